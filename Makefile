@@ -1,0 +1,84 @@
+# `make up` starts Longhaul, `make test` proves it. Both begin from nothing and skip what is there.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+REQS   := config/requirements
+# vLLM's build for this machine: gpu where an NVIDIA GPU answers, else cpu. `make up ENGINE=cpu` decides otherwise.
+ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || echo cpu)
+# More for `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
+ARGS   ?=
+
+.PHONY: help up install install-dev test check format unit integration e2e clean
+.DEFAULT_GOAL := help
+
+help:  ## This list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+up: install  ## Install what is missing, start everything, say where it listens (Ctrl-C stops it)
+	@exec $(BIN)/longhaul up $(ARGS)
+
+install: $(VENV)/.project $(VENV)/.worker-$(ENGINE)  ## The virtual environment with API and worker
+
+install-dev: install $(VENV)/.dev  ## The same with the tools for tests and checks
+
+test: install-dev  ## Install what is missing, then every check and every test
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest tests
+
+check: install-dev  ## Format, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install-dev  ## Let ruff format and repair
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+unit: install-dev  ## Pure tests
+	$(BIN)/python -m pytest tests/unit
+
+integration: install-dev  ## Tests on real Postgres and Valkey, without a model
+	$(BIN)/python -m pytest tests/integration
+
+e2e: install-dev  ## Tests of all processes with a real vLLM engine
+	$(BIN)/python -m pytest tests/e2e
+
+clean:  ## Remove the virtual environment and caches; the data folder stays
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find app workers config migrations tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A virtual environment that works is kept, whoever made it.
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "Longhaul needs Python 3.11 or newer, and there is no '$(PYTHON)' (another one: make PYTHON=python3.12 ...)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Longhaul needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1) (another one: make PYTHON=python3.12 ...)"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments: install its venv package (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@touch $@
+
+$(VENV)/.base: $(REQS)/base.txt $(VENV)/.made
+	@echo "installing $<"
+	@$(PIP) --no-deps -r $<
+	@touch $@
+
+$(VENV)/.worker-cpu: $(REQS)/worker-cpu.txt $(VENV)/.base
+	@echo "installing $< (vLLM and torch: a few hundred megabytes the first time)"
+	@$(PIP) --no-deps -r $<
+	@touch $@
+
+$(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
+	@echo "installing $< (vLLM and torch for CUDA: gigabytes the first time)"
+	@$(PIP) -r $< -c $(REQS)/base.txt
+	@touch $@
+
+$(VENV)/.dev: $(REQS)/dev.txt $(VENV)/.base
+	@echo "installing $<"
+	@$(PIP) --no-deps -r $<
+	@touch $@
+
+$(VENV)/.project: pyproject.toml $(VENV)/.base
+	@echo "installing longhaul"
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@

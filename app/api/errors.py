@@ -1,0 +1,107 @@
+"""Errors as HTTP: the only place that knows status codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+
+from app.api.replies import reply
+from app.protocol.errors import (
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+    ServerFault,
+    TooLarge,
+    Unavailable,
+    UnsupportedMedia,
+)
+from app.protocol.locations import shortened
+from app.relay import RelayUnavailable
+from app.store.database import StoreUnavailable
+
+NOT_READY = 503
+"""What `GET /health/ready` says while something is missing."""
+
+RETRY_AFTER_SECONDS = 1
+
+_STATUS: dict[type[Refusal], int] = {
+    InvalidRequest: 400,
+    NotFound: 404,
+    MethodNotAllowed: 405,
+    TooLarge: 413,
+    UnsupportedMedia: 415,
+    ServerFault: 500,
+    Unavailable: 503,
+}
+
+
+def status_of(refusal: Refusal) -> int:
+    """The HTTP status of an error: its class's, or that of the nearest base."""
+    return next(_STATUS[kind] for kind in type(refusal).__mro__ if kind in _STATUS)
+
+
+def refuse(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer to a request that is refused."""
+    status = status_of(refusal)
+    retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == NOT_READY else {}
+    return reply(refusal.error.body(), status, {**retry, **(headers or {})})
+
+
+def crashed() -> Response:
+    """The answer to a request that met a bug of ours; it says nothing about it."""
+    return refuse(ServerFault("The server had an error while processing your request."))
+
+
+async def _on_refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refuse(error)
+
+
+async def _on_store_away(_: Request, __: Exception) -> Response:
+    return refuse(Unavailable("The database cannot be reached at the moment; try again."))
+
+
+async def _on_relay_away(_: Request, __: Exception) -> Response:
+    return refuse(Unavailable("Redis cannot be reached at the moment; try again."))
+
+
+async def _on_validation(_: Request, error: Exception) -> Response:
+    """For routes that let FastAPI read parameters; none does today."""
+    assert isinstance(error, RequestValidationError)
+    where = ".".join(str(step) for step in error.errors()[0]["loc"][1:])
+    return refuse(InvalidRequest(f"Invalid value for '{where}'.", where or None, "invalid_value"))
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own: no such route, wrong method."""
+    assert isinstance(error, HTTPException)
+    url = shortened(f"{request.method} {request.url.path}", 120)
+    if error.status_code == _STATUS[MethodNotAllowed]:
+        allowed = ", ".join(sorted(_allowed(request)))
+        return refuse(MethodNotAllowed(f"Method not allowed ({url})."), {"allow": allowed})
+    if error.status_code == _STATUS[NotFound]:
+        return refuse(NotFound(f"Invalid URL ({url}).", code="unknown_url"))
+    return reply(InvalidRequest(str(error.detail)).error.body(), error.status_code, error.headers)
+
+
+def _allowed(request: Request) -> set[str]:
+    """The methods of every route of this path (Starlette names those of the first one only)."""
+    routes: list[BaseRoute] = request.app.routes
+    matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in matching for method in getattr(route, "methods", None) or ()}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error that leaves a route, in the shape of OpenAI's API."""
+    app.add_exception_handler(Refusal, _on_refusal)
+    app.add_exception_handler(StoreUnavailable, _on_store_away)
+    app.add_exception_handler(RelayUnavailable, _on_relay_away)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http_exception)

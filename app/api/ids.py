@@ -1,0 +1,19 @@
+"""Ids of responses: opaque to clients, in the order of their making for the index."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+_SANE = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+
+
+def new_response_id() -> str:
+    """`resp_` and 40 hexadecimal digits: milliseconds since 1970 (12), then 112 random bits (28)."""
+    return f"resp_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(14)}"
+
+
+def may_exist(response_id: str) -> bool:
+    """Whether an id could be one of ours at all."""
+    return _SANE.fullmatch(response_id) is not None

@@ -1,0 +1,41 @@
+"""`/v1/models`: what this server serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from app.api import schemas
+from app.api.dependencies import Runtime, RuntimeOf, only_query
+from app.api.replies import reply
+from app.api.schemas import refusals
+from config.models import ServedModel
+
+router = APIRouter(prefix="/v1/models", tags=["models"], dependencies=[Depends(only_query())])
+
+
+def _as_object(model: ServedModel, runtime: Runtime) -> dict[str, Any]:
+    return {"id": model.name, "object": "model", "created": runtime.started_at, "owned_by": "longhaul"}
+
+
+@router.get(
+    "",
+    summary="List the served models",
+    responses={200: {"model": schemas.ModelList}, **refusals(400)},
+    response_model=None,
+)
+async def list_models(runtime: RuntimeOf) -> Response:
+    models = [_as_object(model, runtime) for model in runtime.catalog.models]
+    return reply({"object": "list", "data": models})
+
+
+@router.get(
+    "/{model:path}",
+    summary="One served model",
+    responses={200: {"model": schemas.Model}, **refusals(400, 404)},
+    response_model=None,
+)
+async def get_model(model: str, runtime: RuntimeOf) -> Response:
+    return reply(_as_object(runtime.service.model(model), runtime))

@@ -1,0 +1,90 @@
+"""`/v1/responses`: create, read, stream, cancel, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from app.api import schemas
+from app.api.body import read_request
+from app.api.dependencies import Project, RuntimeOf, only_query
+from app.api.query import NAMES, read_query
+from app.api.replies import reply
+from app.api.schemas import refusals
+from app.api.sse import EventStream
+from app.api.waiting import ForegroundAnswer
+from app.protocol.status import Status
+
+router = APIRouter(prefix="/v1/responses", tags=["responses"])
+
+POLL_AFTER_MS = 1000
+"""What clients that poll are told to wait (`openai-poll-after-ms`), in milliseconds."""
+
+_no_query = Depends(only_query())
+
+
+def _response(body: dict[str, Any]) -> Response:
+    """A response object; one that is not final says when to ask again."""
+    final = Status(body["status"]).final
+    return reply(body, headers=None if final else {"openai-poll-after-ms": str(POLL_AFTER_MS)})
+
+
+@router.post(
+    "",
+    summary="Create a response",
+    description=schemas.CREATE_HELP,
+    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 413, 415, 500, 503)},
+    openapi_extra={"requestBody": schemas.CREATE_BODY},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def create_response(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    wanted = await read_request(request, runtime.settings.max_body_bytes)
+    if not wanted.background:
+        grace = runtime.settings.shutdown_grace_seconds / 2
+        return ForegroundAnswer(runtime.service, project, wanted, runtime.stopping, grace)
+    created = await runtime.service.start(project, wanted)
+    if wanted.stream:
+        return EventStream(runtime.service.events(created["id"]), runtime.stopping)
+    return _response(created)
+
+
+@router.get(
+    "/{response_id}",
+    summary="Read a response, or its events",
+    description=schemas.READ_HELP,
+    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 503)},
+    openapi_extra={"parameters": schemas.READ_PARAMETERS},
+    response_model=None,
+    dependencies=[Depends(only_query(*NAMES))],
+)
+async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    query = read_query(request.query_params)
+    if query.stream:
+        return EventStream(await runtime.service.replay(project, response_id, query.after), runtime.stopping)
+    return _response(await runtime.service.get(project, response_id))
+
+
+@router.post(
+    "/{response_id}/cancel",
+    summary="Cancel a background response",
+    responses={200: {"model": schemas.Response}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.service.cancel(project, response_id))
+
+
+@router.delete(
+    "/{response_id}",
+    summary="Delete a response",
+    responses={200: {"model": schemas.Deleted}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def delete_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    await runtime.service.delete(project, response_id)
+    return reply({"id": response_id, "object": "response", "deleted": True})

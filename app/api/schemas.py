@@ -1,0 +1,247 @@
+"""What `/docs` shows. Requests and responses do not pass through these models: tests hold them against both."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from app.protocol.request import CreateResponse
+
+Json = dict[str, Any]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Error(Shape):
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(Shape):
+    """Every error, whatever its status."""
+
+    error: Error
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "error": {
+                        "message": "'tools' is not supported yet.",
+                        "type": "invalid_request_error",
+                        "param": "tools",
+                        "code": "unsupported_parameter",
+                    }
+                }
+            ]
+        }
+    )
+
+
+class Live(Shape):
+    status: Literal["live"]
+
+
+class ModelsReady(Shape):
+    ready: list[str]
+    without_worker: list[str]
+
+
+class Ready(Shape):
+    status: Literal["ready", "not_ready"]
+    missing: list[str]
+    models: ModelsReady
+
+
+class Model(Shape):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Shape):
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Deleted(Shape):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class OutputTextPart(Shape):
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Json]
+    logprobs: list[Json]
+
+
+class OutputMessageItem(Shape):
+    type: Literal["message"]
+    id: str
+    role: Literal["assistant"]
+    status: Literal["in_progress", "completed", "incomplete"]
+    content: list[OutputTextPart]
+
+
+class ReasoningText(Shape):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class ReasoningItem(Shape):
+    type: Literal["reasoning"]
+    id: str
+    status: Literal["in_progress", "completed", "incomplete"]
+    summary: list[Json]
+    content: list[ReasoningText]
+    encrypted_content: str | None
+
+
+class FunctionCallItem(Shape):
+    type: Literal["function_call"]
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Literal["in_progress", "completed", "incomplete"]
+
+
+class InputTokensDetails(Shape):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokensDetails(Shape):
+    reasoning_tokens: int
+
+
+class Usage(Shape):
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ResponseError(Shape):
+    code: str
+    message: str
+
+
+class IncompleteDetails(Shape):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class Response(Shape):
+    """A response, in whatever state. Times are epoch seconds."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    completed_at: int | None
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    error: ResponseError | None
+    incomplete_details: IncompleteDetails | None
+    model: str
+    instructions: str | None
+    output: list[OutputMessageItem | ReasoningItem | FunctionCallItem]
+    usage: Usage | None
+    temperature: float
+    top_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    store: bool
+    background: bool
+    service_tier: Literal["default"]
+    text: Json
+    tools: list[Json]
+    tool_choice: Literal["auto", "none"]
+    truncation: Literal["disabled"]
+    parallel_tool_calls: bool
+    top_logprobs: int
+    reasoning: Json | None
+    max_tool_calls: int | None
+    previous_response_id: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    user: str | None
+
+
+_EVENTS_EXAMPLE = (
+    'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":6,'
+    '"item_id":"msg_0193_0","output_index":0,"content_index":0,"delta":"Hello","logprobs":[]}\n\ndata: [DONE]\n\n'
+)
+
+RESPONSE_OR_EVENTS: Json = {
+    "model": Response,
+    "description": "The response object; with `stream` its events as Server-Sent Events.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENTS_EXAMPLE}},
+}
+
+CREATE_BODY: Json = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {"$ref": f"#/components/schemas/{CreateResponse.__name__}"},
+            "examples": {
+                "background": {
+                    "summary": "In the background: poll it, or stream it and resume",
+                    "value": {"model": "longhaul-demo", "input": "Tell me a story.", "background": True},
+                },
+                "stream": {
+                    "summary": "A stream",
+                    "value": {"model": "longhaul-demo", "input": "Hello!", "stream": True},
+                },
+                "messages": {
+                    "summary": "Messages and sampling parameters",
+                    "value": {
+                        "model": "longhaul-demo",
+                        "instructions": "Be brief.",
+                        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}],
+                        "temperature": 0.2,
+                        "max_output_tokens": 64,
+                        "metadata": {"job": "nightly"},
+                    },
+                },
+            },
+        }
+    },
+}
+
+CREATE_HELP = """Four forms, by `background` and `stream`:
+
+* neither: the answer is the finished response; a client that leaves cancels it;
+* `stream`: its events as they come; a client that leaves cancels it;
+* `background`: the answer is the `queued` response, at once; it goes on whoever comes or goes;
+* both: as `background`, and its events can be read from any number on, as often as you like.
+"""
+
+READ_HELP = """While it is in progress, the response shows its output so far.
+
+With `stream=true` (for responses that were created with `stream` and `background`) the answer is its events after
+number `starting_after`, and those to come."""
+
+
+def _query(name: str, description: str, **schema: Any) -> Json:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+READ_PARAMETERS: list[Json] = [
+    _query("stream", "Read events instead of the object.", type="boolean", default=False),
+    _query("starting_after", "Events after this sequence number only.", type="integer", minimum=0),
+]
+
+
+def refusals(*statuses: int) -> dict[int | str, Json]:
+    """The errors of a route, for its documentation."""
+    return {status: {"model": ErrorBody} for status in statuses}

@@ -1,0 +1,73 @@
+"""Server-Sent Events. The frames come ready from the log: nothing is parsed or built here.
+
+sse-starlette was weighed: it encodes events one by one, from Python objects, and brings a ping and a shutdown of
+its own. We have bytes that must go out as they are, several events in one write, and our own rules for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.api.racing import disconnected, work_until
+from app.api.stopping import Stopping
+from app.protocol.chunk import Chunk
+from app.protocol.frames import DONE, KEEPALIVE
+
+Pulse = Chunk | None
+"""What a reader is given: a chunk, or None where nothing came for a while."""
+
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",
+}
+
+
+async def send_start(send: Send) -> None:
+    """The headers of a stream."""
+    headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def send_end(send: Send, last: bytes = b"") -> None:
+    await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], before: Iterable[Pulse] = ()) -> None:
+    """`before`, then `pulses` as they come, then `[DONE]`. One write holds whole events only."""
+    first = b"".join(map(as_bytes, before))
+    if first:
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+    async for pulse in pulses:
+        await send({"type": "http.response.body", "body": as_bytes(pulse), "more_body": True})
+    await send_end(send, DONE)
+
+
+def as_bytes(pulse: Pulse) -> bytes:
+    return KEEPALIVE if pulse is None else pulse.frames
+
+
+class EventStream(Response):
+    """A stream that its reader can resume: it ends with the response, with the reader, or with this server.
+
+    In the last case it has neither a terminal event nor `[DONE]`: the reader comes back with `starting_after`.
+    """
+
+    def __init__(self, pulses: AsyncGenerator[Pulse, None], stopping: Stopping) -> None:
+        super().__init__()
+        self._pulses = pulses
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_start(send)
+        finished = await work_until(self._send(send), disconnected(receive), self._stopping.wait())
+        if not finished and self._stopping.is_set:
+            await send_end(send)
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._pulses) as pulses:
+            await send_pulses(send, pulses)

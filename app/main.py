@@ -1,0 +1,75 @@
+"""The API as an ASGI app: `uvicorn --factory app.main:create_app`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+from fastapi import FastAPI
+
+from app.api import openapi
+from app.api.dependencies import Runtime, State
+from app.api.edge import Edge
+from app.api.errors import add_error_handlers
+from app.api.routes import health, models, responses
+from app.api.service import ResponseService
+from app.api.stopping import Stopping, set_by_signals
+from app.queue import TaskQueue, make_celery
+from app.relay import Relay
+from app.store.database import Database
+from config.logging import setup_logging
+from config.models import ModelCatalog, load_models
+from config.settings import ConfigError, Settings, load_settings
+
+VERSION = "0.1.0"
+
+DESCRIPTION = "A self-hosted Responses API whose work outlives connections, processes and GPUs."
+
+
+def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = None) -> FastAPI:
+    """The app, by the environment where no settings are given. Ends the process, with one line, where they are bad.
+
+    Connects to nothing: that is for the lifespan, which waits neither for Postgres nor for Redis.
+    """
+    try:
+        if settings is None:
+            settings = load_settings()
+            setup_logging(settings.log_level)
+        catalog = catalog or load_models(settings.models)
+        _ = settings.database_dsn, settings.broker_url
+    except ConfigError as error:
+        raise SystemExit(f"longhaul: {error}") from None
+    app = FastAPI(
+        title="Longhaul",
+        version=VERSION,
+        description=DESCRIPTION,
+        lifespan=partial(_lifespan, settings=settings, catalog=catalog),
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    for router in (responses.router, models.router, health.router):
+        app.include_router(router)
+    add_error_handlers(app)
+    app.add_middleware(Edge)
+    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
+    db = Database(settings.database_dsn, settings.database_pool)
+    relay = Relay(settings.broker_url)
+    queue = TaskQueue(make_celery(settings))
+    service = ResponseService(db, relay, queue, catalog, settings)
+    stopping = Stopping()
+    await relay.start()
+    try:
+        with set_by_signals(stopping):
+            yield State(runtime=Runtime(settings, catalog, db, relay, service, stopping, int(time.time())))
+    finally:
+        await service.close()
+        queue.close()
+        await relay.close()
+        await db.close()

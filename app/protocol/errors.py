@@ -1,0 +1,84 @@
+"""What a request is refused with: the vocabulary of errors, without HTTP (`app/api/errors.py` maps it).
+
+Refusal
+ ├── InvalidRequest         the caller's fault: a field, a value, a state that does not allow it
+ │    └── TooLarge, UnsupportedMedia, MethodNotAllowed
+ ├── NotFound               no such response, model or route
+ ├── Unavailable            a service that we need is away; the same request may work in a second
+ └── ServerFault            generation went wrong, or a bug of ours
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+
+class ErrorType(Enum):
+    """`error.type`, as OpenAI names them."""
+
+    INVALID_REQUEST = "invalid_request_error"
+    SERVER = "server_error"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """One error as clients read it."""
+
+    message: str
+    type: ErrorType
+    param: str | None = None
+    """The field at fault, as the caller wrote it: `input[2].content[0].text`."""
+    code: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body; its shape is that of OpenAI's API."""
+        return {
+            "error": {"message": self.message, "type": self.type.value, "param": self.param, "code": self.code},
+        }
+
+
+class Refusal(Exception):
+    """A request answered with an error. `message` is one line for the caller."""
+
+    type: ClassVar[ErrorType] = ErrorType.INVALID_REQUEST
+    default_code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.error = ApiError(message, self.type, param, code or self.default_code)
+
+
+class InvalidRequest(Refusal):
+    """The caller can mend it."""
+
+
+class TooLarge(InvalidRequest):
+    default_code = "request_too_large"
+
+
+class UnsupportedMedia(InvalidRequest):
+    default_code = "unsupported_media_type"
+
+
+class MethodNotAllowed(InvalidRequest):
+    default_code = "method_not_allowed"
+
+
+class NotFound(Refusal):
+    default_code = "not_found"
+
+
+class Unavailable(Refusal):
+    type = ErrorType.SERVER
+    default_code = "service_unavailable"
+
+
+class ServerFault(Refusal):
+    type = ErrorType.SERVER
+    default_code = "server_error"
+
+
+BAD_PROMPT_CODES = frozenset({"context_length_exceeded", "invalid_prompt"})
+"""Codes in the `error` of a failed response that say: the caller's input is at fault, not the server."""

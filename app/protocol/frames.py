@@ -1,0 +1,36 @@
+"""Events as Server-Sent Events frames: `event: <type>`, one line of JSON as `data:`, an empty line.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html and Open Responses ("event" equals
+"type", no "id" line). JSON on one line holds no raw newline, so an empty line ends a frame and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+Event = dict[str, Any]
+
+DONE = b"data: [DONE]\n\n"
+KEEPALIVE = b": keepalive\n\n"
+
+
+def encode(event: Event) -> bytes:
+    """One event as one frame."""
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+
+
+def encode_all(events: Iterable[Event]) -> bytes:
+    return b"".join(map(encode, events))
+
+
+def split(frames: bytes) -> list[bytes]:
+    """The single frames of what `encode_all` made."""
+    return [frame + b"\n\n" for frame in frames.split(b"\n\n")[:-1]]
+
+
+def decode(frames: bytes) -> list[Event]:
+    """The events of what `encode_all` made."""
+    return [orjson.loads(frame.split(b"\ndata: ", 1)[1]) for frame in frames.split(b"\n\n")[:-1]]

@@ -1,0 +1,83 @@
+"""The response object, as every reader gets it: GET, the snapshots in a stream, the terminal event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.protocol.deltas import Usage
+from app.protocol.status import Status
+
+Json = dict[str, Any]
+
+_ECHOED = (
+    "model",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "reasoning",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "user",
+    "previous_response_id",
+)
+
+
+def response_object(
+    request: Mapping[str, Any],
+    *,
+    response_id: str,
+    created_at: int,
+    status: Status = Status.QUEUED,
+    output: list[Json] | None = None,
+    usage: Json | None = None,
+    error: Json | None = None,
+    incomplete_details: Json | None = None,
+    finished_at: int | None = None,
+) -> Json:
+    """All the fields that Open Responses requires and the openai package reads; times in epoch seconds.
+
+    `request` is the stored request (app/protocol/request.py). Source: Open Responses' ResponseResource.
+    """
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": created_at,
+        "completed_at": finished_at if status is Status.COMPLETED else None,
+        "status": status.value,
+        "error": error,
+        "incomplete_details": incomplete_details,
+        **{name: request.get(name) for name in _ECHOED},
+        "output": output or [],
+        "usage": usage,
+    }
+
+
+def usage_object(usage: Usage) -> Json:
+    """Token counts in the shape of openai's ResponseUsage."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def error_object(code: str, message: str) -> Json:
+    """The `error` of a failed response."""
+    return {"code": code, "message": message}

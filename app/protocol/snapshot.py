@@ -1,0 +1,69 @@
+"""Events back into a response: what a reader who saw them all knows.
+
+Written apart from the machine in `stream.py`, so that each can be tested by the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.protocol.frames import Event
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The response object after some events, and the number of the event that comes next."""
+
+    response: Json
+    next_sequence: int
+
+
+def _take_item(output: list[Json], event: Event) -> None:
+    index = event["output_index"]
+    output[index:] = [event["item"]]
+
+
+def _take_part(output: list[Json], event: Event) -> None:
+    content = output[event["output_index"]]["content"]
+    content[event["content_index"] :] = [event["part"]]
+
+
+def _add_text(output: list[Json], event: Event) -> None:
+    part = output[event["output_index"]]["content"][event["content_index"]]
+    part["text"] += event["delta"]
+    if event.get("logprobs"):
+        part["logprobs"] = [*part["logprobs"], *event["logprobs"]]
+
+
+def _add_arguments(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["arguments"] += event["delta"]
+
+
+_FOLDERS: dict[str, Callable[[list[Json], Event], None]] = {
+    "response.output_item.added": _take_item,
+    "response.output_item.done": _take_item,
+    "response.content_part.added": _take_part,
+    "response.content_part.done": _take_part,
+    "response.output_text.delta": _add_text,
+    "response.reasoning_text.delta": _add_text,
+    "response.function_call_arguments.delta": _add_arguments,
+}
+
+
+def fold(events: Iterable[Event]) -> Snapshot:
+    """The response after `events`, the first of which is `response.created`. Takes the events over."""
+    response: Json = {}
+    output: list[Json] = []
+    following = 0
+    for event in events:
+        following = event["sequence_number"] + 1
+        if "response" in event:
+            response = event["response"]
+            output = response["output"] or output
+        elif (folder := _FOLDERS.get(event["type"])) is not None:
+            folder(output, event)
+    return Snapshot({**response, "output": output}, following)

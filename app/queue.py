@@ -1,0 +1,183 @@
+"""The queue: what every process that speaks to Celery agrees on, and the API's way to send.
+
+A message says "look at response X", nothing more. Postgres is the truth: a message that is lost is
+sent again by maintenance, one that comes twice is dropped at the claim. So nothing here waits long,
+and a failure to send is no failure of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from celery import Celery
+
+from config.settings import ConfigError, Settings, load_settings
+
+log = logging.getLogger("longhaul.queue")
+
+TASK = "responses.generate"
+"""The one task: kwargs `response_id` and `model` (for operators to read), task id = response id."""
+
+SEND_SECONDS = 5.0
+"""How long a caller waits for Redis to take a message, at most."""
+THREADS = 4
+"""Sending costs ~0.5 ms of CPU per message and the GIL allows no more than one at a time (facts: 4 threads, 1000/s)."""
+
+
+class Priority(IntEnum):
+    """Redis' order: 0 is taken first; strictly, so a lower one may starve."""
+
+    URGENT = 0
+    FOREGROUND = 3
+    BACKGROUND = 6
+    FLEX = 9
+
+
+class QueueUnavailable(Exception):
+    """Redis did not take the message in time. It may have arrived all the same."""
+
+
+def make_celery(settings: Settings) -> Celery:
+    """The Celery app of every process. Connects to nothing. Raises ConfigError where REDIS_URL is unset."""
+    celery = Celery("longhaul", set_as_current=False)
+    celery.conf.update(_delivery(settings), **_worker(settings), **_format())
+    return celery
+
+
+def _delivery(settings: Settings) -> dict[str, Any]:
+    return {
+        "broker_url": _kombu_url(settings.broker_url),
+        "broker_transport_options": {
+            "priority_steps": [priority.value for priority in Priority],
+            # A worker of several queues takes from them in turn, so that a full one starves none.
+            "queue_order_strategy": "round_robin",
+            # Redis may vanish without closing the connection. kombu's default is to wait for ever.
+            "socket_connect_timeout": 2.0,
+            "socket_timeout": 5.0,
+            "socket_keepalive": True,
+        },
+        "broker_connection_timeout": 2.0,
+        # Workers wait for Redis, at the start and ever after; by default they give up after 100 tries.
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        # Maintenance sends again: a sender tries twice and says so.
+        "task_publish_retry": True,
+        "task_publish_retry_policy": {
+            "max_retries": 1,
+            "interval_start": 0.0,
+            "interval_step": 0.1,
+            "interval_max": 0.1,
+        },
+        # Only queues named by a model are used; this one is where a message without a queue would be seen.
+        "task_default_queue": "unrouted",
+        # Early: an unacknowledged message is delivered again at every broken connection and after
+        # visibility_timeout, while the first copy still runs. The claim and its lease replace late acks.
+        "task_acks_late": False,
+        # No results: the row has them. Flower's states come from events.
+        "result_backend": None,
+        "task_ignore_result": True,
+    }
+
+
+def _worker(settings: Settings) -> dict[str, Any]:
+    return {
+        # With early acks a worker would reserve more than it runs, and others would idle.
+        "worker_disable_prefetch": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_enable_prefetch_count_reduction": False,  # reserves no more than it runs anyway
+        # A hiccup of Redis must not throw away what the engine generates. (The default will change in Celery 6.)
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_send_task_events": True,  # Flower lives on events
+        "task_send_sent_event": True,  # ... and sees queued responses by this one
+        "worker_enable_remote_control": True,  # Flower's buttons and our cancel
+        # How long running responses may go on when a worker is told to stop; workers.pool reads it.
+        "worker_soft_shutdown_timeout": settings.shutdown_grace_seconds,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+    }
+
+
+def _format() -> dict[str, Any]:
+    # JSON alone: whoever can write to Redis must not be able to run code by a pickle.
+    return {
+        "task_serializer": "json",
+        "event_serializer": "json",
+        "result_serializer": "json",
+        "accept_content": ["json"],
+        "timezone": "UTC",
+        "enable_utc": True,
+    }
+
+
+def _kombu_url(url: str) -> str:
+    """kombu has its own way to write `unix://[user:password@]/path[?db=N]`."""
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return url
+    database = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"
+
+
+class TaskQueue:
+    """Sends from an event loop: kombu blocks, so it works in a few threads of its own."""
+
+    def __init__(self, celery: Celery, seconds: float = SEND_SECONDS) -> None:
+        self._celery = celery
+        self._seconds = seconds
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
+
+    async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
+        """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
+        await self._bounded(lambda: self._send(response_id, model, queue, priority))
+
+    async def revoke(self, *response_ids: str) -> None:
+        """Tells the workers of a committed cancellation. Never raises: the fence stops them as well."""
+        try:
+            await self._bounded(lambda: self._celery.control.revoke(list(response_ids), terminate=True))
+        except QueueUnavailable as error:
+            log.warning("workers were not told of %d cancelled response(s): %s", len(response_ids), error)
+
+    def close(self) -> None:
+        """Forgets what was not sent yet. The connections stay: kombu shares them within a process, per URL."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, response_id: str, model: str, queue: str, priority: int) -> None:
+        self._celery.send_task(
+            TASK,
+            kwargs={"response_id": response_id, "model": model},
+            task_id=response_id,
+            queue=queue,
+            priority=int(priority),
+        )
+
+    async def _bounded(self, send: Callable[[], object]) -> None:
+        """Raises QueueUnavailable. A thread may stay with a dead Redis a little longer than its caller."""
+        sending = asyncio.get_running_loop().run_in_executor(self._threads, send)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await sending
+        except TimeoutError:
+            raise QueueUnavailable(f"Redis did not answer within {self._seconds:g} s") from None
+        except Exception as error:
+            # kombu wraps what redis-py, sockets and DNS raise; whatever it was, the message is not there.
+            raise QueueUnavailable(_one_line(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def __getattr__(name: str) -> Any:
+    """`flower_app`, for `celery -A app.queue:flower_app flower`: made when asked for, not at import."""
+    if name != "flower_app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return make_celery(load_settings())
+    except ConfigError as error:
+        raise SystemExit(f"longhaul: {error}") from None

@@ -1,0 +1,266 @@
+"""The doorbell: committed chunks go from workers to readers by Redis pub/sub.
+
+Postgres is the truth. A message only says "this was just committed"; a reader that misses one, or all of
+them, finds the chunks in Postgres (`Subscription.follow`). One pub/sub connection serves a whole process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+
+import redis.asyncio
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from app.protocol.chunk import Chunk, Reading
+
+log = logging.getLogger("longhaul.relay")
+
+CHANNEL = "longhaul:events:"
+CONNECT_SECONDS = 2.0
+SUBSCRIBE_SECONDS = 2.0
+RECONNECT_SECONDS = 0.5
+BACKLOG = 512
+"""Messages held for one slow reader; past that they are dropped, and it reads Postgres instead."""
+
+_HEADER = struct.Struct(">qqi?")
+
+Read = Callable[[int], Awaitable[Reading]]
+"""Reads the log after a sequence number; `app.store.journal.read` with its response given."""
+
+
+class RelayUnavailable(Exception):
+    """Redis cannot be reached."""
+
+
+def _pack(chunk: Chunk) -> bytes:
+    return _HEADER.pack(chunk.first, chunk.last, chunk.attempt, chunk.final) + chunk.frames
+
+
+def _unpack(response_id: str, message: bytes) -> Chunk:
+    first, last, attempt, final = _HEADER.unpack_from(message)
+    return Chunk(response_id, first, last, attempt, (), message[_HEADER.size :], final)
+
+
+class Subscription:
+    """One reader's ear for one response. Enter it before anything can happen that must not be missed."""
+
+    def __init__(self, response_id: str) -> None:
+        self._response_id = response_id
+        self._heard: deque[Chunk] = deque()
+        self._rang = asyncio.Event()
+        self._missed = False
+
+    def _hear(self, chunk: Chunk) -> None:
+        if len(self._heard) < BACKLOG:
+            self._heard.append(chunk)
+        else:
+            self._heard.clear()
+            self._missed = True
+        self._rang.set()
+
+    def _miss(self) -> None:
+        """Something may have been lost: look into Postgres."""
+        self._missed = True
+        self._rang.set()
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._rang.wait()
+        self._rang.clear()
+
+    async def follow(
+        self,
+        read: Read,
+        after: int = -1,
+        *,
+        poll: float = 2.0,
+        idle: float = 15.0,
+        unavailable: type[Exception] = RelayUnavailable,
+    ) -> AsyncGenerator[Chunk | None, None]:
+        """The chunks after number `after`, contiguous, until the response is final and its log is drained.
+
+        None comes after `idle` quiet seconds. What is heard is yielded at once; gaps, and every `poll`
+        quiet seconds, are looked up by `read`. Where `read` raises `unavailable`, it is tried again.
+        """
+        loop = asyncio.get_running_loop()
+        position, look, quiet_since, pause = after, True, loop.time(), poll
+        while True:
+            heard = [] if look else self._take(position)
+            if look or heard is None:
+                self._missed, look = False, False
+                try:
+                    reading = await read(position)
+                except unavailable:
+                    reading = None
+                for chunk in reading.chunks if reading else ():
+                    yield chunk
+                    position, quiet_since = chunk.last, loop.time()
+                if reading and reading.ended:
+                    return
+                continue
+            for chunk in heard:
+                yield chunk
+                position, quiet_since = chunk.last, loop.time()
+                if chunk.final:
+                    return
+            if not heard:
+                now = loop.time()
+                if now - quiet_since >= idle:
+                    yield None
+                    quiet_since = now
+                await self._wait(min(pause, max(0.0, quiet_since + idle - now)))
+                look = not self._heard and loop.time() - now >= pause
+                pause = min(pause * 1.5, poll * 3) if look else poll
+
+    def _take(self, position: int) -> list[Chunk] | None:
+        """What was heard and comes right after `position`; None where something in between is missing."""
+        if self._missed:
+            return None
+        taken: list[Chunk] = []
+        while self._heard:
+            chunk = self._heard.popleft()
+            if chunk.last <= position:
+                continue
+            if chunk.first > position + 1:
+                self._heard.appendleft(chunk)
+                if taken:
+                    return taken
+                # Found in Postgres, all that was heard up to now comes from there too.
+                self._heard.clear()
+                return None
+            taken.append(chunk.after(position))
+            position = chunk.last
+        return taken
+
+
+class Relay:
+    """Publishes and hears. Lives through Redis' absence: it connects again by itself."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.asyncio.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS, protocol=2
+        )
+        self._listener = redis.asyncio.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, health_check_interval=0, protocol=2
+        )
+        self._pubsub: PubSub | None = None
+        self._readers: dict[str, set[Subscription]] = {}
+        self._confirmed: dict[str, asyncio.Event] = {}
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.connected = False
+
+    async def start(self) -> None:
+        """Begins to listen; returns once connected or refused, and goes on trying."""
+        ready = asyncio.Event()
+        self._task = asyncio.create_task(self._listen(ready), name="relay")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await ready.wait()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._client.aclose()
+        await self._listener.aclose()
+
+    async def ping(self) -> None:
+        """Raises RelayUnavailable where Redis does not answer."""
+        try:
+            await self._client.ping()
+        except (RedisError, OSError) as error:
+            raise RelayUnavailable(type(error).__name__) from error
+
+    async def publish(self, chunks: Iterable[Chunk]) -> None:
+        """Rings for chunks that are committed, in one round trip. Raises RelayUnavailable; nothing is lost by that."""
+        try:
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for chunk in chunks:
+                    pipeline.publish(CHANNEL + chunk.response_id, _pack(chunk))
+                await pipeline.execute()
+        except (RedisError, OSError) as error:
+            raise RelayUnavailable(type(error).__name__) from error
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
+        """Hears everything that is published from here on; without Redis the reader lives by Postgres."""
+        subscription = Subscription(response_id)
+        channel = CHANNEL + response_id
+        readers = self._readers.setdefault(channel, set())
+        readers.add(subscription)
+        try:
+            await self._ask(channel)
+            yield subscription
+        finally:
+            readers.discard(subscription)
+            if not readers and self._readers.get(channel) is readers:
+                del self._readers[channel]
+                self._confirmed.pop(channel, None)
+                await self._leave(channel)
+
+    async def _ask(self, channel: str) -> None:
+        """Subscribes and waits for Redis' confirmation, for a moment at most."""
+        if (confirmed := self._confirmed.get(channel)) is None:
+            confirmed = self._confirmed[channel] = asyncio.Event()
+            await self._send(lambda pubsub: pubsub.subscribe(channel))
+        if self.connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_SECONDS):
+                    await confirmed.wait()
+
+    async def _leave(self, channel: str) -> None:
+        await self._send(lambda pubsub: pubsub.unsubscribe(channel))
+        if channel in self._readers:  # somebody came while we left
+            await self._send(lambda pubsub: pubsub.subscribe(channel))
+
+    async def _send(self, command: Callable[[PubSub], Awaitable[object]]) -> None:
+        """One command at a time on the listening connection; its loss shows in the listener, which starts anew."""
+        async with self._lock:
+            if self._pubsub is not None and self.connected:
+                with contextlib.suppress(RedisError, OSError):
+                    await command(self._pubsub)
+
+    async def _listen(self, ready: asyncio.Event) -> None:
+        while True:
+            try:
+                await self._hear(ready)
+            except (RedisError, OSError) as error:
+                if self.connected:
+                    log.warning("lost Redis (%s); readers look into Postgres until it is back", type(error).__name__)
+            finally:
+                self.connected = False
+                ready.set()
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _hear(self, ready: asyncio.Event) -> None:
+        async with self._listener.pubsub() as pubsub:
+            await pubsub.connect()
+            async with self._lock:
+                self._pubsub = pubsub
+                # A subscription of our own: with none at all redis-py would refuse to listen.
+                await pubsub.subscribe(CHANNEL, *self._readers)
+                self.connected = True
+            ready.set()
+            for readers in self._readers.values():
+                for reader in readers:
+                    reader._miss()
+            while True:
+                message = await pubsub.get_message(timeout=None)
+                if message is not None:
+                    self._dispatch(message["type"], message["channel"].decode(), message["data"])
+
+    def _dispatch(self, kind: str, channel: str, data: bytes) -> None:
+        if kind == "message":
+            chunk = _unpack(channel.removeprefix(CHANNEL), data)
+            for reader in self._readers.get(channel, ()):
+                reader._hear(chunk)
+        elif kind == "subscribe" and (confirmed := self._confirmed.get(channel)) is not None:
+            confirmed.set()

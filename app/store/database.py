@@ -1,0 +1,91 @@
+"""The way to Postgres: one pool per process, and one exception for "it is not there"."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import orjson
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+CONNECT_SECONDS = 5
+STATEMENT_SECONDS = 60
+
+_AWAY = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.ReadOnlySQLTransactionError,
+    OSError,
+    TimeoutError,
+)
+
+
+class StoreUnavailable(Exception):
+    """Postgres cannot be reached, or went away in the middle. Whether the last commit took effect is unknown."""
+
+
+def _is_away(error: BaseException) -> bool:
+    if isinstance(error, DBAPIError):
+        if error.connection_invalidated or isinstance(error, InterfaceError | OperationalError):
+            return True
+        cause = getattr(error.orig, "__cause__", None) or error.orig
+        return isinstance(cause, _AWAY)
+    return isinstance(error, (*_AWAY, PoolTimeout))
+
+
+class Database:
+    """A pool of connections. Opens nothing until it is used; survives restarts of the server."""
+
+    def __init__(self, dsn: str, pool_size: int = 10) -> None:
+        self._engine = create_async_engine(
+            dsn,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=CONNECT_SECONDS,
+            pool_pre_ping=False,
+            json_serializer=lambda value: orjson.dumps(value).decode(),
+            json_deserializer=orjson.loads,
+            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},
+        )
+
+    @property
+    def engine(self) -> AsyncEngine:
+        return self._engine
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction, committed at the end. Raises StoreUnavailable."""
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except Exception as error:
+            if _is_away(error):
+                raise StoreUnavailable(type(error).__name__) from error
+            raise
+
+    @asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+        """For single statements: each commits by itself, without BEGIN and COMMIT. Raises StoreUnavailable."""
+        try:
+            async with self._engine.connect() as connection:
+                yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except Exception as error:
+            if _is_away(error):
+                raise StoreUnavailable(type(error).__name__) from error
+            raise
+
+    async def ping(self) -> None:
+        """Raises StoreUnavailable where Postgres does not answer."""
+        async with self.autocommit() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def close(self) -> None:
+        await self._engine.dispose()

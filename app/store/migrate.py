@@ -1,0 +1,64 @@
+"""Bringing the schema to the newest revision, and waiting until somebody has."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from app.store.database import Database, StoreUnavailable
+
+MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
+PAUSE_SECONDS = 0.2
+_LOCK = 0x10_9A_11  # any number that nobody else uses: migrations run one at a time
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["connection"] = connection
+    return config
+
+
+def head() -> str:
+    """The newest revision."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def _upgrade(connection: Connection) -> None:
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    command.upgrade(_config(connection), "head")
+
+
+async def migrate(db: Database) -> None:
+    """Runs the migrations that are missing, in one transaction; several callers wait for each other.
+
+    Raises StoreUnavailable.
+    """
+    async with db.begin() as connection:
+        await connection.run_sync(_upgrade)
+
+
+async def revision(db: Database) -> str | None:
+    """The schema's revision; None where there is none yet. Raises StoreUnavailable."""
+    async with db.begin() as connection:
+        return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
+
+
+async def wait_for_schema(db: Database) -> None:
+    """Returns once the schema is at this code's revision; waits for Postgres too."""
+    wanted = head()
+    while True:
+        try:
+            if await revision(db) == wanted:
+                return
+        except StoreUnavailable:
+            pass
+        await asyncio.sleep(PAUSE_SECONDS)

@@ -1,0 +1,291 @@
+"""The rows of responses: every transition is one guarded UPDATE that returns the row, and all are here.
+
+(The worker's own endings travel with the last chunk: `journal.append`.) Guards are built from
+`protocol.status.TRANSITIONS`. Functions for the API are scoped by project; a worker's name the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row, func, insert, or_, select, update
+from sqlalchemy import delete as delete_from
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql import ColumnElement
+
+from app.protocol import frames
+from app.protocol.chunk import Chunk
+from app.protocol.frames import Event
+from app.protocol.response import error_object
+from app.protocol.status import TRANSITIONS, Status
+from app.protocol.stream import ResponseStream
+from app.store.database import Database
+from app.store.rows import Cancellation, Ending, NewResponse, ResponseRow, pack_tokens, response_row
+from app.store.tables import chunks, responses
+
+_COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
+
+
+def _may(transition: str) -> ColumnElement[bool]:
+    """The guard of a transition: the row is in one of its sources."""
+    return responses.c.status.in_(sorted(status.value for status in TRANSITIONS[transition].sources))
+
+
+def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
+    by_id: ColumnElement[bool] = responses.c.id == response_id
+    return by_id if project is None else by_id & (responses.c.project == project)
+
+
+async def create(db: Database, new: NewResponse) -> None:
+    """Inserts a `queued` row and its opening events, committed together."""
+    async with db.begin() as connection:
+        await connection.execute(
+            insert(responses).values(
+                id=new.id,
+                project=new.project,
+                model=new.model,
+                queue=new.queue,
+                priority=new.priority,
+                status=Status.QUEUED.value,
+                background=new.request["background"],
+                stream=new.request["stream"],
+                store=new.request["store"],
+                request=new.request,
+                created_at=new.created_at,
+            )
+        )
+        await _append(connection, new.opening)
+
+
+async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
+    """The response, or None where this project has none of that id."""
+    async with db.autocommit() as connection:
+        row = (await connection.execute(select(*_COLUMNS).where(_scope(response_id, project)))).one_or_none()
+    return None if row is None else response_row(row)
+
+
+async def find(db: Database, response_id: str) -> ResponseRow | None:
+    """`get` for workers and maintenance, who serve every project."""
+    async with db.autocommit() as connection:
+        row = (await connection.execute(select(*_COLUMNS).where(_scope(response_id, None)))).one_or_none()
+    return None if row is None else response_row(row)
+
+
+async def mark_sent(db: Database, response_id: str) -> None:
+    """Remembers that a message for it is on its way; maintenance sends it again only much later."""
+    async with db.autocommit() as connection:
+        await connection.execute(update(responses).where(responses.c.id == response_id).values(**_sent()))
+
+
+def _sent() -> dict[str, Any]:
+    return {"sent_at": func.now(), "sends": responses.c.sends + 1}
+
+
+# -- a worker's transitions --------------------------------------------------------------------------------
+
+
+async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
+    """Makes `worker` its owner under a new attempt: of a queued one, or of one in progress that nobody owns.
+
+    None: somebody else has it, or it is final, or gone; the message was a duplicate or came too late.
+    """
+    ownerless = _may("take_over") & responses.c.worker.is_(None)
+    statement = (
+        update(responses)
+        .where(responses.c.id == response_id, or_(_may("claim"), ownerless))
+        .values(
+            status=TRANSITIONS["claim"].target.value,
+            attempt=responses.c.attempt + 1,
+            worker=worker,
+            started_at=func.coalesce(responses.c.started_at, func.now()),
+        )
+        .returning(*_COLUMNS)
+    )
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else response_row(row)
+
+
+async def release(db: Database, response_id: str, attempt: int, worker: str) -> ResponseRow | None:
+    """Gives up a response that is still this attempt's, so that another worker may claim it at once."""
+    statement = (
+        update(responses)
+        .where(
+            responses.c.id == response_id,
+            _may("take_over"),
+            responses.c.attempt == attempt,
+            responses.c.worker == worker,
+        )
+        .values(worker=None, sent_at=None, sends=0)
+        .returning(*_COLUMNS)
+    )
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else response_row(row)
+
+
+# -- endings from outside: cancel, fail, delete ------------------------------------------------------------
+
+
+async def cancel(db: Database, response_id: str, project: str | None) -> Cancellation | None:
+    """`cancelled` where it is not final, with the terminal event after the last committed one.
+
+    None: unknown id. Idempotent: on a final row the cancellation has no chunk.
+    """
+    async with db.begin() as connection:
+        return await _end(connection, _scope(response_id, project), "cancel", ResponseStream.cancel)
+
+
+async def fail(db: Database, response_id: str, code: str, message: str) -> Cancellation | None:
+    """`failed` where it is not final; for maintenance, which speaks for workers that cannot."""
+    error = error_object(code, message)
+    async with db.begin() as connection:
+        return await _end(connection, _scope(response_id, None), "fail", lambda stream: stream.fail(error))
+
+
+async def delete(db: Database, project: str, response_id: str) -> Cancellation | None:
+    """Cancels it where it is not final, and deletes it and its events. None: unknown id."""
+    async with db.begin() as connection:
+        ended = await _end(connection, _scope(response_id, project), "cancel", ResponseStream.cancel)
+        if ended is not None:
+            await connection.execute(delete_from(responses).where(responses.c.id == response_id))
+        return ended
+
+
+async def _end(
+    connection: AsyncConnection,
+    where: ColumnElement[bool],
+    transition: str,
+    close: Callable[[ResponseStream], list[Event]],
+) -> Cancellation | None:
+    """Locks the row (so that no append is under way or can come after), and ends it by `close`'s events."""
+    locked = (await connection.execute(select(*_COLUMNS).where(where).with_for_update())).one_or_none()
+    if locked is None:
+        return None
+    row = response_row(locked)
+    if row.status.final:
+        return Cancellation(row, None)
+    stream = ResponseStream.restore(await _events(connection, row.id))
+    chunk = closing_chunk(row, stream, close)
+    ending = Ending.of(stream.response, datetime.now(UTC))
+    await _append(connection, chunk)
+    ended = await connection.execute(
+        update(responses)
+        .where(responses.c.id == row.id, _may(transition))
+        .values(
+            status=ending.status.value,
+            output=ending.output,
+            usage=ending.usage,
+            error=ending.error,
+            incomplete_details=ending.incomplete_details,
+            finished_at=ending.finished_at,
+            worker=None,
+        )
+        .returning(*_COLUMNS)
+    )
+    return Cancellation(response_row(ended.one()), chunk)
+
+
+def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Callable[[ResponseStream], list[Event]]) -> Chunk:
+    """The last chunk of a response that `close` ends."""
+    first = stream.next_sequence
+    encoded = frames.encode_all(close(stream))
+    return Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
+
+
+async def _events(connection: AsyncConnection, response_id: str) -> list[Event]:
+    statement = select(chunks.c.frames).where(chunks.c.response_id == response_id).order_by(chunks.c.first)
+    return [event for encoded in (await connection.execute(statement)).scalars() for event in frames.decode(encoded)]
+
+
+async def _append(connection: AsyncConnection, chunk: Chunk) -> None:
+    await connection.execute(
+        insert(chunks).values(
+            response_id=chunk.response_id,
+            first=chunk.first,
+            last=chunk.last,
+            attempt=chunk.attempt,
+            final=chunk.final,
+            tokens=pack_tokens(chunk.tokens),
+            frames=chunk.frames,
+        )
+    )
+
+
+# -- what maintenance looks for ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a Celery message for a response needs."""
+
+    response_id: str
+    model: str
+    queue: str
+    priority: int
+
+
+async def take_unsent(db: Database, after_seconds: float, limit: int = 500) -> list[Message]:
+    """Responses that wait for a worker and whose message is overdue, marked as sent now.
+
+    Overdue: never sent for `after_seconds`, released by their worker (at once), or sent `after_seconds`,
+    doubled with every send (to 512 times that), ago: a long honest queue must not multiply its messages.
+    """
+    waits = _may("claim") | (_may("take_over") & responses.c.worker.is_(None))
+    backoff = after_seconds * func.power(2, func.least(responses.c.sends, 9))
+    since = func.extract("epoch", func.now() - func.coalesce(responses.c.sent_at, responses.c.created_at))
+    released = (responses.c.status == Status.IN_PROGRESS.value) & responses.c.sent_at.is_(None)
+    overdue = (
+        select(responses.c.id)
+        .where(waits, or_(released, since > backoff))
+        .order_by(responses.c.created_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    statement = (
+        update(responses)
+        .where(responses.c.id.in_(overdue.scalar_subquery()))
+        .values(**_sent())
+        .returning(responses.c.id, responses.c.model, responses.c.queue, responses.c.priority)
+    )
+    async with db.autocommit() as connection:
+        return [_message(row) for row in await connection.execute(statement)]
+
+
+def _message(row: Row[Any]) -> Message:
+    return Message(row.id, row.model, row.queue, row.priority)
+
+
+async def disown(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
+    """Takes everything from a worker that is gone; returns what must be failed: its `max_crashes`th crash."""
+    statement = (
+        update(responses)
+        .where(responses.c.worker == worker, _may("take_over"))
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + 1)
+        .returning(responses.c.id, responses.c.crashes)
+    )
+    async with db.autocommit() as connection:
+        rows = (await connection.execute(statement)).all()
+    return [row.id for row in rows if row.crashes >= max_crashes]
+
+
+async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:
+    """Deletes up to `limit` stored responses that ended before `stored`, and as many not stored ones; counts them."""
+    deleted = 0
+    async with db.autocommit() as connection:
+        for kept, before in ((True, stored), (False, unstored)):
+            expired = (
+                select(responses.c.id)
+                .where(responses.c.store.is_(kept), responses.c.finished_at < before)
+                .order_by(responses.c.finished_at)
+                .limit(limit)
+                .with_for_update(skip_locked=True)
+            )
+            result = await connection.execute(
+                delete_from(responses).where(responses.c.id.in_(expired.scalar_subquery()))
+            )
+            deleted += result.rowcount
+    return deleted

@@ -1,0 +1,127 @@
+"""What the store hands out: rows as frozen data."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from sys import byteorder
+from typing import Any
+
+from sqlalchemy import Row
+
+from app.protocol.chunk import Chunk
+from app.protocol.response import response_object
+from app.protocol.status import Status
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NewResponse:
+    """An accepted request, about to be inserted as `queued`."""
+
+    id: str
+    project: str
+    model: str
+    queue: str
+    priority: int
+    request: Json
+    created_at: datetime
+    opening: Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRow:
+    """One response as Postgres has it."""
+
+    id: str
+    project: str
+    model: str
+    queue: str
+    priority: int
+    status: Status
+    background: bool
+    stream: bool
+    store: bool
+    request: Json
+    attempt: int
+    crashes: int
+    worker: str | None
+    output: list[Json] | None
+    usage: Json | None
+    error: Json | None
+    incomplete_details: Json | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    log: str
+    """`live`, `merged`, or `deleted` once retention took the events away."""
+
+    def as_object(self, output: list[Json] | None = None) -> Json:
+        """The response object; `output` stands in while the row has none of its own."""
+        return response_object(
+            self.request,
+            response_id=self.id,
+            created_at=int(self.created_at.timestamp()),
+            status=self.status,
+            output=self.output if self.output is not None else output,
+            usage=self.usage,
+            error=self.error,
+            incomplete_details=self.incomplete_details,
+            finished_at=int(self.finished_at.timestamp()) if self.finished_at else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The columns of a final row."""
+
+    status: Status
+    output: list[Json]
+    finished_at: datetime
+    usage: Json | None = None
+    error: Json | None = None
+    incomplete_details: Json | None = None
+
+    @classmethod
+    def of(cls, response: Json, finished_at: datetime) -> Ending:
+        """What the terminal event's response object says; `finished_at` in whole seconds, as clients see it."""
+        return cls(
+            status=Status(response["status"]),
+            output=response["output"],
+            finished_at=finished_at,
+            usage=response["usage"],
+            error=response["error"],
+            incomplete_details=response["incomplete_details"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """How a cancel or delete went: the row as it is now and, where this call ended it, the chunk that says so."""
+
+    row: ResponseRow
+    chunk: Chunk | None
+
+
+def response_row(row: Row[Any]) -> ResponseRow:
+    values = row._mapping
+    fields = {name: values[name] for name in ResponseRow.__slots__}
+    return ResponseRow(**{**fields, "status": Status(fields["status"])})
+
+
+def pack_tokens(tokens: Iterable[int]) -> bytes:
+    """Token ids as little-endian unsigned 32-bit integers."""
+    packed = array("I", tokens)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_tokens(packed: bytes) -> tuple[int, ...]:
+    tokens = array("I", packed)
+    if byteorder == "big":
+        tokens.byteswap()
+    return tuple(tokens)

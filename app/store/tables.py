@@ -1,0 +1,123 @@
+"""The tables. Alembic's migrations make them; a test holds both together.
+
+What must always hold is a CHECK here, not a hope elsewhere: a final status and its time, an error and
+`failed`, an owner only while in progress.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import BOOLEAN, JSON
+
+from app.protocol.status import FINAL, Status
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "ix": "%(table_name)s_%(column_0_name)s_idx",
+    }
+)
+
+
+def _names(statuses: frozenset[Status]) -> str:
+    return ", ".join(f"'{status.value}'" for status in sorted(statuses, key=lambda status: status.value))
+
+
+def _time(name: str, nullable: bool = True) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("background", BOOLEAN, nullable=False),
+    Column("stream", BOOLEAN, nullable=False),
+    Column("store", BOOLEAN, nullable=False),
+    # JSON, not JSONB: a model may well say U+0000, which JSONB refuses.
+    Column("request", JSON, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("crashes", Integer, nullable=False, server_default=text("0")),
+    Column("worker", Text),
+    Column("output", JSON(none_as_null=True)),
+    Column("usage", JSON(none_as_null=True)),
+    Column("error", JSON(none_as_null=True)),
+    Column("incomplete_details", JSON(none_as_null=True)),
+    _time("created_at", nullable=False),
+    _time("started_at"),
+    _time("finished_at"),
+    _time("sent_at"),
+    Column("sends", Integer, nullable=False, server_default=text("0")),
+    # The events: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
+    Column("log", Text, nullable=False, server_default=text("'live'")),
+    CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
+    CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
+    CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
+    CheckConstraint("(error IS NOT NULL) = (status = 'failed')", name="error_when_failed"),
+    CheckConstraint(
+        "(incomplete_details IS NOT NULL) = (status = 'incomplete')", name="incomplete_details_when_incomplete"
+    ),
+    CheckConstraint("status <> 'queued' OR (started_at IS NULL AND attempt = 0)", name="queued_never_started"),
+    CheckConstraint("status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)", name="in_progress_started"),
+    CheckConstraint("worker IS NULL OR status = 'in_progress'", name="worker_while_in_progress"),
+    CheckConstraint("crashes >= 0 AND crashes <= attempt", name="crashes_within_attempts"),
+    CheckConstraint("log IN ('live', 'merged', 'deleted')", name="log_known"),
+    CheckConstraint("log = 'live' OR finished_at IS NOT NULL", name="log_live_while_unfinished"),
+    Index(
+        "responses_unfinished_idx",
+        "created_at",
+        postgresql_where=text("status IN ('queued', 'in_progress')"),
+    ),
+    Index("responses_worker_idx", "worker", postgresql_where=text("worker IS NOT NULL")),
+    Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
+    Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),
+    Index("responses_live_log_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND log = 'live'")),
+    Index("responses_merged_log_idx", "finished_at", postgresql_where=text("log = 'merged'")),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("response_id", Text, ForeignKey("responses.id", ondelete="CASCADE"), primary_key=True),
+    Column("first", Integer, primary_key=True),
+    Column("last", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("final", BOOLEAN, nullable=False),
+    # Token ids as little-endian unsigned 32-bit integers.
+    Column("tokens", LargeBinary, nullable=False),
+    Column("frames", LargeBinary, nullable=False),
+    Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
+    CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    _time("started_at", nullable=False),
+    _time("lease_until", nullable=False),
+)

@@ -1,0 +1,75 @@
+"""Logging of every Longhaul process: one line per record, to stderr, without secrets."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+import traceback
+from types import TracebackType
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]*@")
+_QUIET = {
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "tornado.access": logging.WARNING,
+    "celery.redirected": logging.WARNING,
+}
+"""Loggers of libraries that say too much at INFO."""
+_OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task")
+"""Loggers whose own handlers would print a record twice, or in another form."""
+
+
+class LineFormatter(logging.Formatter):
+    """`2026-11-21T10:23:41.123Z INFO name: message`; line ends become `\\n`, URL passwords `***`.
+
+    An exception is its type and message with the places it came through; the full traceback only where
+    `tracebacks` is set (level DEBUG), still on one line.
+    """
+
+    def __init__(self, tracebacks: bool = False) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.tracebacks = tracebacks
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = self._head(record)
+        if record.exc_info and record.exc_info[1] is not None:
+            head += f" | {self._exception(record.exc_info[1])}"
+        return _CREDENTIALS.sub("***@", head).replace("\r", "\\r").replace("\n", "\\n")
+
+    def _head(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record, self.datefmt)
+        return self.formatMessage(record)
+
+    def _exception(self, error: BaseException) -> str:
+        if self.tracebacks:
+            return "".join(traceback.format_exception(error)).rstrip()
+        return f"{type(error).__name__}: {error}{_places(error.__traceback__)}"
+
+
+def _places(trace: TracebackType | None, last: int = 3) -> str:
+    """The innermost `last` frames, innermost first: ` (journal.py:41 in flush < runner.py:80 in run)`."""
+    frames = traceback.extract_tb(trace)[-last:]
+    names = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
+    return f" ({' < '.join(names)})" if names else ""
+
+
+def setup_logging(level: str) -> None:
+    """Makes the root logger the only one that writes. `level` is `Settings.log_level`; may be called again."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(tracebacks=level == "DEBUG"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in _OWN_HANDLERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    if level != "DEBUG":
+        for name, quiet in _QUIET.items():
+            logging.getLogger(name).setLevel(quiet)
+    logging.captureWarnings(True)

@@ -1,0 +1,143 @@
+"""The served models: `models.toml`, checked, as frozen data."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from config.settings import ConfigError
+
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model and how a worker runs it."""
+
+    name: str
+    """What clients send as `model`."""
+    path: str
+    """A folder on this machine, or a hub id for vLLM to fetch."""
+    queue: str
+    """The Celery queue its workers consume; no other model uses it."""
+    context_length: int | None
+    """Tokens of prompt and output together; None: what the model's own config says."""
+    engine: Literal["vllm", "scripted"]
+    engine_args: Mapping[str, Any]
+    """Passed to vLLM's AsyncEngineArgs (or to the scripted engine) as they are."""
+    chat_template_args: Mapping[str, Any]
+    default_sampling: Mapping[str, float]
+    """Sampling parameters where a request has none (`temperature`, `top_p`, ...)."""
+    reasoning_parser: str | None
+    tool_parser: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCatalog:
+    """Every served model, in the order of the file."""
+
+    models: tuple[ServedModel, ...]
+
+    def get(self, name: str) -> ServedModel | None:
+        return next((model for model in self.models if model.name == name), None)
+
+    def chosen(self, name: str | None) -> ServedModel:
+        """The model a worker serves: the named one, or the only one. Raises ConfigError."""
+        if name is None and len(self.models) == 1:
+            return self.models[0]
+        names = ", ".join(model.name for model in self.models)
+        if name is None:
+            raise ConfigError(f"LONGHAUL_MODEL: name the model this worker serves (one of {names})")
+        if (model := self.get(name)) is None:
+            raise ConfigError(f"LONGHAUL_MODEL: no model {name!r} in the models file (it has {names})")
+        return model
+
+
+class _DefaultSampling(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Name
+    path: str = ""
+    queue: Name | None = None
+    context_length: Annotated[int, Field(ge=16)] | None = None
+    engine: Literal["vllm", "scripted"] = "vllm"
+    engine_args: dict[str, Any] = {}
+    chat_template_args: dict[str, Any] = {}
+    default_sampling: _DefaultSampling = _DefaultSampling()
+    reasoning_parser: str | None = None
+    tool_parser: str | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    models: Annotated[list[_Entry], Field(min_length=1)]
+
+
+def _resolve(path: str, folder: Path) -> str:
+    """A path that starts with `.` or `/` is a folder and must exist; anything else is a hub id."""
+    if not path.startswith((".", "/")):
+        return path
+    resolved = (folder / path).resolve()
+    if not resolved.is_dir():
+        raise ConfigError(f"model path {path!r} is not a folder")
+    return str(resolved)
+
+
+def _served(entry: _Entry, folder: Path) -> ServedModel:
+    if entry.engine == "vllm" and not entry.path:
+        raise ConfigError(f"model {entry.name!r} has no path")
+    return ServedModel(
+        name=entry.name,
+        path=_resolve(entry.path, folder),
+        queue=entry.queue or f"model.{entry.name}",
+        context_length=entry.context_length,
+        engine=entry.engine,
+        engine_args=entry.engine_args,
+        chat_template_args=entry.chat_template_args,
+        default_sampling=entry.default_sampling.model_dump(exclude_none=True),
+        reasoning_parser=entry.reasoning_parser,
+        tool_parser=entry.tool_parser,
+    )
+
+
+def _unique(values: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise ConfigError(f"two models have the {what} {value!r}")
+        seen.add(value)
+
+
+def load_models(file: Path) -> ModelCatalog:
+    """Reads a models.toml. Raises ConfigError, one line, that names the file and the entry."""
+    try:
+        parsed = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        models = tuple(_served(entry, file.resolve().parent) for entry in parsed.models)
+        _unique((model.name for model in models), "name")
+        _unique((model.queue for model in models), "queue")
+    except OSError as error:
+        raise ConfigError(f"LONGHAUL_MODELS: cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"LONGHAUL_MODELS: {file} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"LONGHAUL_MODELS: {file}: {where}: {first['msg']}") from None
+    except ConfigError as error:
+        raise ConfigError(f"LONGHAUL_MODELS: {file}: {error}") from None
+    return ModelCatalog(models)

@@ -1,0 +1,86 @@
+"""What the conformance suite (`test_contract.py`) has to know of each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from config.models import ServedModel, load_models
+from workers.engine.base import Engine, EngineDelta, Message, Sampling
+
+MODELS = Path(__file__).parents[2] / "config" / "models.toml"
+
+COUNTED = ", ".join(str(number) for number in range(1, 61)) + "."
+MANY_SCRIPTS = "你好，世界！ Γειά σου, Κόσμε! 👋🌍🚂 — très à la carte, señor"  # noqa: RUF001
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An engine that runs, and how to make it say what."""
+
+    engine: Engine
+    counting: str
+    """What to ask for the reply COUNTED."""
+    encode: Callable[[str], list[int]]
+    """Tokens that stand for a text."""
+    special: tuple[int, ...]
+    """Some tokens that are no text."""
+    pad: int
+    """A token that may stand in front of a prompt any number of times."""
+    template_args: Mapping[str, Any]
+
+    async def prompt(self, text: str | None = None) -> tuple[int, ...]:
+        return await self.engine.render(asking(text or self.counting), self.template_args)
+
+    def stream(self, prompt: Sequence[int], sampling: Sampling | None = None, request_id: str | None = None) -> Any:
+        return self.engine.generate(request_id or new_id(), prompt, sampling or GREEDY)
+
+    async def deltas(self, prompt: Sequence[int], sampling: Sampling | None = None) -> list[EngineDelta]:
+        async with aclosing(self.stream(prompt, sampling)) as stream:
+            return [delta async for delta in stream]
+
+    async def tokens(self, prompt: Sequence[int], sampling: Sampling | None = None) -> list[int]:
+        return [token for delta in await self.deltas(prompt, sampling) for token in delta.token_ids]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        decoder = self.engine.decoder()
+        return decoder.feed(tokens) + decoder.flush()
+
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def asking(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+def new_id() -> str:
+    return f"test-{next(_numbers)}"
+
+
+def demo_model(**changes: Any) -> ServedModel:
+    """The model that the repository brings; `changes` are fields of ServedModel."""
+    model = load_models(MODELS).get("longhaul-demo")
+    assert model is not None
+    return replace(model, **changes)
+
+
+def scripted_model(context_length: int | None = 4096, **engine_args: Any) -> ServedModel:
+    return ServedModel(
+        name="scripted",
+        path="",
+        queue="model.scripted",
+        context_length=context_length,
+        engine="scripted",
+        engine_args=engine_args,
+        chat_template_args={},
+        default_sampling={},
+        reasoning_parser=None,
+        tool_parser=None,
+    )

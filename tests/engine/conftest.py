@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.engine.cases import COUNTED, Case, demo_model, scripted_model
+from workers.engine import make_engine
+from workers.engine.scripted import ANSWER, BEGIN, END
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def vllm_case() -> AsyncIterator[Case]:
+    """The one real engine of the whole session."""
+    from tokenizers import Tokenizer  # comes with vLLM
+
+    model = demo_model()
+    engine = await asyncio.to_thread(make_engine, model)
+    await engine.start()
+    tokenizer = Tokenizer.from_file(f"{model.path}/tokenizer.json")
+    special = tuple(tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return tokens
+
+    yield Case(engine, "Count from 1 to 60.", encode, special, 32, model.chat_template_args)
+    await engine.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def scripted_case() -> AsyncIterator[Case]:
+    engine = make_engine(scripted_model(tokens_per_second=5000))
+    await engine.start()
+    yield Case(engine, f"/say {COUNTED}", lambda text: list(text.encode()), (BEGIN, ANSWER, END), 32, {})
+    await engine.stop()
+
+
+@pytest.fixture(scope="session", params=["scripted", pytest.param("vllm", marks=pytest.mark.vllm)])
+def case(request: pytest.FixtureRequest) -> Case:
+    """Each engine in turn."""
+    chosen: Case = request.getfixturevalue(f"{request.param}_case")
+    return chosen

@@ -1,0 +1,254 @@
+"""No process of an engine outlives the process that owns the engine, whatever killed that."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from config.settings import ConfigError
+from tests.engine.cases import GREEDY, asking, demo_model
+from tests.engine.processes import alive, children, engine_processes, marked, niceness
+from tests.support.waiting import until, until_sync
+from workers.engine import make_engine
+from workers.engine.base import EngineDead, Sampling
+from workers.engine.lifeline import CPU_NICENESS, KEY, Lifeline, tie
+
+CHECKOUT = Path(__file__).parents[2]
+MARK = "LONGHAUL_TEST_MARK"
+START_SECONDS = 180.0
+DEATH_SECONDS = 20.0
+
+
+class Owner:
+    """A running `tests.engine.owner`, marked by a variable that its descendants inherit."""
+
+    def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.mark = mark
+
+    def wait_ready(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def wait_engine_processes(self, number: int) -> set[int]:
+        def enough() -> set[int] | None:
+            assert self.process.poll() is None, "the owner gave up"
+            found = engine_processes(self.pid)
+            return found if len(found) >= number else None
+
+        found = until_sync(enough, START_SECONDS, f"{number} engine processes")
+        assert found
+        return found
+
+    def kill(self, number: signal.Signals) -> None:
+        """Kills it alone, and waits until nothing is left of it."""
+        family = children(self.pid)
+        assert family
+        os.kill(self.pid, number)
+        self.process.wait()
+        self.wait_nothing_left(family)
+
+    def wait_nothing_left(self, family: set[int]) -> None:
+        until_sync(lambda: not [pid for pid in family if alive(pid)], DEATH_SECONDS, "processes that stay")
+        until_sync(lambda: not marked(MARK, self.mark), DEATH_SECONDS, "processes that stay")
+
+
+Own = Callable[[str], Owner]
+
+
+@pytest.fixture
+def own() -> Iterator[Own]:
+    """Starts owners (`vllm` or `plain`); none is left at the end, whatever the test came to."""
+    owners: list[Owner] = []
+
+    def start(kind: str) -> Owner:
+        mark = uuid.uuid4().hex
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.owner", kind],
+            cwd=CHECKOUT,
+            env={**os.environ, MARK: mark},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        owners.append(Owner(process, mark))
+        return owners[-1]
+
+    yield start
+    for owner in owners:
+        for pid in {*children(owner.pid), *marked(MARK, owner.mark)}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        owner.process.kill()
+        with owner.process:
+            pass
+
+
+# -- without a model -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
+def test_killing_the_owner_kills_its_engine_and_their_children(own: Own, number: signal.Signals) -> None:
+    owner = own("plain")
+    owner.wait_ready()
+    assert len(engine_processes(owner.pid)) == 2
+    owner.kill(number)
+
+
+def test_killing_an_engine_process_kills_its_children_but_not_the_owner(own: Own) -> None:
+    owner = own("plain")
+    owner.wait_ready()
+    (engine,) = engine_processes(owner.pid) - {each for pid in engine_processes(owner.pid) for each in children(pid)}
+    (device,) = children(engine)
+    os.kill(engine, signal.SIGKILL)
+    until_sync(lambda: not alive(device), DEATH_SECONDS)
+    assert owner.process.poll() is None
+
+
+def test_engine_processes_are_nicer_and_out_of_reach_of_the_terminal(own: Own) -> None:
+    owner = own("plain")
+    owner.wait_ready()
+    for pid in engine_processes(owner.pid):
+        assert niceness(pid) >= 5
+        assert os.getpgid(pid) != os.getpgid(owner.pid)
+
+
+def test_a_process_whose_parent_is_gone_already_ends_itself() -> None:
+    code = "from workers.engine.lifeline import tie; tie(1, 0); print('lives')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+
+
+def test_the_owner_is_not_tied_to_itself() -> None:
+    before = niceness(0), os.getpgid(0)
+    tie(os.getpid(), 19)
+    assert (niceness(0), os.getpgid(0)) == before
+
+
+def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
+    context = multiprocessing.get_context("spawn")
+    line, other_line = Lifeline(), Lifeline()
+    mine, free = None, context.Process(target=signal.pause)
+    try:
+        with line.attached():
+            mine = context.Process(target=signal.pause)
+            mine.start()
+        free.start()
+        assert line.processes() == [mine]
+        assert other_line.processes() == []
+        assert KEY not in vars(multiprocessing.current_process())["_config"]
+        line.cut()
+        until_sync(lambda: not line.processes(), DEATH_SECONDS)
+        assert free.is_alive()
+    finally:
+        for process in (mine, free):
+            if process is not None:
+                process.kill()
+                process.join()
+
+
+# -- with a real engine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.vllm
+def test_a_killed_worker_takes_its_running_engine_along_and_it_was_quiet(own: Own) -> None:
+    owner = own("vllm")
+    owner.wait_ready()
+    processes = engine_processes(owner.pid)
+    assert len(processes) == 2
+    if not Path("/dev/nvidia0").exists():
+        assert all(niceness(pid) >= CPU_NICENESS for pid in processes)
+    owner.kill(signal.SIGKILL)
+    assert owner.process.stdout is not None
+    assert owner.process.stdout.read() == ""  # engines say what they have to say on stderr
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_worker_killed_while_its_engine_starts_leaves_nothing(own: Own, number: int) -> None:
+    owner = own("vllm")
+    owner.wait_engine_processes(number)
+    owner.kill(signal.SIGKILL)
+
+
+UNCLOSED = pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning")
+"""A start that fails leaves vLLM's ZeroMQ context to the garbage collector."""
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """What a test leaves to the garbage collector is collected in that test."""
+    yield
+    gc.collect()
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("collected")
+@pytest.mark.vllm
+async def test_a_cancelled_start_ends_the_half_started_engine() -> None:
+    before = engine_processes(os.getpid())
+    engine = await asyncio.to_thread(make_engine, demo_model())
+    starting = asyncio.create_task(engine.start())
+    await until(lambda: engine_processes(os.getpid()) - before, START_SECONDS)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert engine_processes(os.getpid()) == before
+    with pytest.raises(EngineDead):
+        await engine.check()
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("collected")
+@pytest.mark.vllm
+async def test_stopping_a_starting_engine_fails_the_start() -> None:
+    before = engine_processes(os.getpid())
+    engine = await asyncio.to_thread(make_engine, demo_model())
+    starting = asyncio.create_task(engine.start())
+    await until(lambda: engine_processes(os.getpid()) - before, START_SECONDS)
+    await engine.stop()
+    with pytest.raises(ConfigError, match="longhaul-demo"):
+        await starting
+    assert engine_processes(os.getpid()) == before
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_readers_of_an_engine_that_ends_are_told(end: str) -> None:
+    before = engine_processes(os.getpid())
+    model = demo_model()
+    engine = await asyncio.to_thread(make_engine, model)
+    await engine.start()
+    try:
+        prompt = await engine.render(asking("Count from 1 to 60."), model.chat_template_args)
+        stream = engine.generate("endless", prompt, Sampling(temperature=0.0, extra={"ignore_eos": True}))
+        await anext(stream)
+        if end == "killed":
+            os.kill(max(engine_processes(os.getpid()) - before), signal.SIGKILL)
+        else:
+            await engine.stop()
+        with pytest.raises(EngineDead):
+            async for _ in stream:
+                pass
+        with pytest.raises(EngineDead):
+            await engine.check()
+        with pytest.raises(EngineDead):
+            await anext(engine.generate("late", prompt, GREEDY))
+        with pytest.raises(EngineDead):
+            await engine.render(asking("Hello!"), {})
+        assert engine.running == 0
+    finally:
+        await engine.stop()
+        await engine.stop()
+    assert engine_processes(os.getpid()) == before

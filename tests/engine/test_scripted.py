@@ -1,0 +1,215 @@
+"""What the scripted engine adds to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.protocol.deltas import FinishReason
+from config.settings import ConfigError
+from tests.engine.cases import Case, scripted_model
+from tests.support.waiting import until
+from workers.engine import make_engine
+from workers.engine.base import EngineDead, EngineError, Sampling
+from workers.engine.scripted import ANSWER, END, ScriptedEngine
+
+
+def case_of(**engine_args: Any) -> Case:
+    engine = make_engine(scripted_model(**engine_args))
+    return Case(engine, "/count 60", lambda text: list(text.encode()), (END,), 32, {})
+
+
+@pytest.fixture
+async def case() -> AsyncIterator[Case]:
+    case = case_of()
+    await case.engine.start()
+    yield case
+    await case.engine.stop()
+
+
+REPLIES = [
+    ("Hello!", "You said: Hello!"),
+    ("/say good morning", "good morning"),
+    ("/say ", ""),
+    ("/say", ""),
+    ("/count 5", "1 2 3 4 5"),
+    ("/count 0", ""),
+    ("/count five", "You said: /count five"),
+    ("/repeat 3 ab ", "ab ab ab "),
+    ("/repeat x", "You said: /repeat x"),
+    ("/unknown 3", "You said: /unknown 3"),
+    ("Grüße 👋", "You said: Grüße 👋"),
+    ("user\nassistant\n", "You said: user\nassistant\n"),
+]
+
+
+@pytest.mark.parametrize(("asked", "reply"), REPLIES)
+async def test_the_last_user_message_decides_the_reply(case: Case, asked: str, reply: str) -> None:
+    turns = [
+        {"role": "user", "content": "/say earlier"},
+        {"role": "assistant", "content": "earlier"},
+        {"role": "user", "content": asked},
+        {"role": "assistant", "content": "/say not me"},
+    ]
+    assert case.text(await case.tokens(await case.engine.render(turns, {}))) == reply
+
+
+async def test_a_prompt_without_a_user_message_gets_a_reply_too(case: Case) -> None:
+    prompt = await case.engine.render([{"role": "system", "content": "Be kind."}], {})
+    assert case.text(await case.tokens(prompt)) == "You said: "
+
+
+async def test_only_the_end_of_the_prompt_asks_for_an_answer(case: Case) -> None:
+    prompt = await case.prompt("/say ok")
+    assert prompt.index(ANSWER) == len(prompt) - 1
+    with pytest.raises(EngineError, match="no answer"):
+        await case.deltas(prompt[:-1])
+
+
+async def test_deltas_are_of_the_size_that_is_asked_for() -> None:
+    case = case_of(tokens_per_delta=4)
+    await case.engine.start()
+    deltas = await case.deltas(await case.prompt("/say 123456789"))
+    assert [len(delta.token_ids) for delta in deltas] == [4, 4, 2]
+
+
+async def test_min_tokens_puts_the_end_off(case: Case) -> None:
+    prompt = await case.prompt("/say abc")
+    tokens = await case.tokens(prompt, Sampling(extra={"min_tokens": 7}))
+    assert case.text(tokens) == "abcabca"
+    assert tokens[-1] == END
+
+
+async def test_ignore_eos_goes_on_where_the_reply_is_empty(case: Case) -> None:
+    tokens = await case.tokens(await case.prompt("/say "), Sampling(max_tokens=5, extra={"ignore_eos": True}))
+    assert len(tokens) == 5
+
+
+async def test_told_to_fail_it_fails_after_that_many_tokens_and_serves_others(case: Case) -> None:
+    stream = case.stream(await case.prompt("/fail 9"))
+    tokens = [token for _ in range(9) for token in (await anext(stream)).token_ids]
+    assert len(tokens) == 9
+    with pytest.raises(EngineError):
+        await anext(stream)
+    assert case.engine.running == 0
+    await case.engine.check()
+
+
+async def test_a_failure_comes_again_where_its_tokens_are_in_the_prompt(case: Case) -> None:
+    prompt = await case.prompt("/fail 3")
+    with pytest.raises(EngineError, match="told to fail"):
+        await case.deltas((*prompt, *b"1 2"))
+
+
+async def test_max_tokens_can_spare_a_failure(case: Case) -> None:
+    deltas = await case.deltas(await case.prompt("/fail 9"), Sampling(max_tokens=8))
+    assert deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_told_to_die_it_takes_every_stream_along(case: Case) -> None:
+    other = case.stream(await case.prompt("/hang 2"))
+    await anext(other)
+    await anext(other)
+    hanging = asyncio.ensure_future(anext(other))
+    stream = case.stream(await case.prompt("/die 1"))
+    assert (await anext(stream)).token_ids
+    with pytest.raises(EngineDead, match="died"):
+        await anext(stream)
+    with pytest.raises(EngineDead):
+        await hanging
+    with pytest.raises(EngineDead):
+        await case.engine.check()
+    with pytest.raises(EngineDead):
+        await case.prompt()
+    assert case.engine.running == 0
+
+
+async def test_told_to_hang_it_waits_for_the_abort(case: Case) -> None:
+    stream = case.stream(await case.prompt("/hang 1"))
+    await anext(stream)
+    hanging = asyncio.ensure_future(anext(stream))
+    await case.tokens(await case.prompt())  # time enough for it to say more
+    assert not hanging.done()
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    await until(lambda: case.engine.running == 0)
+
+
+async def test_streams_beyond_the_limit_wait_for_a_slot() -> None:
+    case = case_of(max_num_seqs=1)
+    await case.engine.start()
+    first = case.stream(await case.prompt("/hang 1"))
+    await anext(first)
+    second = asyncio.create_task(case.tokens(await case.prompt("/say 2")))
+    await until(lambda: case.engine.running == 2)
+    assert not second.done()
+    await first.aclose()
+    assert case.text(await second) == "2"
+
+
+async def test_a_waiting_stream_that_is_cancelled_leaves_its_place() -> None:
+    case = case_of(max_num_seqs=1)
+    await case.engine.start()
+    first = case.stream(await case.prompt("/hang 1"))
+    await anext(first)
+    second = asyncio.create_task(case.tokens(await case.prompt("/say 2")))
+    await until(lambda: case.engine.running == 2)
+    second.cancel()
+    await until(lambda: case.engine.running == 1)
+    await first.aclose()
+    assert case.text(await case.tokens(await case.prompt("/say 3"))) == "3"
+
+
+async def test_stopping_ends_paced_streams() -> None:
+    case = case_of(tokens_per_second=0.01)
+    await case.engine.start()
+    stream = asyncio.create_task(case.tokens(await case.prompt()))
+    await until(lambda: case.engine.running == 1)
+    await case.engine.stop()
+    await case.engine.stop()
+    with pytest.raises(EngineDead, match="stopped"):
+        await stream
+
+
+async def test_an_engine_that_was_not_started_serves_nothing() -> None:
+    case = case_of()
+    with pytest.raises(EngineDead, match="not running"):
+        await case.engine.check()
+    with pytest.raises(EngineDead, match="not running"):
+        await case.deltas((ANSWER,))
+
+
+async def test_a_start_can_be_told_to_fail() -> None:
+    engine = make_engine(scripted_model(start_error="out of luck"))
+    with pytest.raises(ConfigError, match=r"^model 'scripted': out of luck$"):
+        await engine.start()
+
+
+async def test_a_slow_start_can_be_cancelled() -> None:
+    engine = make_engine(scripted_model(start_seconds=3600))
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+
+
+@pytest.mark.parametrize(
+    ("engine_args", "name"),
+    [({"tokens_per_secnd": 1}, "tokens_per_secnd"), ({"max_num_seqs": 0}, "max_num_seqs")],
+)
+def test_bad_engine_args_are_named_in_one_line(engine_args: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_engine(scripted_model(**engine_args))
+    assert str(caught.value).startswith(f"model 'scripted': engine_args: {name}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_its_context_is_large_where_nothing_is_said() -> None:
+    engine = make_engine(scripted_model(context_length=None))
+    assert isinstance(engine, ScriptedEngine)
+    assert engine.context_length == 32768

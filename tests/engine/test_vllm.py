@@ -1,0 +1,135 @@
+"""What the real engine adds to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from config.settings import ConfigError
+from tests.engine.cases import COUNTED, GREEDY, Case, demo_model
+from workers.engine import make_engine
+from workers.engine.base import Sampling
+
+session = pytest.mark.asyncio(loop_scope="session")
+
+
+@session
+@pytest.mark.vllm
+async def test_the_context_length_is_the_configured_one(vllm_case: Case) -> None:
+    assert vllm_case.engine.context_length == demo_model().context_length
+
+
+@session
+@pytest.mark.vllm
+async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) -> None:
+    prompt = await vllm_case.prompt("Tell me again: " * 20)
+    first = await vllm_case.deltas(prompt, replace(GREEDY, max_tokens=2))
+    second = await vllm_case.deltas(prompt, replace(GREEDY, max_tokens=2))
+    assert first[-1].cached_tokens < len(prompt) // 2
+    assert second[-1].cached_tokens >= len(prompt) // 2
+
+
+@session
+@pytest.mark.vllm
+async def test_a_seed_gives_the_same_draws_again(vllm_case: Case) -> None:
+    prompt = await vllm_case.prompt("Nobody taught you this one.")
+    sampling = Sampling(temperature=2.0, max_tokens=40, extra={"seed": 7, "ignore_eos": True})
+    assert await vllm_case.tokens(prompt, sampling) == await vllm_case.tokens(prompt, sampling)
+
+
+@session
+@pytest.mark.vllm
+async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -> None:
+    sampling = replace(GREEDY, extra={"structured_outputs": {"regex": "[0-9]{3}"}})
+    text = vllm_case.text(await vllm_case.tokens(await vllm_case.prompt(), sampling))
+    assert len(text) == 3
+    assert text.isdigit()
+
+
+@session
+@pytest.mark.vllm
+async def test_a_priority_is_taken(vllm_case: Case) -> None:
+    stream = vllm_case.engine.generate("urgent", await vllm_case.prompt(), GREEDY, priority=3)
+    assert vllm_case.text([token async for delta in stream for token in delta.token_ids]) == COUNTED
+
+
+@session
+@pytest.mark.vllm
+async def test_the_event_loop_turns_while_a_long_prompt_is_rendered(vllm_case: Case) -> None:
+    rendering = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
+    turns = 0
+    while not rendering.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert await rendering
+    assert turns > 10
+
+
+@session
+@pytest.mark.vllm
+async def test_many_streams_given_up_at_once_all_leave_the_engine(vllm_case: Case) -> None:
+    async def read() -> None:
+        async for _ in vllm_case.stream(prompt, replace(GREEDY, extra={"ignore_eos": True})):
+            begun.release()
+
+    prompt, begun = await vllm_case.prompt(), asyncio.Semaphore(0)
+    readers = [asyncio.create_task(read()) for _ in range(40)]
+    for _ in readers:
+        await begun.acquire()
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    assert vllm_case.engine.running == 0
+    assert vllm_case.text(await vllm_case.tokens(prompt)) == COUNTED
+
+
+BAD_MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("'no_such_argument'", {"engine_args": {"no_such_argument": 1}}),
+    ("'model'", {"engine_args": {"model": "other"}}),
+    ("'max_model_len'", {"engine_args": {"max_model_len": 100}}),
+    ("dtype", {"engine_args": {"dtype": "float7"}}),
+    ("block_size", {"engine_args": {"block_size": "many"}}),
+    ("'/no/such/folder'", {"path": "/no/such/folder"}),
+    ("config.json", {"path": str(Path(__file__).parent)}),
+    ("max_model_len", {"context_length": 10**6}),
+]
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize(("named", "fields"), BAD_MODELS, ids=[named for named, _ in BAD_MODELS])
+async def test_a_model_that_cannot_be_served_is_refused_in_one_line(named: str, fields: dict[str, Any]) -> None:
+    engine = await asyncio.to_thread(make_engine, demo_model(**fields))
+    with pytest.raises(ConfigError) as caught:
+        await engine.start()
+    await engine.stop()
+    assert str(caught.value).startswith("model 'longhaul-demo': ")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_vllm_the_model_is_refused_in_one_line() -> None:
+    with (
+        mock.patch.dict(sys.modules, {"workers.engine.vllm": None}),
+        mock.patch.dict(os.environ),
+        pytest.raises(ConfigError, match=r"^model 'longhaul-demo': vLLM cannot be imported here \(.*\)$"),
+    ):
+        make_engine(demo_model())
+
+
+@pytest.mark.parametrize(("path", "offline"), [("some/hub-id", None), (str(Path(__file__).parent), "1")])
+def test_vllm_is_told_to_be_quiet_and_to_spawn(path: str, offline: str | None) -> None:
+    with mock.patch.dict(sys.modules, {"workers.engine.vllm": None}), mock.patch.dict(os.environ, clear=True):
+        os.environ |= {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
+        with pytest.raises(ConfigError):
+            make_engine(demo_model(path=path))
+        assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG"  # what an operator sets stays
+        assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"  # but for this
+        assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+        assert os.environ.get("HF_HUB_OFFLINE") == offline

@@ -1,0 +1,31 @@
+"""A migrated, empty database for each test, on real services."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.relay import Relay
+from app.store.database import Database
+from app.store.migrate import migrate
+
+
+@pytest.fixture
+async def db(services: Any) -> AsyncIterator[Database]:
+    database = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 10)
+    await migrate(database)
+    async with database.begin() as connection:
+        await connection.execute(text("TRUNCATE responses, workers CASCADE"))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def relay(services: Any) -> AsyncIterator[Relay]:
+    started = Relay(services.redis_url)
+    await started.start()
+    yield started
+    await started.close()

@@ -1,0 +1,100 @@
+"""The embedded Postgres and Valkey, as tests and `longhaul up` use them."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from tests.support.services import Services
+
+
+async def fetch(services: Services, query: str) -> object:
+    connection = await asyncpg.connect(services.database_url)
+    try:
+        return await connection.fetchval(query)
+    finally:
+        await connection.close()
+
+
+def socket_folder(services: Services) -> Path:
+    return Path(parse_qs(urlsplit(services.database_url).query)["host"][0])
+
+
+async def test_postgres_keeps_what_was_committed_when_killed(services: Services) -> None:
+    await fetch(services, "CREATE TABLE kept (n int)")
+    await fetch(services, "INSERT INTO kept VALUES (7)")
+    before = services.database_url
+    services.postgres.kill()
+    services.postgres.start()
+    assert services.database_url == before
+    assert await fetch(services, "SELECT n FROM kept") == 7
+    await fetch(services, "DROP TABLE kept")
+
+
+async def test_postgres_is_durable_and_listens_on_no_port(services: Services) -> None:
+    assert await fetch(services, "SHOW fsync") == "on"
+    assert await fetch(services, "SHOW listen_addresses") == ""
+    assert await fetch(services, "SHOW server_encoding") == "UTF8"
+
+
+def test_the_socket_is_in_a_closed_folder(services: Services) -> None:
+    assert stat.S_IMODE(socket_folder(services).stat().st_mode) == 0o700
+
+
+def test_postgres_starts_over_the_number_of_another_process(services: Services) -> None:
+    """After a power loss the number in postmaster.pid may be anybody's."""
+    data = next(services.folder.glob("home/postgres-*/data"))
+    services.postgres.kill()
+    file = data / "postmaster.pid"
+    assert file.exists(), "a killed server leaves its file"
+    victim = services.valkey.pids[0]
+    lines = file.read_text().split("\n")
+    file.write_text("\n".join([str(victim), *lines[1:]]))
+    lock = socket_folder(services) / ".s.PGSQL.5432.lock"
+    lock.write_text(f"{victim}\n" + "\n".join(lines[1:]))
+    services.postgres.start()
+    assert services.postgres.running
+
+
+async def test_valkey_wants_its_password_which_is_in_no_argument(services: Services) -> None:
+    url = urlsplit(services.redis_url)
+    assert url.hostname == "127.0.0.1"
+    assert url.password
+    arguments = Path(f"/proc/{services.valkey.pids[0]}/cmdline").read_text()
+    assert url.password not in arguments
+    async with Redis(host=url.hostname, port=url.port or 0) as stranger:
+        with pytest.raises(Exception, match="[Aa]uthenticat"):
+            await stranger.ping()
+
+
+async def test_valkey_keeps_its_keys_over_a_restart(services: Services) -> None:
+    async with Redis.from_url(services.redis_url) as client:
+        await client.set("kept", "yes")
+    services.valkey.restart()
+    async with Redis.from_url(services.redis_url) as client:
+        assert await client.get("kept") == b"yes"
+
+
+async def test_an_emptied_valkey_knows_nothing(services: Services) -> None:
+    async with Redis.from_url(services.redis_url) as client:
+        await client.set("kept", "yes")
+    services.empty_valkey()
+    async with Redis.from_url(services.redis_url) as client:
+        assert await client.get("kept") is None
+
+
+def test_a_valkey_that_cannot_read_its_data_starts_empty(services: Services) -> None:
+    services.valkey.stop()
+    log = next((services.folder / "home" / "valkey" / "appendonlydir").glob("*.incr.aof"))
+    log.write_bytes(b"*1\r\n$9\r\nnonsense!\r\n" * 3)
+    aside = services.folder / "home"
+    with pytest.raises(Exception, match="Valkey did not start"):
+        services.valkey.start()
+    services.valkey.start_afresh()
+    assert services.valkey.running
+    assert len(list(aside.glob("valkey.unreadable-*"))) == 1

@@ -1,0 +1,117 @@
+"""What messages lost, maintenance finds: on real Postgres and Valkey, with a queue that can be looked into."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.queue import QueueUnavailable
+from app.relay import Relay
+from app.store import responses
+from app.store.database import Database
+from config.settings import Settings
+from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.requests import message
+from tests.support.rows import WORKER, alive, claimed, queued
+from tests.support.worker import worker
+from workers.maintenance import Maintenance
+from workers.outcome import Outcome
+
+
+class Queue:
+    """Takes messages down instead of sending them."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.away = False
+
+    async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
+        if self.away:
+            raise QueueUnavailable("away")
+        self.sent.append(response_id)
+
+
+def maintenance(db: Database, relay: Relay, queue: Queue, **settings: Any) -> Maintenance:
+    made = Settings(**{"resend_seconds": 10.0, "max_attempts": 2, **settings})
+    return Maintenance(made, db, relay, queue)  # type: ignore[arg-type]
+
+
+async def age(db: Database, column: str) -> None:
+    async with db.begin() as connection:
+        await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
+
+
+async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, relay: Relay) -> None:
+    response_id = await queued(db)
+    queue = Queue()
+    await maintenance(db, relay, queue).resend()
+    assert queue.sent == []
+    await age(db, "created_at")
+    await maintenance(db, relay, queue).resend()
+    assert queue.sent == [response_id]
+
+
+async def test_two_copies_share_what_there_is_to_send(db: Database, relay: Relay) -> None:
+    ids = {await queued(db) for _ in range(50)}
+    await age(db, "created_at")
+    queue = Queue()
+    await asyncio.gather(*(maintenance(db, relay, queue).resend() for _ in range(4)))
+    assert sorted(queue.sent) == sorted(ids)
+
+
+async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, relay: Relay) -> None:
+    await alive(db, lease_seconds=0.0)
+    row = await claimed(db, input=[message("/say still here")])
+    queue = Queue()
+    looking = maintenance(db, relay, queue)
+    await looking.rescue()
+    await looking.resend()
+    assert queue.sent == [row.id]
+    async with worker(db, relay) as w:
+        assert await w.run(row.id) is Outcome.COMPLETED
+    final = await whole(db, row.id)
+    assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
+
+
+async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database, relay: Relay) -> None:
+    row = await claimed(db)
+    looking = maintenance(db, relay, Queue())
+    for name in (WORKER, "second"):
+        await alive(db, name, lease_seconds=0.0)
+        await looking.rescue()
+        await responses.claim(db, row.id, "second")
+    final = await whole(db, row.id, Status.FAILED)
+    assert final.error is not None
+    assert "crashed 2 times" in final.error["message"]
+
+
+async def test_a_queue_that_is_away_loses_nothing(db: Database, relay: Relay) -> None:
+    response_id = await queued(db)
+    await age(db, "created_at")
+    queue = Queue()
+    queue.away = True
+    with pytest.raises(QueueUnavailable):
+        await maintenance(db, relay, queue).resend()
+    queue.away = False
+    await age(db, "sent_at")
+    await maintenance(db, relay, queue).resend()
+    assert queue.sent == [response_id]
+
+
+async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, relay: Relay) -> None:
+    response_id = await queued(db)
+    async with worker(db, relay) as w:
+        await w.run(response_id)
+    events = await events_of(db, response_id)
+    await age(db, "finished_at")
+    await maintenance(db, relay, Queue()).sweep()
+    assert (await row_of(db, response_id)).log == "merged"
+    assert await events_of(db, response_id) == events
+    await maintenance(db, relay, Queue(), event_retention_seconds=60.0).sweep()
+    assert (await row_of(db, response_id)).log == "deleted"
+    await maintenance(db, relay, Queue(), stored_retention_seconds=60.0).sweep()
+    assert await responses.find(db, response_id) is None

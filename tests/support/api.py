@@ -1,0 +1,157 @@
+"""The API for tests: the real app under a real uvicorn, in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import uvicorn
+
+from app.api.dependencies import Runtime
+from app.main import create_app
+from config.models import ModelCatalog, ServedModel
+from config.settings import Settings, load_settings
+from tests.support.waiting import until
+
+MODEL = "scripted"
+
+
+def served(name: str = MODEL, **sampling: float) -> ServedModel:
+    return ServedModel(
+        name=name,
+        path="",
+        queue=f"model.{name}",
+        context_length=None,
+        engine="scripted",
+        engine_args={},
+        chat_template_args={},
+        default_sampling=sampling,
+        reasoning_parser=None,
+        tool_parser=None,
+    )
+
+
+CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
+
+
+def settings_for(services: Any, home: Path, **more: Any) -> Settings:
+    """Settings on these services, with short pauses."""
+    urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
+    pauses = {"reader_poll_seconds": 0.2, "shutdown_grace_seconds": 0.2}
+    return load_settings(**urls, **{**pauses, "home": home, **more})
+
+
+class Api:
+    """One running API process, so to speak."""
+
+    def __init__(self, server: uvicorn.Server, client: httpx.AsyncClient) -> None:
+        self.server = server
+        self.client = client
+
+    @property
+    def url(self) -> str:
+        return str(self.client.base_url)
+
+    @property
+    def runtime(self) -> Runtime:
+        runtime: Runtime = self.server.lifespan.state["runtime"]
+        return runtime
+
+    async def post(self, **fields: Any) -> httpx.Response:
+        """Creates a response."""
+        return await self.client.post("/v1/responses", json={"model": MODEL, "input": "Hello!", **fields})
+
+    async def background(self, **fields: Any) -> str:
+        """Creates a background response; returns its id."""
+        created = await self.post(background=True, **fields)
+        assert created.status_code == 200, created.text
+        response_id: str = created.json()["id"]
+        return response_id
+
+    async def get(self, response_id: str, **query: Any) -> httpx.Response:
+        return await self.client.get(f"/v1/responses/{response_id}", params=query)
+
+    @asynccontextmanager
+    async def streaming(self, **fields: Any) -> AsyncIterator[Reader]:
+        """Creates a response with `stream` true, and reads it; leaving the block is leaving the stream."""
+        body = {"model": MODEL, "input": "Hello!", "stream": True, **fields}
+        async with self.client.stream("POST", "/v1/responses", json=body) as response:
+            yield Reader(response)
+
+    @asynccontextmanager
+    async def resuming(self, response_id: str, **query: Any) -> AsyncIterator[Reader]:
+        params = {"stream": "true", **query}
+        async with self.client.stream("GET", f"/v1/responses/{response_id}", params=params) as response:
+            yield Reader(response)
+
+
+class Reader:
+    """A reader of one stream, who looks at frames."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.status = response.status_code
+        self._bytes = response.aiter_bytes()
+        self._buffer = b""
+
+    async def frame(self) -> bytes | None:
+        """The next frame or comment; None at the end."""
+        while b"\n\n" not in self._buffer:
+            try:
+                self._buffer += await anext(self._bytes)
+            except StopAsyncIteration:
+                assert self._buffer == b"", "the stream ended within a frame"
+                return None
+        frame, self._buffer = self._buffer.split(b"\n\n", 1)
+        return frame + b"\n\n"
+
+    async def event(self) -> dict[str, Any] | None:
+        """The next event; None at `[DONE]` or at the end. Comments do not count."""
+        frame = await self.frame()
+        while frame is not None and frame.startswith(b":"):
+            frame = await self.frame()
+        if frame is None or frame == b"data: [DONE]\n\n":
+            return None
+        event: dict[str, Any] = orjson.loads(frame.split(b"\ndata: ", 1)[1])
+        return event
+
+    async def until_event(self, kind: str) -> dict[str, Any]:
+        """Reads on up to an event of that type."""
+        while (event := await self.event()) is not None:
+            if event["type"] == kind:
+                return event
+        raise AssertionError(f"the stream ended without {kind}")
+
+    async def rest(self) -> bytes:
+        """All that follows, comments left out."""
+        parts = []
+        while (frame := await self.frame()) is not None:
+            if not frame.startswith(b":"):
+                parts.append(frame)
+        return b"".join(parts)
+
+
+@asynccontextmanager
+async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
+    """Runs the API until the block ends, then stops it as SIGTERM would."""
+    app = create_app(settings, catalog)
+    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http="httptools", lifespan="on")
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve())
+    await until(lambda: server.started or running.done(), what="a started API")
+    assert server.started
+    port = server.servers[0].sockets[0].getsockname()[1]
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        api = Api(server, client)
+        try:
+            yield api
+        finally:
+            api.runtime.stopping.set()
+            server.should_exit = True
+            await client.aclose()
+            await running

@@ -1,0 +1,86 @@
+"""Real `celery worker` and `flower` processes for tests, on the session's Valkey."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.waiting import until_sync
+
+ROOT = Path(__file__).resolve().parents[2]
+QUEUE = "model.pretend"
+
+
+def own_database(redis_url: str) -> str:
+    """Celery's remote control reaches every worker on the same Redis database; these tests have one of their own."""
+    return redis_url.removesuffix("/0") + "/7"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """A process in a session of its own; its output goes to a file. Nothing of it outlives `kill`."""
+
+    def __init__(self, args: list[str], env: Mapping[str, str], output: Path) -> None:
+        self.output = output
+        with output.open("wb") as file:
+            self.process = subprocess.Popen(
+                args,
+                env={**os.environ, **env, "PYTHONUNBUFFERED": "1"},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def tell(self, signum: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(signum)
+
+    def wait(self, timeout: float = 20.0) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.tell(signal.SIGUSR1)  # Celery writes the stacks of its threads
+            raise AssertionError(f"it did not end within {timeout} s:\n{self.text[-4000:]}") from None
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Worker(Process):
+    def __init__(self, redis_url: str, folder: Path, name: str = "w1", concurrency: int = 64, **env: str) -> None:
+        args = [sys.executable, "-m", "celery", "--quiet", "-A", "tests.support.queue_app:celery", "worker"]
+        args += ["-Q", QUEUE, "-c", str(concurrency), "-n", f"{name}@test", "-l", "INFO"]
+        args += ["--without-gossip", "--without-mingle"]
+        env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", **env}
+        super().__init__(args, env, folder / f"{name}.log")
+
+    def ready(self) -> Worker:
+        until_sync(lambda: " ready." in self.text or self.process.poll() is not None, 40.0, "the worker")
+        assert self.process.poll() is None, self.text
+        return self
+
+
+class Flower(Process):
+    def __init__(self, redis_url: str, folder: Path, auth: str) -> None:
+        self.port = free_port()
+        args = [sys.executable, "-m", "celery", "-A", "app.queue:flower_app", "flower"]
+        args += ["--address=127.0.0.1", f"--port={self.port}"]
+        super().__init__(args, {"REDIS_URL": redis_url, "FLOWER_BASIC_AUTH": auth}, folder / "flower.log")

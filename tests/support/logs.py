@@ -1,0 +1,37 @@
+"""What the log of a response says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.protocol import frames
+from app.protocol.status import Status
+from app.store import journal, responses
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from tests.support import grammar
+
+
+async def events_of(db: Database, response_id: str) -> list[dict[str, Any]]:
+    reading = await journal.read(db, response_id)
+    return [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
+
+
+async def row_of(db: Database, response_id: str) -> ResponseRow:
+    row = await responses.find(db, response_id)
+    assert row is not None
+    return row
+
+
+def text_of(row: ResponseRow) -> str:
+    """All the text of a final row's output."""
+    return "".join(part["text"] for item in row.output or () for part in item.get("content", ()))
+
+
+async def whole(db: Database, response_id: str, status: Status = Status.COMPLETED) -> ResponseRow:
+    """The row, after asserting that row and log agree, are final, and keep the grammar."""
+    row, events = await row_of(db, response_id), await events_of(db, response_id)
+    grammar.check(events)
+    assert row.status is status
+    assert events[-1]["response"] == row.as_object()
+    return row

@@ -1,0 +1,115 @@
+"""A worker that a test plays: it claims, says what it is told, and writes and rings as a real one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+
+from app.protocol.response import error_object
+from app.relay import Relay, RelayUnavailable
+from app.store import journal, responses
+from app.store.database import Database
+from app.store.journal import Entry
+from app.store.rows import Ending, ResponseRow
+from tests.support.rows import WORKER, Writer
+from tests.support.waiting import until
+
+
+async def ids(db: Database, status: str | None = None) -> list[str]:
+    """Every response, or those of one status, oldest first."""
+    async with db.autocommit() as connection:
+        rows = await connection.execute(text("SELECT id, status FROM responses ORDER BY created_at"))
+        return [row.id for row in rows if status in (None, row.status)]
+
+
+async def one(db: Database, status: str | None = None) -> str:
+    """The one response that there is, or will be in a moment."""
+    (found,) = await until(lambda: ids(db, status), what=f"a response, {status or 'any status'}")
+    return found
+
+
+async def row_of(db: Database, response_id: str) -> ResponseRow:
+    row = await responses.find(db, response_id)
+    assert row is not None
+    return row
+
+
+class Play(Writer):
+    """One claimed response."""
+
+    def __init__(self, db: Database, relay: Relay | None, row: ResponseRow) -> None:
+        super().__init__(row)
+        self._db = db
+        self._relay = relay
+        self.id = row.id
+
+    async def write(self, entry: Entry) -> bool:
+        """Commits and rings; False where the response is no longer ours."""
+        held = await journal.append(self._db, [entry])
+        if self._relay is not None and held:
+            try:
+                await self._relay.publish([entry.chunk])
+            except RelayUnavailable:
+                pass
+        return bool(held)
+
+    async def started(self) -> Play:
+        await self.write(self.begin())
+        return self
+
+    async def said(self, *words: str) -> Play:
+        for number, word in enumerate(words):
+            await self.write(self.say(word, number))
+        return self
+
+    async def finished(self) -> None:
+        await self.write(self.finish())
+
+    async def failed(self, code: str, message: str) -> None:
+        now = datetime.now(UTC)
+        events = self.stream.fail(error_object(code, message))
+        await self.write(self.entry(events, (), Ending.of(self.stream.response, now)))
+
+
+class Player:
+    """Claims responses for its test. Without a relay its readers live by Postgres."""
+
+    def __init__(self, db: Database, relay: Relay | None) -> None:
+        self._db = db
+        self._relay = relay
+
+    async def take(self, response_id: str | None = None) -> Play:
+        """Claims a response, which may come in a moment; says nothing yet."""
+        response_id = response_id or await one(self._db, "queued")
+        row = await responses.claim(self._db, response_id, WORKER)
+        assert row is not None
+        return Play(self._db, self._relay, row)
+
+    async def begin(self, response_id: str | None = None) -> Play:
+        return await (await self.take(response_id)).started()
+
+    async def answer(self, *words: str, response_id: str | None = None) -> str:
+        """All of a response: its id."""
+        play = await self.begin(response_id)
+        await (await play.said(*words)).finished()
+        return play.id
+
+    @asynccontextmanager
+    async def at_work(self, *words: str) -> AsyncIterator[None]:
+        """Answers everything that is queued, for the length of the block."""
+        task = asyncio.create_task(self._work(words))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _work(self, words: tuple[str, ...]) -> None:
+        while True:
+            queued = await until(lambda: ids(self._db, "queued"), timeout=60)
+            for response_id in queued:
+                await self.answer(*words, response_id=response_id)

@@ -1,0 +1,124 @@
+"""A worker app for tests of the queue: our pool, task and program with a runner that only pretends.
+
+What a response does is the first word of its id (`hold-1`: it runs until it is cancelled). The runner
+writes what happens to the Redis list `log`, one word and the id each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+from app.store.database import StoreUnavailable
+from config.settings import ConfigError, load_settings
+from tests.support.waiting import until
+from workers.control import leave, why_cancelled
+from workers.main import make_worker_app
+from workers.outcome import Outcome, ResponseFailed
+
+STORE = 8
+"""The Redis database that stands in for Postgres: a test may break Celery's alone."""
+CLEANUP_SECONDS = 0.3
+SECRET = " ".join(("a", "secret", "prompt"))
+OUTCOMES = {
+    "short": Outcome.INCOMPLETE,
+    "dup": Outcome.NOT_CLAIMED,
+    "gone": Outcome.CANCELLED,
+    "lost": Outcome.LOST,
+    "bad": Outcome.FAILED,
+}
+
+
+class PretendRunner:
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.running: set[str] = set()
+
+    async def say(self, word: str, response_id: str) -> None:
+        await self.store.rpush("log", f"{word} {response_id}")
+
+    async def run(self, response_id: str) -> Outcome:
+        await self.say("start", response_id)
+        try:
+            return await self._run(response_id)
+        except asyncio.CancelledError:
+            reason = why_cancelled()
+            await asyncio.sleep(CLEANUP_SECONDS)
+            await self.say(reason.value if reason else "none", response_id)
+            if response_id.startswith("stuck"):
+                await asyncio.Event().wait()
+            if response_id.startswith("raise"):
+                raise
+            return Outcome.RELEASED
+
+    async def _run(self, response_id: str) -> Outcome:
+        match response_id.split("-")[0]:
+            case "hold" | "raise" | "stuck":
+                if response_id in self.running:
+                    return Outcome.NOT_CLAIMED
+                self.running.add(response_id)
+                await asyncio.Event().wait()
+            case "until":
+                await until(lambda: self.store.exists("go"), 30.0)
+            case "fail":
+                try:
+                    raise ValueError(SECRET)
+                except ValueError as error:
+                    raise ResponseFailed("server_error", "it went wrong") from error
+            case "bug":
+                raise ValueError(SECRET)
+            case "leave":
+                leave(7)
+                await asyncio.Event().wait()
+        await self.say("end", response_id)
+        return OUTCOMES.get(response_id.split("-")[0], Outcome.COMPLETED)
+
+    async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
+        if await self.store.getdel("store down"):
+            raise StoreUnavailable("pretended")
+        cancelled = []
+        for response_id in response_ids:
+            if await self.store.sadd("cancelled", response_id):
+                cancelled.append(response_id)
+        return cancelled
+
+
+@asynccontextmanager
+async def pretend_lifespan(redis_url: str) -> AsyncIterator[PretendRunner]:
+    patience = Retry(ConstantBackoff(0.05), 600)
+    url = redis_url.removesuffix("/7") + f"/{STORE}"
+    store = redis.asyncio.from_url(url, decode_responses=True, max_connections=1000, retry=patience)
+    try:
+        match os.environ.get("PRETEND_START"):
+            case "config":
+                raise ConfigError("LONGHAUL_MODEL: no such model")
+            case "crash":
+                raise RuntimeError("the engine\ndid not start")
+            case "slow":
+                await store.rpush("log", "loading slow")
+                await asyncio.Event().wait()
+        await store.rpush("log", "enter lifespan")
+        yield PretendRunner(store)
+    finally:
+        await store.rpush("log", "leave lifespan")
+        await store.aclose()
+
+
+def __getattr__(name: str) -> Any:
+    """`celery`, for `celery -A tests.support.queue_app:celery`; made in worker processes only."""
+    if name != "celery":
+        raise AttributeError(name)
+    settings = load_settings()
+
+    def lifespan() -> AbstractAsyncContextManager[object]:
+        return pretend_lifespan(settings.broker_url)
+
+    celery = globals()["celery"] = make_worker_app(settings, lifespan)
+    return celery

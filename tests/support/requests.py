@@ -1,0 +1,43 @@
+"""Stored requests for tests that start below the HTTP layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
+    """A stored request (app/protocol/request.py) with the defaults of a plain background request."""
+    return {
+        "model": "scripted",
+        "input": [message(text)],
+        "instructions": None,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "max_output_tokens": None,
+        "metadata": {},
+        "store": True,
+        "stream": True,
+        "background": True,
+        "tools": [],
+        "tool_choice": "auto",
+        "truncation": "disabled",
+        "parallel_tool_calls": True,
+        "text": {"format": {"type": "text"}},
+        "top_logprobs": 0,
+        "reasoning": None,
+        "max_tool_calls": None,
+        "service_tier": "default",
+        "safety_identifier": None,
+        "prompt_cache_key": None,
+        "user": None,
+        "previous_response_id": None,
+        "extra": {},
+        **fields,
+    }
+
+
+def message(text: str, role: str = "user") -> dict[str, Any]:
+    part = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+    return {"type": "message", "id": "msg_in_0", "status": "completed", "role": role, "content": [part]}

@@ -1,0 +1,75 @@
+"""Responses in the database, without the API and without workers."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from app.protocol import frames
+from app.protocol.chunk import Chunk
+from app.protocol.deltas import Finish, FinishReason, Text, Usage
+from app.protocol.response import response_object
+from app.protocol.stream import ResponseStream
+from app.store import responses, workers
+from app.store.database import Database
+from app.store.journal import Entry
+from app.store.rows import Ending, NewResponse, ResponseRow
+from app.store.workers import WorkerIdentity
+from tests.support.requests import stored_request
+
+WORKER = "worker-1"
+
+
+async def queued(db: Database, project: str = "default", **request: Any) -> str:
+    """A response as the API leaves it; returns its id."""
+    response_id = f"resp_{uuid.uuid4().hex}"
+    created = datetime.now(UTC)
+    stored = stored_request(**request)
+    stream = ResponseStream(response_object(stored, response_id=response_id, created_at=int(created.timestamp())))
+    events = stream.open()
+    opening = Chunk(response_id, 0, len(events) - 1, 0, (), frames.encode_all(events))
+    new = NewResponse(response_id, project, stored["model"], f"model.{stored['model']}", 6, stored, created, opening)
+    await responses.create(db, new)
+    return response_id
+
+
+async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0, model: str = "scripted") -> str:
+    """A worker that lives for `lease_seconds`."""
+    await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1), lease_seconds)
+    return worker
+
+
+async def claimed(db: Database, worker: str = WORKER, **request: Any) -> ResponseRow:
+    """A response that `worker` has claimed."""
+    row = await responses.claim(db, await queued(db, **request), worker)
+    assert row is not None
+    return row
+
+
+class Writer:
+    """Writes a claimed response's events as a runner would."""
+
+    def __init__(self, row: ResponseRow, worker: str = WORKER) -> None:
+        self.row = row
+        self.worker = worker
+        self.stream = ResponseStream(row.as_object())
+        self.stream.open()
+
+    def entry(self, events: list[dict[str, Any]], tokens: tuple[int, ...] = (), ending: Ending | None = None) -> Entry:
+        first = events[0]["sequence_number"]
+        encoded = frames.encode_all(events)
+        last = first + len(events) - 1
+        chunk = Chunk(self.row.id, first, last, self.row.attempt, tokens, encoded, final=ending is not None)
+        return Entry(self.worker, chunk, ending)
+
+    def begin(self) -> Entry:
+        return self.entry(self.stream.begin())
+
+    def say(self, text: str, *tokens: int) -> Entry:
+        return self.entry(self.stream.feed(Text(text)), tokens)
+
+    def finish(self) -> Entry:
+        now = datetime.now(UTC)
+        events = self.stream.finish(Finish(FinishReason.STOP, Usage(1, 0, 2)), int(now.timestamp()))
+        return self.entry(events, (), Ending.of(self.stream.response, now))

@@ -1,0 +1,151 @@
+"""Real Postgres and Valkey for tests: our own embedded ones, in a folder that goes away with the session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from app.local.children import Child
+from app.local.home import Home
+from app.local.postgres import Postgres
+from app.local.quarters import Quarters
+from app.local.services import Service, launch, launch_first
+from app.local.valkey import Valkey
+
+T = TypeVar("T")
+START_SECONDS = 120.0
+
+
+class LoopThread:
+    """An event loop in a thread: the servers belong to it, so tests with loops of their own may come and go."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="test-services", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(START_SECONDS)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class Server:
+    """One server; every method blocks until it has happened."""
+
+    def __init__(self, thread: LoopThread, service: Service) -> None:
+        self._thread = thread
+        self._service = service
+        self._child: Child | None = thread.run(launch_first(service))
+
+    @property
+    def url(self) -> str:
+        return self._service.url
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self.pids != []
+
+    @property
+    def pids(self) -> list[int]:
+        """Every process of it; the main one (postmaster) first."""
+        return [] if self._child is None else descendants(self._child.pid)
+
+    def stop(self) -> None:
+        """Orderly, as `longhaul up` stops it; clients lose their connections."""
+        if self._child is not None:
+            self._thread.run(self._child.stopped())
+            self._child = None
+
+    def kill(self) -> None:
+        """As by kill -9 of all its processes."""
+        if self._child is not None:
+            self._child.kill()
+            self._thread.run(self._child.wait())
+            self._child = None
+
+    def start(self) -> None:
+        """The same data and address as before; nothing where it runs."""
+        if not self.running:
+            self.stop()
+            self._child = self._thread.run(launch(self._service))
+
+    def start_afresh(self) -> None:
+        """As at the beginning of `longhaul up`: with all that it does against a failed start."""
+        self._child = self._thread.run(launch_first(self._service))
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connected and silent (SIGSTOP) for the length of the block."""
+        pids = self.pids
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+
+class Services:
+    """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="lh-"))
+        self.folder.chmod(0o711)  # as root the servers run as another user
+        quarters = Quarters.of(Home.prepare(self.folder / "home"))
+        self._thread = LoopThread()
+        self.postgres = Server(self._thread, Postgres(quarters))
+        self.valkey = Server(self._thread, Valkey(quarters))
+
+    @property
+    def database_url(self) -> str:
+        return self.postgres.url
+
+    @property
+    def redis_url(self) -> str:
+        return self.valkey.url
+
+    def heal(self) -> None:
+        """Starts what a test has left stopped or dead."""
+        self.postgres.start()
+        self.valkey.start()
+
+    def empty_valkey(self) -> None:
+        """Valkey dies and comes back without a single key."""
+        self.valkey.kill()
+        shutil.rmtree(self.folder / "home" / "valkey")
+        self.valkey.start()
+
+    def close(self) -> None:
+        self.postgres.stop()
+        self.valkey.stop()
+        self._thread.close()
+        shutil.rmtree(self.folder)
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids of all children of `pid`, and theirs."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    found = [int(child) for child in children]
+    for child in list(found):
+        found += descendants(child)
+    return found

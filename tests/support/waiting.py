@@ -1,0 +1,38 @@
+"""Wait for a condition, never for a time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAUSE = 0.02
+
+
+async def until(
+    check: Callable[[], T | Awaitable[T]],
+    timeout: float = 10.0,  # noqa: ASYNC109 - asyncio.timeout would not say what was waited for
+    what: str = "",
+) -> T:
+    """Calls `check` until it returns something truthy, and returns that; AssertionError after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        result = check()
+        value: T = await result if inspect.isawaitable(result) else result
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {timeout} s: {what or check}"
+        await asyncio.sleep(PAUSE)
+
+
+def until_sync(check: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+    """`until` for tests without an event loop."""
+    end = time.monotonic() + timeout
+    while not (value := check()):
+        assert time.monotonic() < end, f"not within {timeout} s: {what or check}"
+        time.sleep(PAUSE)
+    return value

@@ -1,0 +1,46 @@
+"""Engines: token ids in, token ids out (`base.py`)."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+from config.models import ServedModel
+from config.settings import ConfigError
+from workers.engine.base import Engine
+
+_QUIET = {
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+
+
+def make_engine(model: ServedModel) -> Engine:
+    """The engine that `model` asks for, not started yet. Raises ConfigError.
+
+    Importing vLLM takes seconds and blocks: call this in a thread where an event loop is running.
+    """
+    if model.engine == "scripted":
+        from workers.engine.scripted import ScriptedEngine
+
+        return ScriptedEngine(model)
+    _set_environment(model)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # deprecations between vLLM and torch
+            from workers.engine.vllm import VllmEngine
+    except ImportError as error:
+        raise ConfigError(f"model {model.name!r}: vLLM cannot be imported here ({error})") from None
+    return VllmEngine(model)
+
+
+def _set_environment(model: ServedModel) -> None:
+    """vLLM's import reads these, and its processes inherit them; what an operator has set stays."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ[_START_METHOD] = "spawn"  # a fork of a worker with threads may hang, and has no lifeline
+    if Path(model.path).is_dir():
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")

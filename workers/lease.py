@@ -1,0 +1,94 @@
+"""This worker's lease: proof, renewed by a heartbeat, that what it claimed is still its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+
+from app.store import workers as store
+from app.store.database import Database, StoreUnavailable
+from app.store.workers import LeaseLost, WorkerIdentity
+from config.models import ServedModel
+
+log = logging.getLogger("longhaul.lease")
+
+RETRY_SECONDS = 1.0
+
+
+def new_identity(model: ServedModel) -> WorkerIdentity:
+    """A name for one life of this process."""
+    host = socket.gethostname()
+    return WorkerIdentity(f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}", model.name, model.queue, host, os.getpid())
+
+
+class Lease:
+    """Registers the worker and keeps its lease. A lease that was lost is replaced by a new one.
+
+    `running()` gives the responses that run here (id -> attempt); `lost(ids)` is called with those that
+    are this worker's no more. The fence would stop them at their next write; this stops them before.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        model: ServedModel,
+        seconds: float,
+        running: Callable[[], Mapping[str, int]],
+        lost: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._db = db
+        self._model = model
+        self._seconds = seconds
+        self._running = running
+        self._lost = lost
+        self._identity = new_identity(model)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def worker(self) -> str:
+        """The id that claims made now are made under."""
+        return self._identity.id
+
+    async def start(self) -> None:
+        """Raises StoreUnavailable."""
+        await store.register(self._db, self._identity, self._seconds)
+        self._task = asyncio.create_task(self._beat(), name="heartbeat")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await store.unregister(self._db, self.worker)
+        except StoreUnavailable:
+            log.warning("Postgres is away: the lease of %s will run out by itself", self.worker)
+
+    async def _beat(self) -> None:
+        while True:
+            prolonged = await self._prolonged()
+            await asyncio.sleep(self._seconds / 3 if prolonged else min(RETRY_SECONDS, self._seconds / 10))
+
+    async def _prolonged(self) -> bool:
+        running = dict(self._running())
+        try:
+            self._lost(await store.heartbeat(self._db, self.worker, self._seconds, running))
+        except LeaseLost:
+            log.warning("the lease of %s ran out; %d responses are others' now", self.worker, len(running))
+            self._lost(running)
+            return await self._renewed()
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def _renewed(self) -> bool:
+        identity = new_identity(self._model)
+        try:
+            await store.register(self._db, identity, self._seconds)
+        except StoreUnavailable:
+            return False
+        self._identity = identity
+        return True

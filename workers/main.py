@@ -1,0 +1,55 @@
+"""The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <name>@%h`.
+
+Needs nothing else: the pool comes with the app. `celery` is made when it is asked for, so that
+importing this module reads no settings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from celery import Celery
+
+from app.queue import make_celery
+from config.settings import ConfigError, Settings, load_settings
+from workers import panel, tasks
+from workers.pool import Lifespan, TaskPool
+from workers.program import EventBuffer, WorkerProgram
+
+
+def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
+    """A Celery app that runs our task in our pool, with what `lifespan` gives as its runner. One per process."""
+    celery = make_celery(settings)
+    celery.conf.worker_pool = "workers.pool:TaskPool"
+    celery.Worker = celery.subclass_with_self(WorkerProgram)
+    celery.steps["consumer"].add(EventBuffer)
+    tasks.register(celery)
+    panel.install()
+    TaskPool.lifespan = staticmethod(lifespan)
+    return celery
+
+
+def _from_environment() -> Celery:
+    settings = load_settings()
+
+    def lifespan() -> AbstractAsyncContextManager[object]:
+        # Engines take seconds to import: not before the pool's loop wants one.
+        from workers.worker import worker_lifespan
+
+        return worker_lifespan(settings)
+
+    return make_worker_app(settings, lifespan)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "celery":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        celery = globals()["celery"] = _from_environment()
+    except ConfigError as error:
+        sys.stderr.write(f"longhaul: {error}\n")
+        raise SystemExit(os.EX_CONFIG) from None
+    return celery

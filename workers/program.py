@@ -1,0 +1,143 @@
+"""The worker process: how it starts, and how it stops.
+
+Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `workers.control.leave`):
+
+    running --1st--> draining: takes no message; running responses may end (grace), the others are
+                     cancelled and released; remote control and events work on
+            --2nd--> the grace is over
+            --3rd--> gone at once, as by kill -9; leases see to the rest
+    draining --nothing runs--> Celery's warm shutdown of an idle worker
+
+Celery's own soft shutdown is not used. It sleeps in a signal handler, always for the whole grace,
+hears no revoke meanwhile, and can block on a lock that the interrupted main thread holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+import warnings
+from typing import Any
+
+from celery import bootsteps, signals
+from celery.apps.worker import Worker
+from celery.exceptions import SecurityWarning
+from celery.platforms import EX_FAILURE
+from celery.worker import state as worker_state
+from celery.worker.consumer.events import Events
+
+from workers.panel import cancel_rows
+
+log = logging.getLogger("longhaul.worker")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+FORCE_AT = 3
+HUB_SECONDS = 2.0
+"""A main thread that does not come round to it (Redis is away) is stopped after this."""
+EXIT_SECONDS = 10.0
+"""How long threads that others started may hold up the exit of a worker that has stopped."""
+
+
+class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Lets Celery's main thread alone talk to Redis.
+
+    By default the 24th buffered event is published by whoever sends it: the pool's loop, that is,
+    which then waits for Redis.
+    """
+
+    requires = (Events,)
+
+    def start(self, consumer: Any) -> None:
+        consumer.event_dispatcher.buffer_limit = float("inf")
+
+
+class WorkerProgram(Worker):  # type: ignore[misc]
+    """Celery's worker, with our way to stop. Exit codes: 0, 78 for a bad setting, 1 for the rest."""
+
+    _told = 0
+    _draining = False
+
+    def on_before_init(self, **kwargs: Any) -> None:
+        # Celery warns root for fear of pickle in messages; only JSON is accepted here (app.queue).
+        warnings.filterwarnings("ignore", category=SecurityWarning)
+        super().on_before_init(**kwargs)
+
+    def start(self) -> None:
+        self.pool.leave = lambda exit_code: self._begin(exit_code, hurry=True)
+        signals.task_revoked.connect(self._on_revoked)
+        super().start()
+        _exit_at_latest(self.exitcode or 0)
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        """Celery installs its signal handlers here; ours replace them, SIGHUP's re-exec included."""
+        super().install_platform_tweaks(worker)
+        for signum in STOP_SIGNALS:
+            signal.signal(signum, self._on_signal)
+        # Celery 6 will cancel what runs when Redis goes away; it says so at each reconnect. Ours never will.
+        warnings.filterwarnings("ignore", message="(?s).*on connection loss", category=PendingDeprecationWarning)
+
+    def shut_down(self, exit_code: int = 0) -> None:
+        """Begins to drain, or ends the grace where it does already. From any thread; takes no lock."""
+        if self.pool is None or not self.pool.active:
+            worker_state.should_stop = exit_code  # still starting: TaskPool.on_start looks at it
+        else:
+            self.pool.call(self._begin, exit_code)
+
+    def _on_signal(self, signum: int, _frame: Any) -> None:
+        # In the middle of anything, maybe with a lock in hand: set a flag, wake the loop, no more.
+        self._told += 1
+        if self._told >= FORCE_AT:
+            os._exit(EX_FAILURE)
+        self.shut_down()
+
+    # On the pool's loop
+
+    def _begin(self, exit_code: int, hurry: bool = False) -> None:
+        if self._draining or hurry:
+            self.pool.hurry()
+        if not self._draining:
+            self._draining = True
+            self._drain_task = asyncio.get_running_loop().create_task(self._drain(exit_code))
+
+    async def _drain(self, exit_code: int) -> None:
+        grace = float(self.app.conf.worker_soft_shutdown_timeout)
+        log.info("stopping; running responses have %g s to end", grace)
+        self.hub.call_soon(self._stop_consuming)
+        await self.pool.drain(grace)
+        self.hub.call_soon(self._finish, exit_code)
+        asyncio.get_running_loop().call_later(HUB_SECONDS, setattr, worker_state, "should_stop", exit_code)
+
+    # On the main thread
+
+    def _stop_consuming(self) -> None:
+        if (consumer := self.consumer.task_consumer) is not None:
+            with contextlib.suppress(*self.consumer.connection_errors):
+                consumer.cancel()
+
+    def _finish(self, exit_code: int) -> None:
+        try:
+            if self.consumer.event_dispatcher is not None:
+                self.consumer.event_dispatcher.flush()
+        finally:
+            worker_state.should_stop = exit_code
+
+    def _on_revoked(self, request: Any = None, terminated: bool = False, expired: bool = False, **_: Any) -> None:
+        """A message was discarded for its id was revoked; see workers.panel. Any thread."""
+        if not terminated and not expired:
+            cancel_rows(self.consumer, (request.id,))
+
+
+def _exit_at_latest(exit_code: int) -> None:
+    """Ends the process if threads that are not ours keep it alive."""
+
+    def end() -> None:
+        log.error("threads were left that do not end; exiting all the same")
+        os._exit(exit_code)
+
+    timer = threading.Timer(EXIT_SECONDS, end)
+    timer.daemon = True
+    timer.start()

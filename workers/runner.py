@@ -1,0 +1,345 @@
+"""The story of one response in a worker: claim, render, generate, record, finish.
+
+Whatever happens in between ends in one of the outcomes, and every outcome has a row to show: a response
+is finished here, cancelled, failed, given back (`released`) for another worker to go on with, or it
+turns out to be somebody else's. Nothing is written but through the journal's fence or a guarded
+transition, so a runner that is wrong about what it owns does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from app.protocol import frames
+from app.protocol.chunk import Chunk
+from app.protocol.deltas import Delta, Finish, Usage
+from app.protocol.frames import Event
+from app.protocol.response import error_object
+from app.protocol.status import Status
+from app.protocol.stream import ResponseStream, State
+from app.store import journal as log_store
+from app.store import responses as store
+from app.store.database import Database, StoreUnavailable
+from app.store.journal import Entry
+from app.store.rows import Ending, ResponseRow
+from config.models import ServedModel
+from workers.control import Cancelled, why_cancelled
+from workers.engine.base import Engine, EngineDead, EngineDelta, EngineError, InvalidSampling, PromptTooLong
+from workers.formats.chat import ChatParser, messages_of
+from workers.journal import Journal
+from workers.lease import Lease
+from workers.outcome import Outcome, ResponseFailed
+from workers.sampling import is_stateless, sampling_of
+
+log = logging.getLogger("longhaul.runner")
+
+RETRY_SECONDS = 0.5
+
+T = TypeVar("T")
+
+_OUTCOMES = {
+    Status.COMPLETED: Outcome.COMPLETED,
+    Status.INCOMPLETE: Outcome.INCOMPLETE,
+    Status.FAILED: Outcome.FAILED,
+    Status.CANCELLED: Outcome.CANCELLED,
+}
+
+_ERROR_CODES: dict[type[EngineError], str] = {
+    PromptTooLong: "context_length_exceeded",
+    InvalidSampling: "invalid_prompt",
+}
+
+
+class Lost(Exception):
+    """The response is not ours any more: cancelled, taken over, or deleted."""
+
+
+class CannotContinue(EngineError):
+    """Its sampling parameters do not allow another worker to go on where one died."""
+
+    def __init__(self) -> None:
+        super().__init__("its worker stopped, and its sampling parameters do not allow another one to go on")
+
+
+@dataclass(slots=True)
+class Run:
+    """One response while it runs here."""
+
+    row: ResponseRow
+    worker: str
+    task: asyncio.Task[object]
+    stream: ResponseStream
+    committed: tuple[int, ...] = ()
+    """Output tokens that earlier attempts committed."""
+    pending: list[int] = field(default_factory=list)
+    """Output tokens of this attempt that no chunk holds yet."""
+    handed: asyncio.Future[bool] | None = None
+    """The chunk that the journal has in hand, until the run has waited for it."""
+    generated: int = 0
+    """Output tokens of this attempt."""
+    lost: bool = False
+    """The heartbeat found it to be another's."""
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Awaits `work` to its end, whoever cancels the caller meanwhile: half a clean-up is none."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()
+
+
+class Runner:
+    """Runs responses on one engine. `again` sends a message for a response that was released."""
+
+    def __init__(
+        self,
+        db: Database,
+        journal: Journal,
+        engine: Engine,
+        model: ServedModel,
+        again: Callable[[ResponseRow], Awaitable[None]],
+        engine_died: Callable[[], None],
+    ) -> None:
+        self._db = db
+        self._journal = journal
+        self._engine = engine
+        self._model = model
+        self._again = again
+        self._engine_died = engine_died
+        self._runs: dict[str, Run] = {}
+        self.lease: Lease
+
+    def running(self) -> Mapping[str, int]:
+        """What runs here now: response id -> attempt."""
+        return {response_id: run.row.attempt for response_id, run in self._runs.items()}
+
+    def lost(self, response_ids: Iterable[str]) -> None:
+        """Stops what is no longer this worker's; nothing is written for it."""
+        for response_id in response_ids:
+            run = self._runs.get(response_id)
+            if run is not None and not run.lost:
+                run.lost = True
+                run.task.cancel()
+
+    async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
+        """Cancels these rows, whoever has them, and tells their readers; returns those that it ended.
+
+        Raises StoreUnavailable.
+        """
+        ended = []
+        for response_id in response_ids:
+            if await self._cancelled(response_id):
+                ended.append(response_id)
+        return ended
+
+    async def _cancelled(self, response_id: str) -> bool:
+        cancellation = await store.cancel(self._db, response_id, None)
+        if cancellation is None or cancellation.chunk is None:
+            return False
+        log.info("%s cancelled", response_id)
+        self._journal.publish(cancellation.chunk)
+        return True
+
+    async def run(self, response_id: str) -> Outcome:
+        """Runs it to an end. Raises ResponseFailed where it failed, with the reason that the row holds."""
+        worker = self.lease.worker
+        # Never half a claim: a row claimed by a job that is gone would wait for this worker's death.
+        row = await undisturbed(self._patiently(lambda: store.claim(self._db, response_id, worker)))
+        if row is None:
+            return await self._not_claimed(response_id)
+        log.info("%s claimed, attempt %d", response_id, row.attempt)
+        outcome = await self._guarded(row, worker)
+        log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
+        return outcome
+
+    async def _not_claimed(self, response_id: str) -> Outcome:
+        row = await self._patiently(lambda: store.find(self._db, response_id))
+        cancelled = row is not None and row.status is Status.CANCELLED
+        return Outcome.CANCELLED if cancelled else Outcome.NOT_CLAIMED
+
+    async def _guarded(self, row: ResponseRow, worker: str) -> Outcome:
+        """Every way out of `_generate`, turned into an outcome and the row that goes with it."""
+        task = asyncio.current_task()
+        assert task is not None
+        run = Run(row, worker, task, ResponseStream(row.as_object()))
+        self._runs[row.id] = run
+        try:
+            if why_cancelled() is not None:  # while it was claimed
+                return await undisturbed(self._stopped(run))
+            return await self._generate(run)
+        except Lost:
+            pass
+        except asyncio.CancelledError:
+            return await undisturbed(self._stopped(run))
+        except EngineDead as error:
+            log.critical("the engine died: %s", error)
+            self._engine_died()
+            return await undisturbed(self._released(run))
+        except EngineError as error:
+            await undisturbed(self._failed(run, _ERROR_CODES.get(type(error), "server_error"), str(error)))
+        except Exception:
+            log.exception("%s attempt %d went wrong", row.id, row.attempt)
+            message = "the server had an error while it generated this response"
+            await undisturbed(self._failed(run, "server_error", message))
+        finally:
+            del self._runs[row.id]
+        return await self._verdict(run)
+
+    # -- generating ----------------------------------------------------------------------------------------
+
+    async def _generate(self, run: Run) -> Outcome:
+        await self._take_up(run)
+        sampling = sampling_of(run.row.request)
+        if run.committed and not is_stateless(sampling):
+            raise CannotContinue
+        prompt = await self._engine.render(messages_of(run.row.request), self._model.chat_template_args)
+        parser = ChatParser(self._engine.decoder())
+        parser.feed(run.committed)  # its events are known: they were committed with these tokens
+        begun = run.stream.begin() if run.stream.state is State.QUEUED else []
+        record = Recorder(self._journal, run, begun)
+        usage = Usage(input_tokens=len(prompt))
+        async with aclosing(self._deltas(run, prompt)) as deltas:
+            async for delta in deltas:
+                run.generated += len(delta.token_ids)
+                usage = _counted(usage, run, delta)
+                said = parser.feed(delta.token_ids)
+                if delta.finish_reason is not None:
+                    said += parser.flush()
+                    return await record.finish(said, delta.token_ids, Finish(delta.finish_reason, usage))
+                await record.add(said, delta.token_ids)
+        raise EngineError("the engine stopped without a reason")
+
+    def _deltas(self, run: Run, prompt: Sequence[int]) -> AsyncGenerator[EngineDelta]:
+        sampling = sampling_of(run.row.request)
+        if sampling.max_tokens is not None:
+            sampling = sampling.less(len(run.committed))
+        request_id = f"{run.row.id}-{run.row.attempt}"
+        return self._engine.generate(request_id, (*prompt, *run.committed), sampling, priority=run.row.priority)
+
+    async def _take_up(self, run: Run) -> None:
+        """Where earlier attempts, or the API, left off."""
+        reading = await self._patiently(lambda: log_store.read(self._db, run.row.id))
+        if reading.status is not Status.IN_PROGRESS:
+            raise Lost
+        events = (event for chunk in reading.chunks for event in frames.decode(chunk.frames))
+        run.stream = ResponseStream.restore(events)
+        run.committed = tuple(token for chunk in reading.chunks for token in chunk.tokens)
+
+    # -- ways out ------------------------------------------------------------------------------------------
+
+    async def _verdict(self, run: Run) -> Outcome:
+        """What its row says of a response that this run has ended, or that is not ours any more."""
+        row = await self._patiently(lambda: store.find(self._db, run.row.id))
+        if row is None:
+            return Outcome.CANCELLED  # deleted
+        if row.status is Status.FAILED and row.error is not None:
+            raise ResponseFailed(row.error["code"], row.error["message"])
+        return _OUTCOMES.get(row.status, Outcome.LOST)
+
+    async def _stopped(self, run: Run) -> Outcome:
+        """Its task was cancelled: by the heartbeat, by a revoke, or because this worker stops."""
+        if run.lost:
+            return await self._verdict(run)
+        if why_cancelled() is Cancelled.REVOKED:
+            await self._patiently(lambda: self._cancelled(run.row.id))
+            return await self._verdict(run)
+        return await self._released(run)
+
+    async def _released(self, run: Run) -> Outcome:
+        row = await self._patiently(lambda: store.release(self._db, run.row.id, run.row.attempt, run.worker))
+        if row is None:
+            return await self._verdict(run)
+        await self._again(row)
+        return Outcome.RELEASED
+
+    async def _failed(self, run: Run, code: str, message: str) -> None:
+        """Ends it as failed, if it is still ours."""
+        if run.handed is not None:
+            await asyncio.wait([run.handed])  # else it could land in the place of the last chunk
+        try:
+            # From the row's log, not from this run's stream: events that were not committed do not count.
+            await self._take_up(run)
+        except Lost:
+            return
+        first = run.stream.next_sequence
+        events = run.stream.fail(error_object(code, message))
+        ending = Ending.of(run.stream.response, datetime.now(UTC))
+        await self._journal.append(Entry(run.worker, _chunk(run, first, events, (), final=True), ending))
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+        """Does it again until Postgres answers."""
+        while True:
+            try:
+                return await action()
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+
+class Recorder:
+    """What one run has to say, handed to the journal one chunk at a time.
+
+    A chunk is handed over only once the one before is committed: that is the back-pressure by which
+    the engine merges what it generates meanwhile into one delta.
+    """
+
+    def __init__(self, journal: Journal, run: Run, begun: list[Event]) -> None:
+        self._journal = journal
+        self._run = run
+        self._events = begun
+        if begun:
+            self._hand_over()
+
+    async def add(self, deltas: Sequence[Delta], token_ids: Sequence[int]) -> None:
+        """Raises Lost where the chunk before was refused."""
+        for delta in deltas:
+            self._events += self._run.stream.feed(delta)
+        self._run.pending += token_ids
+        await self._wait()
+        self._hand_over()
+
+    async def finish(self, deltas: Sequence[Delta], token_ids: Sequence[int], finish: Finish) -> Outcome:
+        """The last chunk and the final row, in one commit."""
+        stream = self._run.stream
+        for delta in deltas:
+            self._events += stream.feed(delta)
+        self._run.pending += token_ids
+        await self._wait()
+        finished_at = datetime.now(UTC)
+        self._events += stream.finish(finish, int(finished_at.timestamp()))
+        self._hand_over(Ending.of(stream.response, finished_at))
+        await self._wait()
+        return _OUTCOMES[Status(stream.response["status"])]
+
+    def _hand_over(self, ending: Ending | None = None) -> None:
+        """Tokens without events (half a character) wait for the events that their text comes with."""
+        if not self._events:
+            return
+        run = self._run
+        first = run.stream.next_sequence - len(self._events)
+        chunk = _chunk(run, first, self._events, tuple(run.pending), final=ending is not None)
+        run.handed = self._journal.append(Entry(run.worker, chunk, ending))
+        self._events, run.pending = [], []
+
+    async def _wait(self) -> None:
+        if self._run.handed is not None and not await self._run.handed:
+            raise Lost
+
+
+def _chunk(run: Run, first: int, events: Sequence[Event], tokens: tuple[int, ...], *, final: bool) -> Chunk:
+    last = first + len(events) - 1
+    return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final)
+
+
+def _counted(usage: Usage, run: Run, delta: EngineDelta) -> Usage:
+    # Tokens that earlier attempts generated count as output once; this attempt read them as prompt.
+    cached = min(max(usage.cached_tokens, delta.cached_tokens), usage.input_tokens)
+    return Usage(usage.input_tokens, cached, len(run.committed) + run.generated)

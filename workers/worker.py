@@ -1,0 +1,83 @@
+"""One worker: its engine, its lease, its journal and its runner, put together and taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from app.queue import QueueUnavailable, TaskQueue, make_celery
+from app.relay import Relay
+from app.store.database import Database
+from app.store.migrate import wait_for_schema
+from app.store.rows import ResponseRow
+from config.models import load_models
+from config.settings import Settings
+from workers.control import leave
+from workers.engine import make_engine
+from workers.engine.base import Engine, EngineDead
+from workers.journal import Journal
+from workers.lease import Lease
+from workers.runner import Runner
+
+log = logging.getLogger("longhaul.worker")
+
+ENGINE_DIED = 1
+"""Exit code of a worker whose engine is gone; whoever runs it starts it again."""
+CHECK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
+    """Up: schema, engine, journal, lease; then the worker may claim. Down: the other way round.
+
+    The lease goes before the journal: what was given back is others' from then on.
+    Raises ConfigError or EngineDead where the engine cannot start.
+    """
+    model = load_models(settings.models).chosen(settings.model)
+    db = Database(settings.database_dsn, settings.database_pool)
+    relay = Relay(settings.broker_url)
+    queue = TaskQueue(make_celery(settings))
+    journal = Journal(db, relay)
+    engine = await asyncio.to_thread(make_engine, model)
+
+    async def again(row: ResponseRow) -> None:
+        try:
+            await queue.enqueue(row.id, row.model, row.queue, row.priority)
+        except QueueUnavailable:
+            log.info("%s released; maintenance will send it", row.id)
+
+    runner = Runner(db, journal, engine, model, again, lambda: leave(ENGINE_DIED))
+    lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
+    try:
+        await wait_for_schema(db)
+        log.info("loading %s", model.name)
+        await engine.start()
+        await journal.start()
+        await lease.start()
+        log.info("%s is ready", model.name)
+        watch = asyncio.create_task(_watch(engine), name="engine-watch")
+        try:
+            yield runner
+        finally:
+            watch.cancel()
+            await lease.close()
+            await journal.close()
+    finally:
+        await engine.stop()
+        queue.close()
+        await relay.close()
+        await db.close()
+
+
+async def _watch(engine: Engine) -> None:
+    """Ends the worker when its engine dies while nothing runs on it; a running response finds out by itself."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            await engine.check()
+        except EngineDead as error:
+            log.critical("the engine died: %s", error)
+            leave(ENGINE_DIED)
+            return
