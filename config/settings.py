@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     port: Port = 8000
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
     flower_port: Port = 5555
-    flower_auth: Annotated[str, Field(pattern=r"^[^:\s]+:\S+$")] | None = None
+    flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None
     """`user:password` of Flower; unset: a password is generated and kept in `home`."""
 
     models: Path = CHECKOUT / "config" / "models.toml"

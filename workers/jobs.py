@@ -101,7 +101,7 @@ class Jobs:
         """Runs it in the jobs' context; a drain waits for it, and cancels it in the end."""
         task = self._loop.create_task(coroutine, context=self.context.copy())
         self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        task.add_done_callback(self._errand_ended)
 
     async def drain(self, grace: float) -> None:
         """Starts no job any more, lets running ones go on for `grace` seconds, then cancels them and waits.
@@ -129,6 +129,11 @@ class Jobs:
         context = self.context.copy()
         context.run(current_job.set, job)
         job.task = self._loop.create_task(self._run(job), context=context)
+
+    def _errand_ended(self, task: asyncio.Task[None]) -> None:
+        self._errands.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an errand failed", exc_info=error)
 
     async def _run(self, job: Job) -> None:
         try:

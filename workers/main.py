@@ -11,13 +11,14 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 
 from app.queue import make_celery
+from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 from workers import panel, tasks
 from workers.pool import Lifespan, TaskPool
-from workers.program import EventBuffer, WorkerProgram
+from workers.program import EventBuffer, PromptConnection, WorkerProgram
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
@@ -25,7 +26,10 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.pool:TaskPool"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
+    celery.amqp.Connection = PromptConnection
     celery.steps["consumer"].add(EventBuffer)
+    # Celery leaves logging alone where somebody else sees to it.
+    signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)
     panel.install()
     TaskPool.lifespan = staticmethod(lifespan)

@@ -170,6 +170,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._life.cancel()
         if concurrent.futures.wait([self._life], timeout=LEAVE_SECONDS).not_done:
             log.error("the worker's parts did not stop within %g s", LEAVE_SECONDS)
+            self._life.cancel()
+            concurrent.futures.wait([self._life], timeout=1.0)
         elif not self._life.cancelled() and (error := self._life.exception()) is not None:
             log.error("the worker's parts did not stop cleanly: %s: %s", type(error).__name__, _one_line(error))
         self.call(self._loop.stop)

@@ -29,6 +29,7 @@ from celery.exceptions import SecurityWarning
 from celery.platforms import EX_FAILURE
 from celery.worker import state as worker_state
 from celery.worker.consumer.events import Events
+from kombu import Connection
 
 from workers.panel import cancel_rows
 
@@ -38,8 +39,17 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 FORCE_AT = 3
 HUB_SECONDS = 2.0
 """A main thread that does not come round to it (Redis is away) is stopped after this."""
+RECONNECT_SECONDS = 2.0
 EXIT_SECONDS = 10.0
 """How long threads that others started may hold up the exit of a worker that has stopped."""
+
+
+class PromptConnection(Connection):  # type: ignore[misc]
+    """Tries again every RECONNECT_SECONDS; kombu would wait ever longer, up to 30 s after Redis is back."""
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        pause = {"interval_start": RECONNECT_SECONDS, "interval_step": 0, "interval_max": RECONNECT_SECONDS}
+        return super().ensure_connection(*args, **(pause | kwargs))
 
 
 class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from pathlib import PurePath
 from typing import Any
 
 from celery import Celery
@@ -54,10 +55,15 @@ async def _run(response_id: str) -> Outcome | ResponseFailed:
         raise
     except Exception as error:
         # The text of an unforeseen exception may quote a prompt; where it happened does not.
-        frames = "".join(traceback.format_tb(error.__traceback__))
-        log.error("%s: %s\n%s", response_id, type(error).__name__, frames)
+        log.error("%s: %s at %s", response_id, type(error).__name__, _places(error))
         return ResponseFailed("server_error", type(error).__name__)
     return ResponseFailed("server_error", "no reason known") if outcome is Outcome.FAILED else outcome
+
+
+def _places(error: Exception) -> str:
+    """Where it came through, innermost first."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return " < ".join(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 def _announce_revoked() -> None:

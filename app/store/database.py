@@ -13,6 +13,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 CONNECT_SECONDS = 5
+POOL_SECONDS = 30
+"""A request waits this long for its turn at the pool; overload is no outage."""
 STATEMENT_SECONDS = 60
 
 _AWAY = (
@@ -49,7 +51,7 @@ class Database:
             dsn,
             pool_size=pool_size,
             max_overflow=0,
-            pool_timeout=CONNECT_SECONDS,
+            pool_timeout=POOL_SECONDS,
             pool_pre_ping=False,
             json_serializer=lambda value: orjson.dumps(value).decode(),
             json_deserializer=orjson.loads,

@@ -11,9 +11,9 @@ from workers.engine import make_engine
 from workers.engine.scripted import ANSWER, BEGIN, END
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def vllm_case() -> AsyncIterator[Case]:
-    """The one real engine of the whole session."""
+    """The one real engine of these tests."""
     from tokenizers import Tokenizer  # comes with vLLM
 
     model = demo_model()
@@ -30,7 +30,7 @@ async def vllm_case() -> AsyncIterator[Case]:
     await engine.stop()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def scripted_case() -> AsyncIterator[Case]:
     engine = make_engine(scripted_model(tokens_per_second=5000))
     await engine.start()
@@ -38,7 +38,7 @@ async def scripted_case() -> AsyncIterator[Case]:
     await engine.stop()
 
 
-@pytest.fixture(scope="session", params=["scripted", pytest.param("vllm", marks=pytest.mark.vllm)])
+@pytest.fixture(scope="package", params=["scripted", pytest.param("vllm", marks=pytest.mark.vllm)])
 def case(request: pytest.FixtureRequest) -> Case:
     """Each engine in turn."""
     chosen: Case = request.getfixturevalue(f"{request.param}_case")

@@ -14,7 +14,7 @@ from tests.engine.cases import COUNTED, Case, new_id
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 ENDLESS = Sampling(temperature=0.0, extra={"ignore_eos": True})
 
@@ -124,6 +124,7 @@ BAD_SAMPLING: list[tuple[str, dict[str, Any]]] = [
     ("min_tokens", {"extra": {"min_tokens": -1}}),
     ("min_p", {"extra": {"min_p": 2}}),
     ("top_k", {"extra": {"top_k": "many"}}),
+    ("min_tokens", {"extra": {"min_tokens": 2.5}}),
     ("top_k", {"extra": {"top_k": 2**40}}),
     ("seed", {"extra": {"seed": 2**70}}),
     ("repetition_penalty", {"extra": {"repetition_penalty": -1}}),

@@ -196,11 +196,13 @@ def collected() -> Iterator[None]:
 @UNCLOSED
 @pytest.mark.usefixtures("collected")
 @pytest.mark.vllm
-async def test_a_cancelled_start_ends_the_half_started_engine() -> None:
+@pytest.mark.parametrize("processes", [0, 1], ids=["at once", "with a process"])
+async def test_a_cancelled_start_ends_the_half_started_engine(processes: int) -> None:
     before = engine_processes(os.getpid())
     engine = await asyncio.to_thread(make_engine, demo_model())
     starting = asyncio.create_task(engine.start())
-    await until(lambda: engine_processes(os.getpid()) - before, START_SECONDS)
+    await asyncio.sleep(0)
+    await until(lambda: len(engine_processes(os.getpid()) - before) >= processes, START_SECONDS)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting

@@ -11,22 +11,24 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from config.settings import ConfigError
-from tests.engine.cases import COUNTED, GREEDY, Case, demo_model
+from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, demo_model
 from workers.engine import make_engine
 from workers.engine.base import Sampling
 
-session = pytest.mark.asyncio(loop_scope="session")
+package = pytest.mark.asyncio(loop_scope="package")
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_the_context_length_is_the_configured_one(vllm_case: Case) -> None:
     assert vllm_case.engine.context_length == demo_model().context_length
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) -> None:
     prompt = await vllm_case.prompt("Tell me again: " * 20)
@@ -36,7 +38,7 @@ async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) ->
     assert second[-1].cached_tokens >= len(prompt) // 2
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_a_seed_gives_the_same_draws_again(vllm_case: Case) -> None:
     prompt = await vllm_case.prompt("Nobody taught you this one.")
@@ -44,7 +46,7 @@ async def test_a_seed_gives_the_same_draws_again(vllm_case: Case) -> None:
     assert await vllm_case.tokens(prompt, sampling) == await vllm_case.tokens(prompt, sampling)
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -> None:
     sampling = replace(GREEDY, extra={"structured_outputs": {"regex": "[0-9]{3}"}})
@@ -53,14 +55,14 @@ async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -
     assert text.isdigit()
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_a_priority_is_taken(vllm_case: Case) -> None:
     stream = vllm_case.engine.generate("urgent", await vllm_case.prompt(), GREEDY, priority=3)
     assert vllm_case.text([token async for delta in stream for token in delta.token_ids]) == COUNTED
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_the_event_loop_turns_while_a_long_prompt_is_rendered(vllm_case: Case) -> None:
     rendering = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
@@ -72,7 +74,7 @@ async def test_the_event_loop_turns_while_a_long_prompt_is_rendered(vllm_case: C
     assert turns > 10
 
 
-@session
+@package
 @pytest.mark.vllm
 async def test_many_streams_given_up_at_once_all_leave_the_engine(vllm_case: Case) -> None:
     async def read() -> None:
@@ -88,6 +90,20 @@ async def test_many_streams_given_up_at_once_all_leave_the_engine(vllm_case: Cas
     await asyncio.gather(*readers, return_exceptions=True)
     assert vllm_case.engine.running == 0
     assert vllm_case.text(await vllm_case.tokens(prompt)) == COUNTED
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(st.text(max_size=30), st.just(MANY_SCRIPTS)), cut=st.integers(0, 3))
+@pytest.mark.vllm
+def test_tokenizers_without_a_rust_core_decode_alike(
+    vllm_case: Case, monkeypatch: pytest.MonkeyPatch, text: str, cut: int
+) -> None:
+    tokens = vllm_case.encode(text.encode(errors="replace").decode())
+    tokens = [*tokens[: len(tokens) - cut], vllm_case.special[-1]]
+    expected = vllm_case.text(tokens)
+    with monkeypatch.context() as patched:
+        patched.setattr("vllm.v1.engine.detokenizer.uses_fast_detokenizer", lambda _: False)
+        assert vllm_case.text(tokens) == expected
 
 
 BAD_MODELS: list[tuple[str, dict[str, Any]]] = [

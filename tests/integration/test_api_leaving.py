@@ -168,14 +168,14 @@ async def test_the_server_that_stops_ends_foreground_requests_with_their_cancell
 ) -> None:
     async with serving(settings_for(services, tmp_path)) as api:
         waiting = asyncio.create_task(api.post())
-        response_id = await one(db)
-        async with api.streaming() as reader:
-            pass  # left at once: its headers came with the first keep-alive, or never
+        streaming = asyncio.create_task(api.post(stream=True))
+        await until(lambda: _count(db, 2))
         api.runtime.stopping.set()
-        answer = await waiting
+        answer, events = await waiting, await streaming
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
-        await cancelled(db, response_id)
-        assert reader.status == 200
+        assert b"event: response.cancelled\n" in events.content
+        assert events.content.endswith(b"data: [DONE]\n\n")
+        await until(lambda: _all_cancelled(db, 2))
 
 
 class Process:

@@ -503,6 +503,14 @@ def test_an_errand_is_waited_for_when_the_pool_stops() -> None:
     assert done.is_set()
 
 
+def test_an_errand_that_fails_is_logged(task_pool: TaskPool, caplog: pytest.LogCaptureFixture) -> None:
+    async def errand() -> None:
+        raise ValueError
+
+    task_pool.errand(errand())
+    until_sync(lambda: "an errand failed" in caplog.text)
+
+
 class Request:
     """Celery's Request, as far as our own revoke needs it."""
 

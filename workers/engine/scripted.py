@@ -68,6 +68,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "top_k": (-1, 2**31 - 1),
 }
 """Sampling parameters and what they may be."""
+_INTEGERS = frozenset({"max_tokens", "min_tokens", "seed", "top_k"})
 
 
 class Args(BaseModel):
@@ -285,7 +286,8 @@ def _check(sampling: Sampling) -> None:
         least, most = _RANGES[name]
         if value is None and name in ("max_tokens", "seed"):
             continue
-        if not isinstance(value, int | float) or not least <= value <= most:
+        whole = isinstance(value, int)
+        if not (whole or (isinstance(value, float) and name not in _INTEGERS)) or not least <= value <= most:
             raise InvalidSampling(f"{name} must be a number from {least} to {most}")
     if sampling.max_tokens is not None and sampling.extra.get("min_tokens", 0) > sampling.max_tokens:
         raise InvalidSampling("min_tokens must be at most max_tokens")

@@ -1,0 +1,58 @@
+"""Two workers behind one queue, as processes; the scripted engine, so that both start fast."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from openai import AsyncOpenAI
+
+from tests.support.longhaul import Longhaul
+from tests.support.waiting import until, until_sync
+
+MODEL = "scripted"
+
+
+async def final(client: AsyncOpenAI, response_id: str) -> str:
+    async def status() -> str | None:
+        response = await client.responses.retrieve(response_id)
+        return response.status if response.status not in ("queued", "in_progress") else None
+
+    return await until(status, 120, f"{response_id} is final") or ""
+
+
+async def test_two_hundred_in_the_background_are_each_completed_once(pair: Longhaul) -> None:
+    async with pair.async_client() as client:
+        asked = (client.responses.create(model=MODEL, input=f"/count {n}", background=True) for n in range(200))
+        ids = [response.id for response in await asyncio.gather(*asked)]
+        assert [await final(client, response_id) for response_id in ids] == ["completed"] * 200
+        with pair.flower as flower:
+            tasks = until_sync(
+                lambda: (t := flower.get("/api/tasks", params={"limit": 1000}).json()).keys() >= set(ids) and t, 30
+            )
+    mine = [tasks[response_id] for response_id in ids]
+    until_sync(lambda: len({task["worker"] for task in mine}) == 2, 5, "both workers had some")
+
+
+async def test_flower_revokes_a_queued_response(pair: Longhaul) -> None:
+    async with pair.async_client() as client:
+        endless = [
+            await client.responses.create(model=MODEL, input="/hang 5", background=True) for _ in range(520)
+        ]  # more than both workers run at once
+        last = endless[-1].id
+        with pair.flower as flower:
+            assert flower.post(f"/api/task/revoke/{last}").status_code == 200
+        assert await final(client, last) == "cancelled"
+        assert (await client.responses.retrieve(last)).output == []
+        await asyncio.gather(*(client.responses.cancel(response.id) for response in endless))
+
+
+async def test_a_killed_workers_responses_end_on_the_other(pair: Longhaul) -> None:
+    async with pair.async_client() as client:
+        asked = (client.responses.create(model=MODEL, input="/count 300", background=True) for _ in range(20))
+        ids = [response.id for response in await asyncio.gather(*asked)]
+        until_sync(lambda: pair.named(["celeryd"]), 10)
+        pair.named(["celeryd"])[0].send_signal(signal.SIGKILL)
+        assert [await final(client, response_id) for response_id in ids] == ["completed"] * 20
+        expected = " ".join(str(n + 1) for n in range(300))
+        assert {(await client.responses.retrieve(response_id)).output_text for response_id in ids} == {expected}

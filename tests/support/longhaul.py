@@ -1,0 +1,120 @@
+"""The whole of Longhaul as a user starts it: `longhaul up` in a process of its own, on free ports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+from openai import AsyncOpenAI, OpenAI
+
+from tests.support.waiting import until_sync
+
+READY_SECONDS = 180.0
+STOP_SECONDS = 60.0
+COMMAND = Path(sys.executable).parent / "longhaul"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Longhaul:
+    """One installation: a data folder and its ports. Start it, stop it, start it again."""
+
+    def __init__(self, home: Path, models: Path | None = None, workers: int = 1, **environment: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self.flower_port = free_port()
+        self.log = home.parent / f"{home.name}.log"
+        self._arguments = [str(COMMAND), "up", "--workers", str(workers)]
+        self._environment = {
+            **os.environ,
+            "LONGHAUL_HOME": str(home),
+            "LONGHAUL_PORT": str(self.port),
+            "LONGHAUL_FLOWER_PORT": str(self.flower_port),
+            **({"LONGHAUL_MODELS": str(models)} if models else {}),
+            **environment,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._known: set[psutil.Process] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def flower(self) -> httpx.Client:
+        """Flower's HTTP API, signed in."""
+        user, password = (self.home / "flower-auth").read_text().strip().split(":", 1)
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.flower_port}", auth=(user, password), timeout=30)
+
+    def client(self) -> OpenAI:
+        return OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
+
+    def async_client(self) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0)
+
+    def http(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60)
+
+    def start(self) -> None:
+        """Returns once the API says that everything is there."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._arguments, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        until_sync(self._is_ready, READY_SECONDS, "longhaul up is ready")
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"longhaul up ended: {self.tail()}"
+        try:
+            return httpx.get(f"{self.url}/health/ready", timeout=5).status_code == 200
+        except httpx.TransportError:
+            time.sleep(0.1)
+            return False
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status once every process is gone."""
+        if self._process is None:
+            return 0
+        known = self.processes()
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait(STOP_SECONDS)
+        self._process = None
+        gone, alive = psutil.wait_procs(known, timeout=10)
+        assert not alive, f"left behind: {alive}"
+        return status
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that belongs to it now."""
+        assert self._process is not None
+        top = psutil.Process(self._process.pid)
+        return [top, *top.children(recursive=True)]
+
+    def named(self, words: Sequence[str]) -> list[psutil.Process]:
+        """Its processes whose command line holds all of `words`."""
+        found = []
+        for process in self.processes():
+            try:
+                line = " ".join(process.cmdline())
+            except psutil.Error:
+                continue
+            if all(word in line for word in words):
+                found.append(process)
+        return found
+
+    def tail(self, lines: int = 30) -> str:
+        """The end of what it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,161 @@
+"""A real `longhaul up` in a process of its own, with a Procfile of the test's."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.services import descendants
+from tests.support.waiting import PAUSE, until_sync
+
+LONGHAUL = [sys.executable, "-c", "from app.cli import main; main()"]
+MODELS = '[[models]]\nname = "{}"\nengine = "scripted"\n'
+NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+"""Services that are named, and so left alone; nothing listens there."""
+
+
+class Up:
+    """`longhaul up` on `folder`; leaves nothing behind. `output` is what it has said so far."""
+
+    def __init__(
+        self,
+        folder: Path,
+        procfile: str,
+        *args: str,
+        env: dict[str, str] | None = None,
+        models: tuple[str, ...] = ("demo",),
+        terminal: bool = False,
+        ignore_hangup: bool = False,
+    ) -> None:
+        self.folder = folder
+        (folder / "Procfile").write_text(procfile)
+        (folder / "models.toml").write_text("\n".join(MODELS.format(name) for name in models))
+        settings = {"LONGHAUL_HOME": str(folder / "home"), "LONGHAUL_MODELS": str(folder / "models.toml")}
+        settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0"}
+        self.output = ""
+        self._seen: set[int] = set()
+        command = ["nohup", *LONGHAUL] if ignore_hangup else LONGHAUL
+        self._master = -1
+        self._hung_up = False
+        slave = subprocess.PIPE
+        if terminal:
+            self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [*command, "up", "--procfile", str(folder / "Procfile"), *args],
+            stdin=slave if terminal else subprocess.DEVNULL,
+            stdout=slave,
+            stderr=slave if terminal else subprocess.STDOUT,
+            env={**os.environ, **settings, **(env or {})},
+            start_new_session=True,
+            preexec_fn=_take_terminal if terminal else None,
+        )
+        if terminal:
+            os.close(slave)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Up:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.ended()
+        self.gone()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def says(self, text: str, timeout: float = 60.0) -> str:
+        """Waits until `text` was said."""
+        until_sync(
+            lambda: text in self.output or self.process.poll() is not None, timeout, f"{text!r} in {self.output}"
+        )
+        if self.process.poll() is not None:
+            self._reader.join(10)
+        assert text in self.output, self.output
+        return self.output
+
+    def written(self, name: str) -> str:
+        """Waits until a process has written the file `name` in the folder; its text."""
+        file = self.folder / name
+        until_sync(lambda: file.exists() and file.read_text().endswith("\n"), 60.0, f"{name}; {self.output}")
+        return file.read_text().strip()
+
+    def look(self) -> set[int]:
+        """Remembers, and returns, every process below."""
+        self._seen |= set(descendants(self.pid))
+        return self._seen
+
+    def close_terminal(self) -> None:
+        """As by closing its window."""
+        self._hung_up = True
+        self._reader.join()  # a terminal that somebody reads is not closed yet
+        os.close(self._master)
+        self._master = -1
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def ended(self, timeout: float = 60.0) -> int:
+        """Waits for the end of the runner; its status."""
+        status = self.process.wait(timeout)
+        self._reader.join(10)
+        if self._master >= 0:
+            self.close_terminal()
+        if self.process.stdout:
+            self.process.stdout.close()
+        return status
+
+    def gone(self, timeout: float = 60.0) -> None:
+        """Waits until every process that was ever seen below has ended."""
+        until_sync(lambda: not any(alive(pid) for pid in self._seen), timeout, f"processes of {self._seen} to end")
+
+    def _read(self) -> None:
+        descriptor = self.process.stdout.fileno() if self.process.stdout else self._master
+        while not self._hung_up:
+            if not select.select([descriptor], [], [], PAUSE)[0]:
+                continue
+            try:
+                data = os.read(descriptor, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.output += data.decode(errors="replace")
+
+
+def longhaul(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs a `longhaul` command that is expected to end."""
+    return subprocess.run(
+        [*LONGHAUL, *args], env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def _take_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

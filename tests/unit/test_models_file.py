@@ -1,0 +1,84 @@
+"""models.toml: what it says, and one line for what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config.models import ModelCatalog, load_models
+from config.settings import CHECKOUT, ConfigError
+
+
+def catalog(folder: Path, text: str) -> ModelCatalog:
+    (folder / "models.toml").write_text(text)
+    return load_models(folder / "models.toml")
+
+
+def test_a_hub_id_is_one_line(tmp_path: Path) -> None:
+    model = catalog(tmp_path, '[[models]]\nname = "Qwen/Qwen3-8B"\npath = "Qwen/Qwen3-8B"\n').models[0]
+    assert (model.path, model.queue, model.engine) == ("Qwen/Qwen3-8B", "model.Qwen/Qwen3-8B", "vllm")
+    assert model.context_length is None
+    assert dict(model.engine_args) == {}
+
+
+def test_a_folder_is_found_from_the_file_s_own_place(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    model = catalog(tmp_path, '[[models]]\nname = "m"\npath = "./weights"\n').models[0]
+    assert model.path == str((tmp_path / "weights").resolve())
+
+
+def test_sampling_defaults_are_those_that_are_set(tmp_path: Path) -> None:
+    text = '[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntemperature = 0.6\n'
+    assert catalog(tmp_path, text).models[0].default_sampling == {"temperature": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "models"),
+        ("models = []", "models"),
+        ("[[models]", "is not valid TOML"),
+        ('[[models]]\npath = "x"', "models.0.name"),
+        ('[[models]]\nname = "a b"\npath = "x"', "models.0.name"),
+        ('[[models]]\nname = "m"', "model 'm' has no path"),
+        ('[[models]]\nname = "m"\npath = "./nowhere"', "'./nowhere' is not a folder"),
+        ('[[models]]\nname = "m"\npath = "x"\nspeed = 9', "models.0.speed"),
+        ('[[models]]\nname = "m"\npath = "x"\ncontext_length = "long"', "models.0.context_length"),
+        ('[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntop_k = 1', "default_sampling.top_k"),
+        ('[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "m"\npath = "y"', "two models have the name 'm'"),
+        (
+            '[[models]]\nname = "m"\npath = "x"\nqueue = "q"\n[[models]]\nname = "n"\npath = "y"\nqueue = "q"',
+            "two models have the queue 'q'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        catalog(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
+    assert complaint in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"LONGHAUL_MODELS: cannot read .*none\.toml: No such file"):
+        load_models(tmp_path / "none.toml")
+
+
+def test_a_worker_of_several_models_must_be_told_which(tmp_path: Path) -> None:
+    two = catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "n"\npath = "y"\n')
+    assert two.chosen("n").name == "n"
+    with pytest.raises(ConfigError, match=r"LONGHAUL_MODEL: name the model .* \(one of m, n\)"):
+        two.chosen(None)
+    with pytest.raises(ConfigError, match="LONGHAUL_MODEL: no model 'o' in the models file"):
+        two.chosen("o")
+
+
+def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
+    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').chosen(None).name == "m"
+
+
+def test_our_own_file_serves_the_demo_model() -> None:
+    assert load_models(CHECKOUT / "config" / "models.toml").models[0].name == "longhaul-demo"

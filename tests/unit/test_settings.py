@@ -1,0 +1,82 @@
+"""The environment, checked: defaults, names, and one line for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from config.settings import ConfigError, Settings, load_settings, variable_of
+
+
+def test_defaults_need_no_environment_and_listen_on_this_machine_alone() -> None:
+    settings = load_settings()
+    assert (settings.host, settings.port, settings.flower_port) == ("127.0.0.1", 8000, 5555)
+    assert settings.database_url is None
+    assert settings.redis_url is None
+    assert settings.home.name == ".longhaul"
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://u:p@db/x?host=/run")
+    monkeypatch.setenv("REDIS_URL", "redis://r:1/2")
+    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
+    monkeypatch.setenv("LONGHAUL_PORT", "81")
+    settings = load_settings()
+    assert settings.database_dsn == "postgresql+asyncpg://u:p@db/x?host=/run"
+    assert settings.broker_url == "redis://r:1/2"
+    assert (settings.home, settings.port) == (tmp_path, 81)
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+    monkeypatch.setenv("LONGHAUL_PORT", "")
+    assert load_settings().database_url is None
+    assert load_settings().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DATABASE_URL", "mysql://u:hunter2@db/x"),
+        ("REDIS_URL", "valkey://:hunter2@r"),
+        ("LONGHAUL_PORT", "hunter2"),
+        ("LONGHAUL_PORT", "65536"),
+        ("LONGHAUL_FLOWER_PORT", "0"),
+        ("LONGHAUL_FLOWER_AUTH", "hunter2"),
+        ("LONGHAUL_FLOWER_AUTH", "longhaul:two,words"),
+        ("LONGHAUL_LOG_LEVEL", "hunter2"),
+        ("LONGHAUL_LEASE_SECONDS", "-1"),
+        ("LONGHAUL_SHUTDOWN_GRACE_SECONDS", "nan"),
+        ("LONGHAUL_WORKER_CONCURRENCY", "0"),
+    ],
+)
+def test_a_bad_value_is_one_line_that_names_the_variable_and_hides_the_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert message.startswith(f"{variable}: ")
+    assert "\n" not in message
+    assert "hunter2" not in message
+
+
+def test_a_url_that_is_missing_is_named_when_it_is_needed() -> None:
+    with pytest.raises(ConfigError, match="DATABASE_URL is not set"):
+        _ = load_settings().database_dsn
+    with pytest.raises(ConfigError, match="REDIS_URL is not set"):
+        _ = load_settings().broker_url
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        load_settings().port = 1  # type: ignore[misc]
+
+
+def test_every_field_has_a_variable() -> None:
+    for name in Settings.model_fields:
+        expected = name.upper() if name in ("database_url", "redis_url") else f"LONGHAUL_{name.upper()}"
+        assert variable_of(name) == expected
