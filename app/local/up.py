@@ -27,6 +27,7 @@ from config.settings import CHECKOUT, ConfigError, Settings
 
 STOP_MARGIN_SECONDS = 15.0
 """From the end of a worker's own grace to SIGKILL."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TWICE_SECONDS = 1.0
 """A second Ctrl-C after this long means: at once."""
 
@@ -75,6 +76,8 @@ async def up(settings: Settings, wish: Wish) -> None:
                 await _run(start, {**_environment(start.settings), **urls}, lock, stopping, console)
     except Stopped:
         pass
+    finally:
+        _deafen()
     if stopping.reason is not None:
         raise LocalError(stopping.reason)
 
@@ -175,19 +178,31 @@ async def _greet(start: Start, console: Console) -> None:
 
 
 def _listen(stopping: Stopping) -> None:
-    """Ctrl-C, SIGTERM and a closed terminal stop; a second Ctrl-C stops at once. An ignored SIGHUP (nohup) stays so."""
+    """Ctrl-C, SIGTERM and a closed terminal stop; a second Ctrl-C stops at once. An ignored SIGHUP (nohup) stays so.
+
+    Plain handlers, not the loop's, which would give way to Python's own before the loop has ended.
+    """
     loop = asyncio.get_running_loop()
     first = 0.0
 
-    def interrupted() -> None:
+    def asked(number: int) -> None:
         nonlocal first
         if not stopping:
             first = time.monotonic()
             stopping.set()
-        elif time.monotonic() - first > TWICE_SECONDS:
+        elif number == signal.SIGINT and time.monotonic() - first > TWICE_SECONDS:
             stopping.hurry()
 
-    loop.add_signal_handler(signal.SIGINT, interrupted)
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        loop.add_signal_handler(signal.SIGHUP, stopping.set)
+    def on_signal(number: int, _frame: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(asked, number)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
+            signal.signal(number, on_signal)
+
+
+def _deafen() -> None:
+    """Everything has stopped: one more Ctrl-C must not make the end look like a failure."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

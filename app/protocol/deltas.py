@@ -30,16 +30,43 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Characters of a refusal, where the model's format tells one from an answer; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A citation in the open text part."""
+
+    annotation: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CallStart:
     """A function call begins; its arguments follow as `CallArguments`."""
 
     name: str
-    call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """Characters of the open call's arguments (JSON text); never empty."""
+    """Characters of the open function call's arguments (JSON text); never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CustomStart:
+    """A custom tool call begins; its input follows as `CustomInput`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CustomInput:
+    """Characters of the open custom tool call's input; never empty."""
 
     text: str
 
@@ -62,4 +89,4 @@ class Finish:
     usage: Usage = field(default_factory=Usage)
 
 
-Delta = Text | Reasoning | CallStart | CallArguments
+Delta = Text | Reasoning | Refusal | Annotation | CallStart | CallArguments | CustomStart | CustomInput

@@ -39,8 +39,20 @@ def _add_text(output: list[Json], event: Event) -> None:
         part["logprobs"] = [*part["logprobs"], *event["logprobs"]]
 
 
+def _add_refusal(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["content"][event["content_index"]]["refusal"] += event["delta"]
+
+
+def _add_annotation(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["content"][event["content_index"]]["annotations"].append(event["annotation"])
+
+
 def _add_arguments(output: list[Json], event: Event) -> None:
     output[event["output_index"]]["arguments"] += event["delta"]
+
+
+def _add_input(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["input"] += event["delta"]
 
 
 _FOLDERS: dict[str, Callable[[list[Json], Event], None]] = {
@@ -50,7 +62,10 @@ _FOLDERS: dict[str, Callable[[list[Json], Event], None]] = {
     "response.content_part.done": _take_part,
     "response.output_text.delta": _add_text,
     "response.reasoning_text.delta": _add_text,
+    "response.output_text.annotation.added": _add_annotation,
+    "response.refusal.delta": _add_refusal,
     "response.function_call_arguments.delta": _add_arguments,
+    "response.custom_tool_call_input.delta": _add_input,
 }
 
 

@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from app.protocol.deltas import CallArguments, CallStart, Delta, Finish, FinishReason, Reasoning, Text
+from app.protocol.deltas import (
+    Annotation,
+    CallArguments,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Text,
+)
 from app.protocol.frames import Event
 from app.protocol.response import usage_object
 from app.protocol.snapshot import fold
@@ -33,8 +45,12 @@ class State(Enum):
     IDLE = "idle"
     """In progress, no item open."""
     MESSAGE = "message"
+    """A message is open, with a text part."""
+    REFUSAL = "refusal"
+    """A message is open, with a refusal part."""
     REASONING = "reasoning"
     CALL = "function_call"
+    CUSTOM = "custom_tool_call"
     ENDED = "ended"
 
 
@@ -43,8 +59,12 @@ class Input(Enum):
     BEGIN = "begin"
     TEXT = "text"
     REASONING = "reasoning"
+    REFUSAL = "refusal"
+    ANNOTATION = "annotation"
     CALL_START = "call start"
     CALL_ARGUMENTS = "call arguments"
+    CUSTOM_START = "custom call start"
+    CUSTOM_INPUT = "custom call input"
     FINISH = "finish"
     FAIL = "fail"
     CANCEL = "cancel"
@@ -53,8 +73,12 @@ class Input(Enum):
 _INPUT_OF: dict[type, Input] = {
     Text: Input.TEXT,
     Reasoning: Input.REASONING,
+    Refusal: Input.REFUSAL,
+    Annotation: Input.ANNOTATION,
     CallStart: Input.CALL_START,
     CallArguments: Input.CALL_ARGUMENTS,
+    CustomStart: Input.CUSTOM_START,
+    CustomInput: Input.CUSTOM_INPUT,
 }
 
 Cell = tuple[tuple[str, ...], State]
@@ -66,13 +90,14 @@ _ENDINGS: dict[Input, Cell] = {
 }
 
 
-def _open(*extra: tuple[Input, Cell], closing: bool) -> dict[Input, Cell]:
+def _open(*extra: tuple[Input, Cell], close: tuple[str, ...] = ()) -> dict[Input, Cell]:
     """The row of a state in progress: what starts another item closes the open one first."""
-    close = ("close",) if closing else ()
     row: dict[Input, Cell] = {
-        Input.TEXT: ((*close, "open_message", "text"), State.MESSAGE),
+        Input.TEXT: ((*close, "open_message", "open_text", "text"), State.MESSAGE),
+        Input.REFUSAL: ((*close, "open_message", "open_refusal", "refusal"), State.REFUSAL),
         Input.REASONING: ((*close, "open_reasoning", "reasoning"), State.REASONING),
         Input.CALL_START: ((*close, "open_call"), State.CALL),
+        Input.CUSTOM_START: ((*close, "open_custom"), State.CUSTOM),
     }
     endings = {event: ((*close, *steps), state) for event, (steps, state) in _ENDINGS.items()}
     return row | endings | dict(extra)
@@ -85,10 +110,23 @@ TABLE: dict[State, dict[Input, Cell]] = {
         Input.FAIL: (("fail",), State.ENDED),
         Input.CANCEL: (("cancel",), State.ENDED),
     },
-    State.IDLE: _open(closing=False),
-    State.MESSAGE: _open((Input.TEXT, (("text",), State.MESSAGE)), closing=True),
-    State.REASONING: _open((Input.REASONING, (("reasoning",), State.REASONING)), closing=True),
-    State.CALL: _open((Input.CALL_ARGUMENTS, (("arguments",), State.CALL)), closing=True),
+    State.IDLE: _open(),
+    State.MESSAGE: _open(
+        (Input.TEXT, (("text",), State.MESSAGE)),
+        (Input.ANNOTATION, (("annotation",), State.MESSAGE)),
+        (Input.REFUSAL, (("close_text", "open_refusal", "refusal"), State.REFUSAL)),
+        close=("close_text", "close_item"),
+    ),
+    State.REFUSAL: _open(
+        (Input.REFUSAL, (("refusal",), State.REFUSAL)),
+        (Input.TEXT, (("close_refusal", "open_text", "text"), State.MESSAGE)),
+        close=("close_refusal", "close_item"),
+    ),
+    State.REASONING: _open(
+        (Input.REASONING, (("reasoning",), State.REASONING)), close=("close_reasoning", "close_item")
+    ),
+    State.CALL: _open((Input.CALL_ARGUMENTS, (("arguments",), State.CALL)), close=("close_call", "close_item")),
+    State.CUSTOM: _open((Input.CUSTOM_INPUT, (("input",), State.CUSTOM)), close=("close_custom", "close_item")),
     State.ENDED: {},
 }
 
@@ -102,7 +140,7 @@ class ResponseStream:
         self._state = State.NEW
         self._next = 0
         self._pieces: list[str] = []
-        """The open item's text so far; joined when the item is closed."""
+        """The open part's or call's text so far; joined when it is closed."""
         self._logprobs: list[Json] = []
         self._events: list[Event] = []
         self._current: Any = None
@@ -197,12 +235,33 @@ class ResponseStream:
         return self._output[-1]
 
     def _add_item(self, prefix: str, **fields: Any) -> None:
-        suffix = self._response["id"].split("_", 1)[-1]
-        item = {"id": f"{prefix}_{suffix}_{len(self._output)}", **fields, "status": "in_progress"}
+        item = {"id": self._name(prefix), **fields, "status": "in_progress"}
         self._output.append(item)
         self._pieces = []
-        self._logprobs = []
         self._emit("response.output_item.added", output_index=self._index, item=_copy(item))
+
+    def _name(self, prefix: str) -> str:
+        """An id for the item that comes next: the same whenever these deltas are played again."""
+        return f"{prefix}_{self._response['id'].split('_', 1)[-1]}_{len(self._output)}"
+
+    def _add_part(self, part: Json) -> None:
+        self._item["content"].append(part)
+        self._pieces = []
+        self._emit_part("response.content_part.added", part=_copy(part))
+
+    @property
+    def _part(self) -> Json:
+        part: Json = self._item["content"][-1]
+        return part
+
+    def _emit_part(self, kind: str, **fields: Any) -> None:
+        self._emit_item(kind, content_index=len(self._item["content"]) - 1, **fields)
+
+    def _done_part(self, kind: str, field: str, **fields: Any) -> None:
+        """Two events: the part's whole text, then the part."""
+        self._part[field] = "".join(self._pieces)
+        self._emit_part(kind, **{field: self._part[field]}, **fields)
+        self._emit_part("response.content_part.done", part=_copy(self._part))
 
     # -- steps: lifecycle ----------------------------------------------------------------------------------
 
@@ -240,36 +299,74 @@ class ResponseStream:
 
     def _open_message(self, _: Any) -> None:
         self._add_item("msg", type="message", role="assistant", content=[])
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        self._item["content"].append(part)
-        self._emit_item("response.content_part.added", content_index=0, part=_copy(part))
+
+    def _open_text(self, _: Any) -> None:
+        self._logprobs = []
+        self._add_part({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+
+    def _open_refusal(self, _: Any) -> None:
+        self._add_part({"type": "refusal", "refusal": ""})
 
     def _open_reasoning(self, _: Any) -> None:
         self._add_item("rs", type="reasoning", summary=[], content=[], encrypted_content=None)
-        part = {"type": "reasoning_text", "text": ""}
-        self._item["content"].append(part)
-        self._emit_item("response.content_part.added", content_index=0, part=_copy(part))
+        self._add_part({"type": "reasoning_text", "text": ""})
 
     def _open_call(self, delta: CallStart) -> None:
-        self._add_item("fc", type="function_call", call_id=delta.call_id, name=delta.name, arguments="")
+        self._add_item("fc", type="function_call", call_id=self._name("call"), name=delta.name, arguments="")
+
+    def _open_custom(self, delta: CustomStart) -> None:
+        self._add_item("ctc", type="custom_tool_call", call_id=self._name("call"), name=delta.name, input="")
 
     def _text(self, delta: Text) -> None:
         self._pieces.append(delta.text)
-        self._logprobs.extend(delta.logprobs)
-        logprobs = list(delta.logprobs)
-        self._emit_item("response.output_text.delta", content_index=0, delta=delta.text, logprobs=logprobs)
+        self._logprobs += delta.logprobs
+        self._emit_part("response.output_text.delta", delta=delta.text, logprobs=list(delta.logprobs))
+
+    def _annotation(self, delta: Annotation) -> None:
+        annotations = self._part["annotations"]
+        annotations.append(delta.annotation)
+        self._emit_part(
+            "response.output_text.annotation.added",
+            annotation_index=len(annotations) - 1,
+            annotation=delta.annotation,
+        )
+
+    def _refusal(self, delta: Refusal) -> None:
+        self._pieces.append(delta.text)
+        self._emit_part("response.refusal.delta", delta=delta.text)
 
     def _reasoning(self, delta: Reasoning) -> None:
         self._pieces.append(delta.text)
-        self._emit_item("response.reasoning_text.delta", content_index=0, delta=delta.text)
+        self._emit_part("response.reasoning_text.delta", delta=delta.text)
 
     def _arguments(self, delta: CallArguments) -> None:
         self._pieces.append(delta.text)
         self._emit_item("response.function_call_arguments.delta", delta=delta.text)
 
-    def _close(self, _: Any) -> None:
+    def _input(self, delta: CustomInput) -> None:
+        self._pieces.append(delta.text)
+        self._emit_item("response.custom_tool_call_input.delta", delta=delta.text)
+
+    def _close_text(self, _: Any) -> None:
+        self._part["logprobs"] = list(self._logprobs)
+        self._done_part("response.output_text.done", "text", logprobs=self._part["logprobs"])
+
+    def _close_refusal(self, _: Any) -> None:
+        self._done_part("response.refusal.done", "refusal")
+
+    def _close_reasoning(self, _: Any) -> None:
+        self._done_part("response.reasoning_text.done", "text")
+
+    def _close_call(self, _: Any) -> None:
+        self._item["arguments"] = arguments = "".join(self._pieces)
+        self._emit_item("response.function_call_arguments.done", arguments=arguments, name=self._item["name"])
+
+    def _close_custom(self, _: Any) -> None:
+        self._item["input"] = text = "".join(self._pieces)
+        self._emit_item("response.custom_tool_call_input.done", input=text)
+
+    def _close_item(self, _: Any) -> None:
         """Ends the open item: `incomplete` where the response ends in the middle of it."""
-        _CLOSERS[self._state](self, "".join(self._pieces))
         self._item["status"] = "incomplete" if self._is_cut() else "completed"
         self._emit("response.output_item.done", output_index=self._index, item=_copy(self._item))
 
@@ -280,41 +377,32 @@ class ResponseStream:
             return finish.reason is FinishReason.LENGTH
         return event in (Input.FAIL, Input.CANCEL)
 
-    def _close_message(self, text: str) -> None:
-        part = self._item["content"][0]
-        part |= {"text": text, "logprobs": list(self._logprobs)}
-        self._emit_item("response.output_text.done", content_index=0, text=text, logprobs=part["logprobs"])
-        self._emit_item("response.content_part.done", content_index=0, part=_copy(part))
-
-    def _close_reasoning(self, text: str) -> None:
-        part = self._item["content"][0]
-        part["text"] = text
-        self._emit_item("response.reasoning_text.done", content_index=0, text=text)
-        self._emit_item("response.content_part.done", content_index=0, part=_copy(part))
-
-    def _close_call(self, text: str) -> None:
-        self._item["arguments"] = text
-        self._emit_item("response.function_call_arguments.done", arguments=text, name=self._item["name"])
-
     # -- going on ------------------------------------------------------------------------------------------
 
     def _reopen(self) -> State:
-        """The state that the last item's status tells, its text taken up again."""
+        """The state that the last item tells, its text taken up again."""
         if not self._output or self._item["status"] != "in_progress":
             return State.IDLE
         state = State(self._item["type"])
-        if state is State.CALL:
-            self._pieces = [self._item["arguments"]]
+        if state in _CALL_TEXT:
+            self._pieces = [self._item[_CALL_TEXT[state]]]
+        elif "refusal" in self._part:
+            state, self._pieces = State.REFUSAL, [self._part["refusal"]]
         else:
-            part = self._item["content"][0]
-            self._pieces = [part["text"]]
-            self._logprobs = list(part.get("logprobs", ()))
+            self._pieces, self._logprobs = [self._part["text"]], list(self._part.get("logprobs", ()))
         return state
 
 
-def _copy(item: Json) -> Json:
+_CALL_TEXT = {State.CALL: "arguments", State.CUSTOM: "input"}
+
+
+def _copy(value: Any) -> Any:
     """An item or part as an event shows it: later changes must not show there."""
-    return {key: [*map(_copy, value)] if key == "content" else value for key, value in item.items()}
+    if isinstance(value, dict):
+        return {key: _copy(item) if isinstance(item, list) else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    return value
 
 
 _STEPS: dict[str, Callable[[ResponseStream, Any], None]] = {
@@ -325,16 +413,21 @@ _STEPS: dict[str, Callable[[ResponseStream, Any], None]] = {
     "fail": ResponseStream._fail,
     "cancel": ResponseStream._cancel,
     "open_message": ResponseStream._open_message,
+    "open_text": ResponseStream._open_text,
+    "open_refusal": ResponseStream._open_refusal,
     "open_reasoning": ResponseStream._open_reasoning,
     "open_call": ResponseStream._open_call,
+    "open_custom": ResponseStream._open_custom,
     "text": ResponseStream._text,
+    "annotation": ResponseStream._annotation,
+    "refusal": ResponseStream._refusal,
     "reasoning": ResponseStream._reasoning,
     "arguments": ResponseStream._arguments,
-    "close": ResponseStream._close,
-}
-
-_CLOSERS: dict[State, Callable[[ResponseStream, str], None]] = {
-    State.MESSAGE: ResponseStream._close_message,
-    State.REASONING: ResponseStream._close_reasoning,
-    State.CALL: ResponseStream._close_call,
+    "input": ResponseStream._input,
+    "close_text": ResponseStream._close_text,
+    "close_refusal": ResponseStream._close_refusal,
+    "close_reasoning": ResponseStream._close_reasoning,
+    "close_call": ResponseStream._close_call,
+    "close_custom": ResponseStream._close_custom,
+    "close_item": ResponseStream._close_item,
 }

@@ -24,6 +24,10 @@ def shell(command: str, **more: object) -> Program:
     return Program(("/bin/sh", "-c", command), dict(os.environ), Path("/"), **more)  # type: ignore[arg-type]
 
 
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
 async def running(command: str, lines: list[str], **more: object) -> tuple[Child, list[int]]:
     """The child once it has said something, and all processes below its guardian."""
     child = await Child.start(shell(command, **more), lines.append)
@@ -47,7 +51,8 @@ async def test_a_program_that_is_not_there_says_so() -> None:
 
 async def test_the_stop_signal_reaches_the_main_process_alone() -> None:
     lines: list[str] = []
-    command = "sh -c 'trap \"echo child was told\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended' & trap 'wait; exit 5' TERM; wait; wait"
+    told = "sh -c 'trap \"echo child was told\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
+    command = f"{told} & trap 'wait; exit 5' TERM; wait; wait"
     child, _ = await running(command, lines)
     assert await child.stopped() == 5
     assert lines == ["up", "child ended"]
@@ -104,7 +109,7 @@ async def test_a_lock_is_held_until_the_tree_is_gone(tmp_path: Path) -> None:
     again = os.open(tmp_path / "lock", os.O_RDWR)
     with pytest.raises(BlockingIOError):
         fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert all(len(list(Path(f"/proc/{pid}/fd").iterdir())) == 3 for pid in tree), "the program has the lock"
+    assert all(descriptors(pid) == 3 for pid in tree), "the program has the lock"
     await child.stopped()
     fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(again)

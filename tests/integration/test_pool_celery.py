@@ -203,10 +203,11 @@ def test_revokes_that_race_with_the_start_leave_nothing_running(bench: Bench, wo
     bench.rows_cancelled(*ids)
     bench.send("ok-behind")
     bench.said("end ok-behind")
-    until_sync(lambda: not bench.ask("active") and not bench.ask("reserved"))
+    until_sync(lambda: bench.ask("stats")["pool"]["active"] == 0)
+    assert bench.ask("active") == bench.ask("reserved") == []
     started = {line.split()[1] for line in bench.log if line.startswith("start hold")}
     revoked = {line.split()[1] for line in bench.log if line.startswith("revoked hold")}
-    assert started == revoked
+    assert started <= revoked
 
 
 def test_a_revoke_is_written_once_postgres_is_back(bench: Bench, worker: Worker) -> None:
@@ -243,7 +244,7 @@ def test_nothing_that_a_prompt_may_be_in_reaches_the_log_and_no_failure_has_a_tr
     bench: Bench, worker: Worker
 ) -> None:
     bench.send("fail-1", "bug-1", "bad-1", "gone-1", "lost-1", "dup-1", "short-1")
-    until_sync(lambda: all(f"[{word}-1] " in worker.text for word in ("fail", "bug", "bad", "gone", "lost", "dup")))
+    until_sync(lambda: worker.text.count("raised expected") == worker.text.count("-1] ignored") == 3)
     assert "ResponseFailed('server_error', 'it went wrong')" in worker.text
     assert "bug-1: ValueError at queue_app.py:" in worker.text
     assert SECRET not in worker.text

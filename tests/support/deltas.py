@@ -6,7 +6,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.protocol.deltas import CallArguments, CallStart, Delta, Finish, FinishReason, Reasoning, Text, Usage
+from app.protocol.deltas import (
+    Annotation,
+    CallArguments,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Text,
+    Usage,
+)
 from app.protocol.response import error_object, response_object
 from app.protocol.stream import ResponseStream
 from tests.support.requests import stored_request
@@ -16,17 +29,22 @@ pieces = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=
 
 @st.composite
 def deltas(draw: st.DrawFn) -> list[Delta]:
-    """What a model may say: runs of text, reasoning, and calls with their arguments."""
+    """What a model may say: runs of text, refusals, reasoning, and calls with their arguments or input."""
     said: list[Delta] = []
-    for number in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from(["text", "reasoning", "call"]))
+    for _ in range(draw(st.integers(0, 6))):
+        kind = draw(st.sampled_from([Text, Reasoning, Refusal, CallArguments, CustomInput]))
         run = draw(st.lists(pieces, min_size=1, max_size=4))
-        if kind == "call":
-            said.append(CallStart(draw(st.sampled_from(["f", "g"])), f"call_{number}"))
-            said.extend(map(CallArguments, run))
-        else:
-            said.extend(map(Text if kind == "text" else Reasoning, run))
+        if kind in STARTS:
+            said.append(STARTS[kind](draw(st.sampled_from(["f", "g"]))))
+        said.extend(map(kind, run))
+        if kind is Text and draw(st.booleans()):
+            said.append(
+                Annotation({"type": "url_citation", "url": "http://x", "title": "x", "start_index": 0, "end_index": 1})
+            )
     return said
+
+
+STARTS: dict[type, type] = {CallArguments: CallStart, CustomInput: CustomStart}
 
 
 endings = st.sampled_from(["stop", "length", "fail", "cancel"])

@@ -16,6 +16,7 @@ PRELUDE = ["response.created", "response.queued", "response.in_progress"]
 
 # part type -> (delta event, done event, the field that `done` carries the whole of)
 PARTS = {
+    "refusal": ("response.refusal.delta", "response.refusal.done", "refusal"),
     "output_text": ("response.output_text.delta", "response.output_text.done", "text"),
     "reasoning_text": ("response.reasoning_text.delta", "response.reasoning_text.done", "text"),
 }
@@ -25,7 +26,13 @@ CALLS = {
         "response.function_call_arguments.done",
         "arguments",
     ),
+    "custom_tool_call": (
+        "response.custom_tool_call_input.delta",
+        "response.custom_tool_call_input.done",
+        "input",
+    ),
 }
+ANNOTATION = "response.output_text.annotation.added"
 
 
 class Violation(AssertionError):
@@ -50,6 +57,7 @@ class Checker:
         self.text = ""
         self.text_done = False
         self.failing = False
+        self.annotations: list[Event] = []
 
     def feed(self, event: Event) -> None:
         need(event["sequence_number"] == self.seen, f"number {self.seen} was due", event)
@@ -109,10 +117,16 @@ class Checker:
         need(event["content_index"] == len(self.parts), "content_index", event)
         if kind == "response.content_part.added":
             need(self.part is None, "a part is open already", event)
-            self.part, self.text, self.text_done = event["part"], "", False
+            self.part, self.text, self.text_done, self.annotations = event["part"], "", False, []
+        elif kind == ANNOTATION:
+            need(self.part is not None and self.part["type"] == "output_text", "no text to annotate", event)
+            need(not self.text_done and event["annotation_index"] == len(self.annotations), "annotation", event)
+            self.annotations.append(event["annotation"])
         elif kind == "response.content_part.done":
             need(self.part is not None and self.text_done, "the part's text is not done", event)
-            need(event["part"]["text"] == self.text, "the part is not what was streamed", event)
+            field = PARTS[self.part["type"]][2]
+            need(event["part"][field] == self.text, "the part is not what was streamed", event)
+            need(event["part"].get("annotations", []) == self.annotations, "annotations", event)
             self.parts.append(event["part"])
             self.part = None
         else:

@@ -93,7 +93,7 @@ class Longhaul:
         self._process.send_signal(signal.SIGTERM)
         status = self._process.wait(STOP_SECONDS)
         self._process = None
-        gone, alive = psutil.wait_procs(known, timeout=10)
+        _gone, alive = psutil.wait_procs(known, timeout=10)
         assert not alive, f"left behind: {alive}"
         return status
 

@@ -45,8 +45,8 @@ class PretendRunner:
         await self.store.rpush("log", f"{word} {response_id}")
 
     async def run(self, response_id: str) -> Outcome:
-        await self.say("start", response_id)
         try:
+            await self.say("start", response_id)
             return await self._run(response_id)
         except asyncio.CancelledError:
             reason = why_cancelled()

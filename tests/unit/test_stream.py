@@ -14,7 +14,19 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from app.protocol import frames
-from app.protocol.deltas import CallArguments, CallStart, Delta, Finish, FinishReason, Reasoning, Text
+from app.protocol.deltas import (
+    Annotation,
+    CallArguments,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Text,
+)
 from app.protocol.snapshot import fold
 from app.protocol.stream import TABLE, IllegalInput, Input, ResponseStream, State
 from tests.support import grammar
@@ -27,8 +39,12 @@ INPUTS: dict[Input, Any] = {
     Input.BEGIN: ResponseStream.begin,
     Input.TEXT: lambda stream: stream.feed(Text("a")),
     Input.REASONING: lambda stream: stream.feed(Reasoning("a")),
-    Input.CALL_START: lambda stream: stream.feed(CallStart("f", "call_1")),
+    Input.CALL_START: lambda stream: stream.feed(CallStart("f")),
     Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
+    Input.REFUSAL: lambda stream: stream.feed(Refusal("a")),
+    Input.ANNOTATION: lambda stream: stream.feed(Annotation({"type": "file_path"})),
+    Input.CUSTOM_START: lambda stream: stream.feed(CustomStart("f")),
+    Input.CUSTOM_INPUT: lambda stream: stream.feed(CustomInput("x")),
     Input.FINISH: lambda stream: stream.finish(Finish(FinishReason.STOP), 1),
     Input.FAIL: lambda stream: stream.fail({"code": "server_error", "message": "x"}),
     Input.CANCEL: ResponseStream.cancel,
@@ -40,6 +56,8 @@ PATHS: dict[State, list[Input]] = {
     State.MESSAGE: [Input.OPEN, Input.BEGIN, Input.TEXT],
     State.REASONING: [Input.OPEN, Input.BEGIN, Input.REASONING],
     State.CALL: [Input.OPEN, Input.BEGIN, Input.CALL_START],
+    State.REFUSAL: [Input.OPEN, Input.BEGIN, Input.REFUSAL],
+    State.CUSTOM: [Input.OPEN, Input.BEGIN, Input.CUSTOM_START],
     State.ENDED: [Input.OPEN, Input.CANCEL],
 }
 
@@ -144,7 +162,7 @@ def test_an_event_that_was_made_never_changes() -> None:
 
 
 def test_the_same_deltas_give_the_same_events() -> None:
-    said = [Reasoning("hm"), Text("a"), CallStart("f", "call_1"), CallArguments("{}")]
+    said = [Reasoning("hm"), Text("a"), CallStart("f"), CallArguments("{}")]
     assert play(said, "stop")[1] == play(said, "stop")[1]
 
 
