@@ -93,9 +93,11 @@ def migrate() -> None:
     """Bring the database's schema up to date."""
     with _one_line():
         asyncio.run(_migrate(load_settings()))
-    if os.environ.get("HONCHO_PROCESS_NAME"):  # honcho stops everything when one process ends
+    if os.environ.get("HONCHO_PROCESS_NAME"):
         stay = {signal.SIGINT, signal.SIGTERM}
         signal.pthread_sigmask(signal.SIG_BLOCK, stay)
+        typer.echo("the schema is up to date; staying, for honcho stops all when one ends")
+        sys.stdout.flush()
         signal.sigwait(stay)
 
 

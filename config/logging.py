@@ -10,14 +10,18 @@ import traceback
 from types import TracebackType
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]*@")
-_QUIET = {
-    "httpx": logging.WARNING,
-    "httpcore": logging.WARNING,
-    "asyncio": logging.WARNING,
-    "tornado.access": logging.WARNING,
-    "celery.redirected": logging.WARNING,
-}
-"""Loggers of libraries that say too much at INFO."""
+_QUIET = (
+    "alembic",
+    "asyncio",
+    "celery.app.trace",
+    "celery.worker.strategy",
+    "httpcore",
+    "httpx",
+    "tornado.access",
+    "uvicorn.access",
+    "vllm",
+)
+"""Loggers of libraries that say too much at INFO, or what ours say already."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task")
 """Loggers whose own handlers would print a record twice, or in another form."""
 
@@ -70,6 +74,6 @@ def setup_logging(level: str) -> None:
         logger.handlers.clear()
         logger.propagate = True
     if level != "DEBUG":
-        for name, quiet in _QUIET.items():
-            logging.getLogger(name).setLevel(quiet)
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)

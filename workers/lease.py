@@ -17,6 +17,8 @@ from config.models import ServedModel
 log = logging.getLogger("longhaul.lease")
 
 RETRY_SECONDS = 1.0
+PRESENCE_SECONDS = 0.5
+"""How soon a lost connection is noticed; maintenance forgives an absence of one look."""
 
 
 def new_identity(model: ServedModel) -> WorkerIdentity:
@@ -46,7 +48,8 @@ class Lease:
         self._running = running
         self._lost = lost
         self._identity = new_identity(model)
-        self._task: asyncio.Task[None] | None = None
+        self._present = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def worker(self) -> str:
@@ -54,18 +57,33 @@ class Lease:
         return self._identity.id
 
     async def start(self) -> None:
-        """Raises StoreUnavailable."""
-        await store.register(self._db, self._identity, self._seconds)
-        self._task = asyncio.create_task(self._beat(), name="heartbeat")
+        """Returns once the worker is present and registered; waits for Postgres."""
+        self._tasks = [asyncio.create_task(self._be_present(), name="presence")]
+        await self._register()
+        self._tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await store.unregister(self._db, self.worker)
         except StoreUnavailable:
             log.warning("Postgres is away: the lease of %s will run out by itself", self.worker)
+
+    async def _be_present(self) -> None:
+        """Holds the advisory lock of the present identity; takes it again where its connection is lost."""
+        while True:
+            try:
+                worker = self.worker
+                async with store.presence(self._db, worker) as check:
+                    self._present.set()
+                    while worker == self.worker:
+                        await asyncio.sleep(PRESENCE_SECONDS)
+                        await check()
+            except StoreUnavailable:
+                log.info("lost the connection that proves this worker alive; taking another")
+            await asyncio.sleep(PRESENCE_SECONDS)
 
     async def _beat(self) -> None:
         while True:
@@ -73,22 +91,25 @@ class Lease:
             await asyncio.sleep(self._seconds / 3 if prolonged else min(RETRY_SECONDS, self._seconds / 10))
 
     async def _prolonged(self) -> bool:
+        """False: Postgres did not answer; try again soon."""
         running = dict(self._running())
         try:
             self._lost(await store.heartbeat(self._db, self.worker, self._seconds, running))
         except LeaseLost:
             log.warning("the lease of %s ran out; %d responses are others' now", self.worker, len(running))
             self._lost(running)
-            return await self._renewed()
+            self._identity = new_identity(self._model)
+            self._present.clear()
+            await self._register()
         except StoreUnavailable:
             return False
         return True
 
-    async def _renewed(self) -> bool:
-        identity = new_identity(self._model)
-        try:
-            await store.register(self._db, identity, self._seconds)
-        except StoreUnavailable:
-            return False
-        self._identity = identity
-        return True
+    async def _register(self) -> None:
+        """Present first: a registered worker that is not would be taken for dead."""
+        while True:
+            await self._present.wait()
+            try:
+                return await store.register(self._db, self._identity, self._seconds)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from app.protocol.chunk import Chunk
+from app.protocol.status import Status
 from app.queue import QueueUnavailable, TaskQueue, make_celery
 from app.relay import Relay, RelayUnavailable
 from app.store import journal, responses, workers
@@ -28,6 +29,12 @@ SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish on what they heard."""
 BATCH = 500
+
+
+_OVERDUE = {
+    Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
+    Status.IN_PROGRESS: ("run_timeout", "it ran for longer than its run timeout"),
+}
 
 
 class Maintenance:
@@ -45,6 +52,7 @@ class Maintenance:
         await asyncio.gather(
             self._every(self._settings.maintenance_seconds, self.rescue),
             self._every(self._settings.maintenance_seconds, self.resend),
+            self._every(self._settings.maintenance_seconds, self.expire),
             self._every(SWEEP_SECONDS, self.sweep),
         )
 
@@ -53,12 +61,18 @@ class Maintenance:
         for worker in await workers.take_dead(self._db):
             crashed = await responses.disown(self._db, worker, self._settings.max_attempts)
             log.warning("worker %s is gone; its responses go to others", worker)
+            message = f"its worker crashed {self._settings.max_attempts} times while it ran"
             for response_id in crashed:
-                await self._fail(response_id)
+                await self._fail(response_id, "server_error", message)
 
-    async def _fail(self, response_id: str) -> None:
-        message = f"its worker crashed {self._settings.max_attempts} times while it ran"
-        ended = await responses.fail(self._db, response_id, "server_error", message)
+    async def expire(self) -> None:
+        """Fails what has waited, or run, for longer than it may."""
+        for response_id, status in await responses.overdue(self._db, BATCH):
+            code, message = _OVERDUE[status]
+            await self._fail(response_id, code, message, only=status)
+
+    async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
+        ended = await responses.fail(self._db, response_id, code, message, only=only)
         if ended is not None and ended.chunk is not None:
             log.error("%s failed: %s", response_id, message)
             await self._ring(ended.chunk)

@@ -98,7 +98,10 @@ async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Runner:
-    """Runs responses on one engine. `again` sends a message for a response that was released."""
+    """Runs responses on one engine. `again` sends a message for a response that was released.
+
+    A response under which `max_crashes` engines or workers died is failed.
+    """
 
     def __init__(
         self,
@@ -106,6 +109,7 @@ class Runner:
         journal: Journal,
         engine: Engine,
         model: ServedModel,
+        max_crashes: int,
         again: Callable[[ResponseRow], Awaitable[None]],
         engine_died: Callable[[], None],
     ) -> None:
@@ -113,6 +117,7 @@ class Runner:
         self._journal = journal
         self._engine = engine
         self._model = model
+        self._max_crashes = max_crashes
         self._again = again
         self._engine_died = engine_died
         self._runs: dict[str, Run] = {}
@@ -183,7 +188,7 @@ class Runner:
         except EngineDead as error:
             log.critical("the engine died: %s", error)
             self._engine_died()
-            return await undisturbed(self._released(run))
+            return await undisturbed(self._crashed(run))
         except EngineError as error:
             await undisturbed(self._failed(run, _ERROR_CODES.get(type(error), "server_error"), str(error)))
         except Exception:
@@ -254,8 +259,18 @@ class Runner:
             return await self._verdict(run)
         return await self._released(run)
 
-    async def _released(self, run: Run) -> Outcome:
-        row = await self._patiently(lambda: store.release(self._db, run.row.id, run.row.attempt, run.worker))
+    async def _crashed(self, run: Run) -> Outcome:
+        """Its engine died under it: another worker goes on, unless it has killed too many."""
+        if run.row.crashes + 1 < self._max_crashes:
+            return await self._released(run, crashed=True)
+        message = f"the engine died {self._max_crashes} times while it ran"
+        await self._failed(run, "server_error", message)
+        return await self._verdict(run)
+
+    async def _released(self, run: Run, *, crashed: bool = False) -> Outcome:
+        row = await self._patiently(
+            lambda: store.release(self._db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
+        )
         if row is None:
             return await self._verdict(run)
         await self._again(row)

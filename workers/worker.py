@@ -48,7 +48,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         except QueueUnavailable:
             log.info("%s released; maintenance will send it", row.id)
 
-    runner = Runner(db, journal, engine, model, again, lambda: leave(ENGINE_DIED))
+    runner = Runner(db, journal, engine, model, settings.max_attempts, again, lambda: leave(ENGINE_DIED))
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:
         await wait_for_schema(db)

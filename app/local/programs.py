@@ -19,6 +19,7 @@ from config.settings import CHECKOUT, ConfigError, Settings
 FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
     "FLOWER_ADDRESS": FLOWER_HOST,
+    "FLOWER_LOGGING": "error",  # its warnings say that no worker has answered yet
     "FLOWER_PERSISTENT": "true",
     "FLOWER_STATE_SAVE_INTERVAL": "30000",  # milliseconds
     "FLOWER_MAX_TASKS": "10000",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, func, insert, or_, select, update
+from sqlalchemy import Row, func, or_, select, update
 from sqlalchemy import delete as delete_from
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.dml import ReturningInsert
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk
@@ -39,25 +41,48 @@ def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
     return by_id if project is None else by_id & (responses.c.project == project)
 
 
-async def create(db: Database, new: NewResponse) -> None:
-    """Inserts a `queued` row and its opening events, committed together."""
+async def create(db: Database, new: NewResponse) -> ResponseRow | None:
+    """Inserts a `queued` row and its opening events, committed together; returns None.
+
+    Where the project has a response of that idempotency key already, nothing is inserted and that one is returned.
+    """
     async with db.begin() as connection:
-        await connection.execute(
-            insert(responses).values(
-                id=new.id,
-                project=new.project,
-                model=new.model,
-                queue=new.queue,
-                priority=new.priority,
-                status=Status.QUEUED.value,
-                background=new.request["background"],
-                stream=new.request["stream"],
-                store=new.request["store"],
-                request=new.request,
-                created_at=new.created_at,
-            )
+        inserted = await connection.execute(_insertion(new))
+        if inserted.one_or_none() is not None:
+            await _append(connection, new.opening)
+            return None
+        assert new.idempotency is not None
+        same_key = responses.c.idempotency_key == new.idempotency.key
+        row = (await connection.execute(select(*_COLUMNS).where(responses.c.project == new.project, same_key))).one()
+        return response_row(row)
+
+
+def _insertion(new: NewResponse) -> ReturningInsert[Any]:
+    waits = None if new.queue_seconds is None else new.created_at + timedelta(seconds=new.queue_seconds)
+    return (
+        insert(responses)
+        .values(
+            id=new.id,
+            project=new.project,
+            model=new.model,
+            queue=new.queue,
+            priority=new.priority,
+            status=Status.QUEUED.value,
+            background=new.request["background"],
+            stream=new.request["stream"],
+            store=new.request["store"],
+            request=new.request,
+            created_at=new.created_at,
+            queue_deadline=waits,
+            run_seconds=new.run_seconds,
+            idempotency_key=new.idempotency.key if new.idempotency else None,
+            fingerprint=new.idempotency.fingerprint if new.idempotency else None,
         )
-        await _append(connection, new.opening)
+        .on_conflict_do_nothing(
+            index_elements=["project", "idempotency_key"], index_where=responses.c.idempotency_key.is_not(None)
+        )
+        .returning(responses.c.id)
+    )
 
 
 async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
@@ -93,14 +118,18 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
     None: somebody else has it, or it is final, or gone; the message was a duplicate or came too late.
     """
     ownerless = _may("take_over") & responses.c.worker.is_(None)
+    waits = _may("claim") & or_(responses.c.queue_deadline.is_(None), responses.c.queue_deadline > func.now())
     statement = (
         update(responses)
-        .where(responses.c.id == response_id, or_(_may("claim"), ownerless))
+        .where(responses.c.id == response_id, or_(waits, ownerless))
         .values(
             status=TRANSITIONS["claim"].target.value,
             attempt=responses.c.attempt + 1,
             worker=worker,
             started_at=func.coalesce(responses.c.started_at, func.now()),
+            run_deadline=func.coalesce(
+                responses.c.run_deadline, func.now() + func.make_interval(0, 0, 0, 0, 0, 0, responses.c.run_seconds)
+            ),
         )
         .returning(*_COLUMNS)
     )
@@ -109,8 +138,13 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
     return None if row is None else response_row(row)
 
 
-async def release(db: Database, response_id: str, attempt: int, worker: str) -> ResponseRow | None:
-    """Gives up a response that is still this attempt's, so that another worker may claim it at once."""
+async def release(
+    db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False
+) -> ResponseRow | None:
+    """Gives up a response that is still this attempt's, so that another worker may claim it at once.
+
+    `crashed`: its engine died, which counts against it; an orderly stop does not.
+    """
     statement = (
         update(responses)
         .where(
@@ -119,7 +153,7 @@ async def release(db: Database, response_id: str, attempt: int, worker: str) -> 
             responses.c.attempt == attempt,
             responses.c.worker == worker,
         )
-        .values(worker=None, sent_at=None, sends=0)
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + int(crashed))
         .returning(*_COLUMNS)
     )
     async with db.autocommit() as connection:
@@ -139,11 +173,16 @@ async def cancel(db: Database, response_id: str, project: str | None) -> Cancell
         return await _end(connection, _scope(response_id, project), "cancel", ResponseStream.cancel)
 
 
-async def fail(db: Database, response_id: str, code: str, message: str) -> Cancellation | None:
-    """`failed` where it is not final; for maintenance, which speaks for workers that cannot."""
+async def fail(
+    db: Database, response_id: str, code: str, message: str, *, only: Status | None = None
+) -> Cancellation | None:
+    """`failed` where it is not final (and still in `only`); for maintenance, which speaks for workers that cannot."""
     error = error_object(code, message)
+    where = _scope(response_id, None)
+    if only is not None:
+        where &= responses.c.status == only.value
     async with db.begin() as connection:
-        return await _end(connection, _scope(response_id, None), "fail", lambda stream: stream.fail(error))
+        return await _end(connection, where, "fail", lambda stream: stream.fail(error))
 
 
 async def delete(db: Database, project: str, response_id: str) -> Cancellation | None:
@@ -270,6 +309,15 @@ async def disown(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
     async with db.autocommit() as connection:
         rows = (await connection.execute(statement)).all()
     return [row.id for row in rows if row.crashes >= max_crashes]
+
+
+async def overdue(db: Database, limit: int = 500) -> Sequence[tuple[str, Status]]:
+    """Responses that have waited, or run, for longer than they may, and which of the two it is."""
+    waited = (responses.c.status == Status.QUEUED.value) & (responses.c.queue_deadline < func.now())
+    ran = (responses.c.status == Status.IN_PROGRESS.value) & (responses.c.run_deadline < func.now())
+    async with db.autocommit() as connection:
+        rows = await connection.execute(select(responses.c.id, responses.c.status).where(or_(waited, ran)).limit(limit))
+        return [(row.id, Status(row.status)) for row in rows]
 
 
 async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:

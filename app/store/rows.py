@@ -19,6 +19,14 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Idempotency:
+    """What its client called a request, and what was in it: a repeated request is the same response."""
+
+    key: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NewResponse:
     """An accepted request, about to be inserted as `queued`."""
 
@@ -30,6 +38,11 @@ class NewResponse:
     request: Json
     created_at: datetime
     opening: Chunk
+    queue_seconds: float | None = None
+    """How long it may wait for a worker; None: for ever."""
+    run_seconds: float | None = None
+    """How long it may be in progress; None: for ever."""
+    idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,8 @@ class ResponseRow:
     finished_at: datetime | None
     log: str
     """`live`, `merged`, or `deleted` once retention took the events away."""
+    fingerprint: bytes | None
+    """What the request with its Idempotency-Key held; None without a key."""
 
     def as_object(self, output: list[Json] | None = None) -> Json:
         """The response object; `output` stands in while the row has none of its own."""

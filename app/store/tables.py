@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -68,6 +69,12 @@ responses = Table(
     _time("finished_at"),
     _time("sent_at"),
     Column("sends", Integer, nullable=False, server_default=text("0")),
+    # How long it may wait and run; the deadlines follow from them.
+    Column("run_seconds", Float),
+    _time("queue_deadline"),
+    _time("run_deadline"),
+    Column("idempotency_key", Text),
+    Column("fingerprint", LargeBinary),
     # The events: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
     Column("log", Text, nullable=False, server_default=text("'live'")),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
@@ -83,6 +90,24 @@ responses = Table(
     CheckConstraint("crashes >= 0 AND crashes <= attempt", name="crashes_within_attempts"),
     CheckConstraint("log IN ('live', 'merged', 'deleted')", name="log_known"),
     CheckConstraint("log = 'live' OR finished_at IS NOT NULL", name="log_live_while_unfinished"),
+    CheckConstraint("(idempotency_key IS NULL) = (fingerprint IS NULL)", name="fingerprint_of_idempotent"),
+    Index(
+        "responses_idempotency_key_idx",
+        "project",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
+    Index(
+        "responses_queue_deadline_idx",
+        "queue_deadline",
+        postgresql_where=text("status = 'queued' AND queue_deadline IS NOT NULL"),
+    ),
+    Index(
+        "responses_run_deadline_idx",
+        "run_deadline",
+        postgresql_where=text("status = 'in_progress' AND run_deadline IS NOT NULL"),
+    ),
     Index(
         "responses_unfinished_idx",
         "created_at",
@@ -120,4 +145,6 @@ workers = Table(
     Column("pid", Integer, nullable=False),
     _time("started_at", nullable=False),
     _time("lease_until", nullable=False),
+    # When its advisory lock was first found missing; NULL while it holds it.
+    _time("absent_since"),
 )

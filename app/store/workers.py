@@ -1,12 +1,19 @@
-"""The workers that live: one row each, kept alive by a heartbeat. A response's lease is its worker's."""
+"""The workers that live: one row each, kept alive by a heartbeat. A response's lease is its worker's.
+
+Two signs of life. The lease says that the worker still works: it tells of partitions and hangs, late. A session
+advisory lock, on a connection of its own, says that its process exists: when that dies, however it dies, the
+kernel closes the socket, Postgres drops the lock, and the next look finds it missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, func, insert, select, tuple_, update
+from sqlalchemy import delete, func, insert, select, text, tuple_, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.protocol.status import Status
 from app.store.database import Database
@@ -33,7 +40,7 @@ def _lease(seconds: float) -> object:
 
 
 async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -> None:
-    """Announces a worker whose engine is loaded."""
+    """Announces a worker whose engine is loaded, and which is present."""
     async with db.autocommit() as connection:
         await connection.execute(
             insert(workers).values(
@@ -74,14 +81,59 @@ async def unregister(db: Database, worker: str) -> None:
         await connection.execute(delete(workers).where(workers.c.id == worker))
 
 
-async def take_dead(db: Database) -> Sequence[str]:
-    """Removes the workers whose lease ran out, and returns every id that owns responses and lives no more.
+@asynccontextmanager
+async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Holds the worker's advisory lock, on a connection of its own, until the context is left.
 
+    Gives a function that raises StoreUnavailable once that connection is lost, and the lock with it.
+    """
+    async with db.autocommit() as connection:
+        await connection.execute(text("SELECT pg_advisory_lock(hashtextextended(:id, 0))"), {"id": worker})
+
+        async def check() -> None:
+            await connection.execute(text("SELECT 1"))
+
+        try:
+            yield check
+        finally:
+            # The connection goes back to the pool: without this the lock would go with it.
+            with suppress(SQLAlchemyError):
+                await connection.execute(text("SELECT pg_advisory_unlock(hashtextextended(:id, 0))"), {"id": worker})
+
+
+# pg_locks shows a lock's 64-bit key as two unsigned halves.
+_PRESENT = """
+    EXISTS (
+        SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(w.id, 0))
+"""
+_NOTE_ABSENCE = text(
+    f"""
+    UPDATE workers w SET absent_since = CASE WHEN {_PRESENT} THEN NULL ELSE now() END
+    WHERE (w.absent_since IS NULL) <> {_PRESENT}
+    """
+)
+# After a restart of Postgres nobody holds a lock for a moment: everybody has time to come back.
+_BURY = text(
+    f"""
+    DELETE FROM workers w WHERE w.lease_until < now() OR (
+        w.absent_since <= now() - make_interval(secs => :absence) AND NOT {_PRESENT}
+        AND pg_postmaster_start_time() < now() - make_interval(secs => :comeback))
+    """
+)
+
+
+async def take_dead(db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0) -> Sequence[str]:
+    """Removes the workers that are dead, and returns every id that owns responses and lives no more.
+
+    Dead: the lease ran out, or the lock was missing `absence_seconds` ago and is missing now.
     An id comes again until `responses.disown` has taken everything from it: a maintenance process
     that dies between the two loses nothing.
     """
     async with db.autocommit() as connection:
-        await connection.execute(delete(workers).where(workers.c.lease_until < func.now()))
+        await connection.execute(_NOTE_ABSENCE)
+        await connection.execute(_BURY, {"absence": absence_seconds, "comeback": comeback_seconds})
         owners = (
             select(responses.c.worker)
             .where(responses.c.worker.is_not(None))

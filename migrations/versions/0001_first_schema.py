@@ -61,6 +61,11 @@ def upgrade() -> None:
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("sent_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("sends", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("run_seconds", sa.Float(), nullable=True),
+        sa.Column("queue_deadline", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("run_deadline", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("idempotency_key", sa.Text(), nullable=True),
+        sa.Column("fingerprint", sa.LargeBinary(), nullable=True),
         sa.Column("log", sa.Text(), server_default=sa.text("'live'"), nullable=False),
         sa.CheckConstraint("(error IS NOT NULL) = (status = 'failed')", name=op.f("responses_error_when_failed")),
         sa.CheckConstraint(
@@ -89,8 +94,18 @@ def upgrade() -> None:
             name=op.f("responses_status_known"),
         ),
         sa.CheckConstraint("worker IS NULL OR status = 'in_progress'", name=op.f("responses_worker_while_in_progress")),
+        sa.CheckConstraint(
+            "(idempotency_key IS NULL) = (fingerprint IS NULL)", name=op.f("responses_fingerprint_of_idempotent")
+        ),
         sa.CheckConstraint("crashes >= 0 AND crashes <= attempt", name=op.f("responses_crashes_within_attempts")),
         sa.PrimaryKeyConstraint("id", name=op.f("responses_pkey")),
+    )
+    op.create_index(
+        "responses_idempotency_key_idx",
+        "responses",
+        ["project", "idempotency_key"],
+        unique=True,
+        postgresql_where=sa.text("idempotency_key IS NOT NULL"),
     )
     op.create_index(
         "responses_live_log_idx",
@@ -105,6 +120,20 @@ def upgrade() -> None:
         ["finished_at"],
         unique=False,
         postgresql_where=sa.text("log = 'merged'"),
+    )
+    op.create_index(
+        "responses_queue_deadline_idx",
+        "responses",
+        ["queue_deadline"],
+        unique=False,
+        postgresql_where=sa.text("status = 'queued' AND queue_deadline IS NOT NULL"),
+    )
+    op.create_index(
+        "responses_run_deadline_idx",
+        "responses",
+        ["run_deadline"],
+        unique=False,
+        postgresql_where=sa.text("status = 'in_progress' AND run_deadline IS NOT NULL"),
     )
     op.create_index(
         "responses_stored_idx",
@@ -139,6 +168,7 @@ def upgrade() -> None:
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("absent_since", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("workers_pkey")),
     )
     op.create_table(
@@ -176,10 +206,23 @@ def downgrade() -> None:
     op.drop_index(
         "responses_stored_idx", table_name="responses", postgresql_where=sa.text("finished_at IS NOT NULL AND store")
     )
+    op.drop_index(
+        "responses_run_deadline_idx",
+        table_name="responses",
+        postgresql_where=sa.text("status = 'in_progress' AND run_deadline IS NOT NULL"),
+    )
+    op.drop_index(
+        "responses_queue_deadline_idx",
+        table_name="responses",
+        postgresql_where=sa.text("status = 'queued' AND queue_deadline IS NOT NULL"),
+    )
     op.drop_index("responses_merged_log_idx", table_name="responses", postgresql_where=sa.text("log = 'merged'"))
     op.drop_index(
         "responses_live_log_idx",
         table_name="responses",
         postgresql_where=sa.text("finished_at IS NOT NULL AND log = 'live'"),
+    )
+    op.drop_index(
+        "responses_idempotency_key_idx", table_name="responses", postgresql_where=sa.text("idempotency_key IS NOT NULL")
     )
     op.drop_table("responses")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -12,8 +13,9 @@ from app.protocol import frames
 from app.protocol.status import TRANSITIONS, Status
 from app.store import journal, responses, workers
 from app.store.database import Database, StoreUnavailable
+from app.store.rows import Idempotency
 from tests.support import grammar
-from tests.support.rows import WORKER, Writer, alive, claimed, queued
+from tests.support.rows import WORKER, Writer, alive, claimed, new_response, queued
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -141,9 +143,72 @@ async def test_what_a_dead_worker_had_is_disowned_and_claimed_again(db: Database
 
 
 async def test_a_living_workers_responses_stay_its_own(db: Database) -> None:
+    async with workers.presence(db, WORKER):
+        await alive(db)
+        await claimed(db)
+        for _ in range(3):
+            assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+
+
+async def test_a_worker_whose_lock_is_gone_is_dead_at_the_second_look_whatever_its_lease_says(db: Database) -> None:
+    async with workers.presence(db, WORKER):
+        await alive(db)
+        await claimed(db)
+    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
+
+
+async def test_a_worker_that_comes_back_between_two_looks_lives(db: Database) -> None:
     await alive(db)
     await claimed(db)
-    assert await workers.take_dead(db) == []
+    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    async with workers.presence(db, WORKER):
+        assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+
+
+async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Database) -> None:
+    await alive(db)
+    await claimed(db)
+    for _ in range(3):
+        assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=1e9) == []
+
+
+async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_response(db: Database) -> None:
+    made = [new_response(Idempotency("key", b"1")) for _ in range(2)]
+    created = await asyncio.gather(*(responses.create(db, new) for new in made))
+    (repeated,) = [row for row in created if row is not None]
+    first = next(new for new, row in zip(made, created, strict=True) if row is None)
+    assert (repeated.id, repeated.fingerprint) == (first.id, b"1")
+    assert await responses.find(db, next(new.id for new in made if new is not first)) is None
+
+
+async def test_idempotency_keys_of_projects_do_not_meet(db: Database) -> None:
+    for project in ("one", "two"):
+        assert await responses.create(db, new_response(Idempotency("key", b"1"), project)) is None
+
+
+async def test_what_waited_too_long_is_never_claimed_and_found_overdue(db: Database) -> None:
+    new = replace(new_response(), queue_seconds=0.001)
+    await responses.create(db, new)
+    assert await responses.claim(db, new.id, WORKER) is None
+    assert list(await responses.overdue(db)) == [(new.id, Status.QUEUED)]
+
+
+async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_by_a_takeover(db: Database) -> None:
+    new = replace(new_response(), run_seconds=0.001)
+    await responses.create(db, new)
+    row = await responses.claim(db, new.id, WORKER)
+    assert row is not None
+    await responses.release(db, row.id, row.attempt, WORKER)
+    await responses.claim(db, new.id, "other")
+    assert list(await responses.overdue(db)) == [(new.id, Status.IN_PROGRESS)]
+
+
+async def test_a_queue_timeout_never_fails_what_was_claimed_in_time(db: Database) -> None:
+    row = await claimed(db)
+    assert await responses.fail(db, row.id, "queue_timeout", "late", only=Status.QUEUED) is None
+    assert await status_of(db, row.id) is Status.IN_PROGRESS
 
 
 async def test_the_last_crash_is_named_for_failing(db: Database) -> None:

@@ -67,7 +67,13 @@ class Api:
         return await self.client.post("/v1/responses", json={"model": MODEL, "input": "Hello!", **fields})
 
     async def background(self, **fields: Any) -> str:
-        """Creates a background response; returns its id."""
+        """Creates a background response; returns its id. With `stream` it reads one event and leaves."""
+        if fields.get("stream"):
+            async with self.streaming(background=True, **fields) as reader:
+                first = await reader.event()
+                assert first is not None
+                streamed: str = first["response"]["id"]
+                return streamed
         created = await self.post(background=True, **fields)
         assert created.status_code == 200, created.text
         response_id: str = created.json()["id"]
@@ -79,7 +85,7 @@ class Api:
     @asynccontextmanager
     async def streaming(self, **fields: Any) -> AsyncIterator[Reader]:
         """Creates a response with `stream` true, and reads it; leaving the block is leaving the stream."""
-        body = {"model": MODEL, "input": "Hello!", "stream": True, **fields}
+        body = {"model": MODEL, "input": "Hello!", **fields, "stream": True}
         async with self.client.stream("POST", "/v1/responses", json=body) as response:
             yield Reader(response)
 

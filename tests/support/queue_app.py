@@ -47,6 +47,8 @@ class PretendRunner:
     async def run(self, response_id: str) -> Outcome:
         try:
             await self.say("start", response_id)
+            if why_cancelled() is not None:  # redis-py 8.1 swallows cancellations while it connects
+                raise asyncio.CancelledError
             return await self._run(response_id)
         except asyncio.CancelledError:
             reason = why_cancelled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.protocol.stream import ResponseStream
 from app.store import responses, workers
 from app.store.database import Database
 from app.store.journal import Entry
-from app.store.rows import Ending, NewResponse, ResponseRow
+from app.store.rows import Ending, Idempotency, NewResponse, ResponseRow
 from app.store.workers import WorkerIdentity
 from tests.support.requests import stored_request
 
@@ -23,19 +24,26 @@ WORKER = "worker-1"
 
 async def queued(db: Database, project: str = "default", **request: Any) -> str:
     """A response as the API leaves it; returns its id."""
+    new = new_response(None, project, **request)
+    await responses.create(db, new)
+    return new.id
+
+
+def new_response(idempotency: Idempotency | None = None, project: str = "default", **request: Any) -> NewResponse:
+    """A response that is about to be inserted."""
     response_id = f"resp_{uuid.uuid4().hex}"
     created = datetime.now(UTC)
     stored = stored_request(**request)
     stream = ResponseStream(response_object(stored, response_id=response_id, created_at=int(created.timestamp())))
     events = stream.open()
     opening = Chunk(response_id, 0, len(events) - 1, 0, (), frames.encode_all(events))
-    new = NewResponse(response_id, project, stored["model"], f"model.{stored['model']}", 6, stored, created, opening)
-    await responses.create(db, new)
-    return response_id
+    queue = f"model.{stored['model']}"
+    new = NewResponse(response_id, project, stored["model"], queue, 6, stored, created, opening)
+    return replace(new, idempotency=idempotency)
 
 
 async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0, model: str = "scripted") -> str:
-    """A worker that lives for `lease_seconds`."""
+    """A worker's row, alive for `lease_seconds`; its lock is another matter (`workers.presence`)."""
     await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1), lease_seconds)
     return worker
 

@@ -16,6 +16,15 @@ from tests.support.services import descendants
 from tests.support.waiting import PAUSE, until_sync
 
 LONGHAUL = [sys.executable, "-c", "from app.cli import main; main()"]
+IN_TERMINAL = [
+    *(sys.executable, "-c"),
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Makes stdin the controlling terminal of a new session, so that Ctrl-C and its end come as signals."""
+NOHUP = [
+    *(sys.executable, "-c"),
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
+]
 MODELS = '[[models]]\nname = "{}"\nengine = "scripted"\n'
 NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 """Services that are named, and so left alone; nothing listens there."""
@@ -41,7 +50,7 @@ class Up:
         settings |= {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "0"}
         self.output = ""
         self._seen: set[int] = set()
-        command = ["nohup", *LONGHAUL] if ignore_hangup else LONGHAUL
+        command = [*(NOHUP if ignore_hangup else []), *(IN_TERMINAL if terminal else []), *LONGHAUL]
         self._master = -1
         self._hung_up = False
         slave = subprocess.PIPE
@@ -54,7 +63,6 @@ class Up:
             stderr=slave if terminal else subprocess.STDOUT,
             env={**os.environ, **settings, **(env or {})},
             start_new_session=True,
-            preexec_fn=_take_terminal if terminal else None,
         )
         if terminal:
             os.close(slave)
@@ -152,10 +160,3 @@ def alive(pid: int) -> bool:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-
-
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

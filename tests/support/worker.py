@@ -59,7 +59,7 @@ class Worker:
         self.journal = Journal(db, relay)
         self.again: list[str] = []
         self.died = 0
-        self.runner = Runner(db, self.journal, self.engine, model, self._again, self._died)
+        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died)
         self.lease = self.runner.lease = Lease(db, model, lease_seconds, self.runner.running, self.runner.lost)
 
     async def _again(self, row: ResponseRow) -> None:
