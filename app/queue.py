@@ -8,6 +8,7 @@ and a failure to send is no failure of a request.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +137,15 @@ class TaskQueue:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
         await self._bounded(lambda: self._send(response_id, model, queue, priority))
 
+    async def head(self, queue: str, priority: int) -> str | None:
+        """The task id of the message that a worker will take next from this queue at this priority.
+
+        None where there is none. Raises QueueUnavailable, within SEND_SECONDS.
+        """
+        found: list[str | None] = []
+        await self._bounded(lambda: found.append(self._head(queue, priority)))
+        return found[0]
+
     async def revoke(self, *response_ids: str) -> None:
         """Tells the workers of a committed cancellation. Never raises: the fence stops them as well."""
         try:
@@ -155,6 +165,13 @@ class TaskQueue:
             queue=queue,
             priority=int(priority),
         )
+
+    def _head(self, queue: str, priority: int) -> str | None:
+        with self._celery.connection_or_acquire() as connection:
+            channel = connection.default_channel
+            # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
+            message = channel.client.lindex(channel._q_for_pri(queue, priority), -1)
+        return None if message is None else str(json.loads(message)["headers"]["id"])
 
     async def _bounded(self, send: Callable[[], object]) -> None:
         """Raises QueueUnavailable. A thread may stay with a dead Redis a little longer than its caller."""

@@ -68,8 +68,8 @@ class Settings(BaseSettings):
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
     shutdown_grace_seconds: Annotated[float, Field(ge=0)] = 5.0
     maintenance_seconds: Seconds = 0.5
-    resend_seconds: Seconds = 10.0
-    """A queued response whose message may be lost is sent again after this long, then ever later."""
+    lost_seconds: Seconds = 2.0
+    """A message that is not in its queue and was not acted on for this long is taken for lost."""
     queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     """How long a response may wait for a worker; unset: for ever. A model or a request may say less."""
     run_timeout_seconds: Annotated[float, Field(gt=0)] | None = None

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from app.protocol.chunk import Chunk
@@ -20,6 +20,7 @@ from app.relay import Relay, RelayUnavailable
 from app.store import journal, responses, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema
+from app.store.responses import Message
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 
@@ -52,6 +53,7 @@ class Maintenance:
         await asyncio.gather(
             self._every(self._settings.maintenance_seconds, self.rescue),
             self._every(self._settings.maintenance_seconds, self.resend),
+            self._every(self._settings.lost_seconds, self.find_lost),
             self._every(self._settings.maintenance_seconds, self.expire),
             self._every(SWEEP_SECONDS, self.sweep),
         )
@@ -84,11 +86,24 @@ class Maintenance:
             log.debug("readers of %s will look into Postgres", chunk.response_id)
 
     async def resend(self) -> None:
-        """Sends messages that were lost, or never sent, again."""
-        while messages := await responses.take_unsent(self._db, self._settings.resend_seconds, BATCH):
-            log.info("sending %d messages again", len(messages))
-            for message in messages:
-                await self._queue.enqueue(message.response_id, message.model, message.queue, message.priority)
+        """Sends messages for what its worker gave up, or was taken from."""
+        while messages := await responses.take_released(self._db, BATCH):
+            await self._send(messages)
+
+    async def find_lost(self) -> None:
+        """Sends the messages again that Redis lost, that a worker died with, or that were never sent."""
+        seconds = self._settings.lost_seconds
+        lists = await responses.waiting_lists(self._db, seconds)
+        if not lists:
+            return
+        heads = {waiting: await self._queue.head(waiting.queue, waiting.priority) for waiting in lists}
+        while messages := await responses.take_lost(self._db, heads, seconds, BATCH):
+            await self._send(messages)
+
+    async def _send(self, messages: Sequence[Message]) -> None:
+        log.info("sending %d messages again", len(messages))
+        for message in messages:
+            await self._queue.enqueue(message.response_id, message.model, message.queue, message.priority)
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses, and deletes events and rows when their time has come."""

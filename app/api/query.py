@@ -10,7 +10,8 @@ from app.protocol.locations import shortened
 
 NAMES = ("stream", "starting_after", "include", "include[]", "include_obfuscation")
 
-MAX_SEQUENCE = 2**31 - 1
+MAX_SEQUENCE = 2**31 - 2
+"""Postgres counts them in 32 bits, and looks for the one after."""
 
 _BOOLEANS = {"true": True, "false": False}
 

@@ -113,6 +113,11 @@ responses = Table(
         "created_at",
         postgresql_where=text("status IN ('queued', 'in_progress')"),
     ),
+    Index(
+        "responses_released_idx",
+        "created_at",
+        postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
+    ),
     Index("responses_worker_idx", "worker", postgresql_where=text("worker IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
     Index("responses_unstored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND NOT store")),

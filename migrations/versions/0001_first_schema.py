@@ -129,6 +129,13 @@ def upgrade() -> None:
         postgresql_where=sa.text("status = 'queued' AND queue_deadline IS NOT NULL"),
     )
     op.create_index(
+        "responses_released_idx",
+        "responses",
+        ["created_at"],
+        unique=False,
+        postgresql_where=sa.text("status = 'in_progress' AND worker IS NULL"),
+    )
+    op.create_index(
         "responses_run_deadline_idx",
         "responses",
         ["run_deadline"],
@@ -210,6 +217,11 @@ def downgrade() -> None:
         "responses_run_deadline_idx",
         table_name="responses",
         postgresql_where=sa.text("status = 'in_progress' AND run_deadline IS NOT NULL"),
+    )
+    op.drop_index(
+        "responses_released_idx",
+        table_name="responses",
+        postgresql_where=sa.text("status = 'in_progress' AND worker IS NULL"),
     )
     op.drop_index(
         "responses_queue_deadline_idx",

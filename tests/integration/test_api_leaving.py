@@ -48,7 +48,10 @@ async def cancelled(db: Database, response_id: str) -> None:
 
 
 async def _has(db: Database, response_id: str, status: Status) -> bool:
-    return (await row_of(db, response_id)).status is status
+    try:
+        return (await row_of(db, response_id)).status is status
+    except StoreUnavailable:  # a connection of the test's own that broke with Postgres
+        return False
 
 
 @FORMS

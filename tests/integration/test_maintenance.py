@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from app.store.database import Database
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import WORKER, alive, claimed, queued
+from tests.support.rows import WORKER, alive, claimed, new_response, queued
 from tests.support.worker import worker
 from workers.maintenance import Maintenance
 from workers.outcome import Outcome
@@ -29,6 +30,11 @@ class Queue:
         self.sent: list[str] = []
         self.away = False
 
+    async def head(self, queue: str, priority: int) -> str | None:
+        if self.away:
+            raise QueueUnavailable("away")
+        return None
+
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         if self.away:
             raise QueueUnavailable("away")
@@ -36,7 +42,7 @@ class Queue:
 
 
 def maintenance(db: Database, relay: Relay, queue: Queue, **settings: Any) -> Maintenance:
-    made = Settings(**{"resend_seconds": 10.0, "max_attempts": 2, **settings})
+    made = Settings(**{"lost_seconds": 10.0, "max_attempts": 2, **settings})
     return Maintenance(made, db, relay, queue)  # type: ignore[arg-type]
 
 
@@ -48,10 +54,10 @@ async def age(db: Database, column: str) -> None:
 async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, relay: Relay) -> None:
     response_id = await queued(db)
     queue = Queue()
-    await maintenance(db, relay, queue).resend()
+    await maintenance(db, relay, queue).find_lost()
     assert queue.sent == []
     await age(db, "created_at")
-    await maintenance(db, relay, queue).resend()
+    await maintenance(db, relay, queue).find_lost()
     assert queue.sent == [response_id]
 
 
@@ -59,8 +65,24 @@ async def test_two_copies_share_what_there_is_to_send(db: Database, relay: Relay
     ids = {await queued(db) for _ in range(50)}
     await age(db, "created_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, relay, queue).resend() for _ in range(4)))
+    await asyncio.gather(*(maintenance(db, relay, queue).find_lost() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
+)
+async def test_what_takes_too_long_is_failed_and_says_so(
+    db: Database, relay: Relay, limit: dict[str, float], code: str
+) -> None:
+    new = replace(new_response(), **limit)  # type: ignore[arg-type]
+    await responses.create(db, new)
+    if code == "run_timeout":
+        await responses.claim(db, new.id, WORKER)
+    await maintenance(db, relay, Queue()).expire()
+    final = await whole(db, new.id, Status.FAILED)
+    assert final.error is not None
+    assert final.error["code"] == code
 
 
 async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, relay: Relay) -> None:
@@ -95,10 +117,10 @@ async def test_a_queue_that_is_away_loses_nothing(db: Database, relay: Relay) ->
     queue = Queue()
     queue.away = True
     with pytest.raises(QueueUnavailable):
-        await maintenance(db, relay, queue).resend()
+        await maintenance(db, relay, queue).find_lost()
     queue.away = False
-    await age(db, "sent_at")
-    await maintenance(db, relay, queue).resend()
+    await age(db, "created_at")
+    await maintenance(db, relay, queue).find_lost()
     assert queue.sent == [response_id]
 
 

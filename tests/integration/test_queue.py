@@ -187,3 +187,13 @@ def test_flower_without_settings_ends_with_one_line() -> None:
     assert done.returncode != 0
     assert done.stderr.startswith("longhaul: REDIS_URL is not set")
     assert done.stderr.count("\n") == 1
+
+
+async def test_the_head_is_the_message_that_comes_next_in_its_priority(queue: TaskQueue, keys: Any) -> None:
+    assert await queue.head(QUEUE, Priority.BACKGROUND) is None
+    for response_id, priority in (("resp_1", 6), ("resp_2", 6), ("resp_3", 3)):
+        await queue.enqueue(response_id, "test", QUEUE, priority)
+    assert await queue.head(QUEUE, Priority.BACKGROUND) == "resp_1"
+    assert await queue.head(QUEUE, Priority.FOREGROUND) == "resp_3"
+    assert await queue.head(QUEUE, Priority.URGENT) is None
+    assert keys.llen(f"{QUEUE}\x06\x166") == 2  # and it stays there

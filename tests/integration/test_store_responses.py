@@ -219,24 +219,63 @@ async def test_the_last_crash_is_named_for_failing(db: Database) -> None:
     assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
 
 
-async def test_only_overdue_messages_are_sent_again_and_each_time_later(db: Database) -> None:
-    fresh, sent, overdue = [await queued(db) for _ in range(3)]
-    await responses.mark_sent(db, sent)
+LIST = responses.WaitingList("model.scripted", 6)
+
+
+async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
+    response_id = await queued(db)
     async with db.begin() as connection:
-        old = "UPDATE responses SET created_at = now() - interval '11 s' WHERE id = :id"
-        await connection.execute(text(old), {"id": overdue})
-    assert [message.response_id for message in await responses.take_unsent(db, 10.0)] == [overdue]
-    async with db.begin() as connection:
-        old = "UPDATE responses SET sent_at = now() - interval '11 s' WHERE sent_at IS NOT NULL"
-        await connection.execute(text(old))
-    assert await responses.take_unsent(db, 10.0) == []
+        await connection.execute(
+            text("UPDATE responses SET sends = :sends, sent_at = now() - make_interval(secs => :ago) WHERE id = :id"),
+            {"sends": sends, "ago": seconds_ago, "id": response_id},
+        )
+    return response_id
+
+
+async def lost(db: Database, head: str | None) -> list[str]:
+    return [message.response_id for message in await responses.take_lost(db, {LIST: head}, 2.0)]
+
+
+async def test_with_an_empty_list_every_message_of_some_age_is_lost_once(db: Database) -> None:
+    fresh, old = await sent(db, 0.0), await sent(db, 3.0)
+    assert await responses.waiting_lists(db, 2.0) == [LIST]
+    assert await lost(db, None) == [old]
+    assert await lost(db, None) == []
     assert await status_of(db, fresh) is Status.QUEUED
 
 
-async def test_a_released_response_is_sent_at_once(db: Database) -> None:
+async def test_in_a_long_honest_queue_nothing_is_lost_but_what_is_before_its_head(db: Database) -> None:
+    gone = await sent(db, 3600.0)
+    backlog = [await sent(db, 1800.0 - number) for number in range(50)]
+    assert await lost(db, backlog[0]) == [gone]
+    assert await lost(db, backlog[0]) == []
+
+
+async def test_a_head_that_is_unknown_says_nothing(db: Database) -> None:
+    await sent(db, 3600.0)
+    assert await lost(db, "resp_deleted") == []
+
+
+async def test_a_message_sent_in_vain_gets_longer_each_time(db: Database) -> None:
+    await sent(db, 7.0, sends=3)
+    assert await lost(db, None) == []
+    patient = await sent(db, 9.0, sends=3)
+    assert await lost(db, None) == [patient]
+
+
+async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) -> None:
+    response_id = await queued(db)
+    assert await lost(db, None) == []
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET created_at = now() - interval '3 s'"))
+    assert await lost(db, None) == [response_id]
+
+
+async def test_a_released_response_is_sent_at_once_and_once(db: Database) -> None:
     row = await claimed(db)
     await responses.release(db, row.id, row.attempt, WORKER)
-    assert [message.response_id for message in await responses.take_unsent(db, 10.0)] == [row.id]
+    assert [message.response_id for message in await responses.take_released(db)] == [row.id]
+    assert await responses.take_released(db) == []
 
 
 async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> None:
