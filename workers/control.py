@@ -10,10 +10,10 @@ Why was I cancelled? The runner asks in its clean-up:
         return Outcome.CANCELLED          # or RELEASED, ...; to raise again is fine too
 
 A library may swallow a CancelledError (redis-py 8.1 does while it connects), so `why_cancelled` is
-worth a look before long work as well. The pool cancels a job once: no second reason interrupts its clean-up. (Others may cancel the task
-as well; a clean-up that must not break shields itself.) It waits for the clean-up, up to
-`workers.jobs.CLEANUP_SECONDS`, before it calls the job gone. The answer travels in a context
-variable: it holds in every asyncio task that the job starts.
+worth a look before long work, too. The pool cancels a job once: no second reason interrupts its
+clean-up. (Others may cancel the task as well; a clean-up that must not break shields itself.) It
+waits for the clean-up, up to `workers.jobs.CLEANUP_SECONDS`, before it calls the job gone. The
+answer travels in a context variable: it holds in every asyncio task that the job starts.
 """
 
 from __future__ import annotations

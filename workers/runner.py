@@ -341,7 +341,8 @@ class Recorder:
         run = self._run
         first = run.stream.next_sequence - len(self._events)
         chunk = _chunk(run, first, self._events, tuple(run.pending), final=ending is not None)
-        run.handed = self._journal.append(Entry(run.worker, chunk, ending))
+        said = ending is not None and run.row.conversation_id is not None
+        run.handed = self._journal.append(Entry(run.worker, chunk, ending, said))
         self._events, run.pending = [], []
 
     async def _wait(self) -> None:

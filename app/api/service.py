@@ -141,6 +141,8 @@ class ResponseService:
             request=document,
             created_at=created_at,
             opening=Chunk(response_id, 0, stream.next_sequence - 1, 0, (), opening),
+            queue_seconds=self._settings.queue_timeout_seconds,
+            run_seconds=self._settings.run_timeout_seconds,
         )
         return Accepted(row, stream.response)
 
@@ -188,10 +190,14 @@ class ResponseService:
         if not (row.background and row.stream):
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
-        kept = timedelta(seconds=self._settings.event_retention_seconds)
-        if row.finished_at is not None and row.finished_at + kept < self._now():
+        if self._is_log_gone(row):
             raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
         return self.events(response_id, after)
+
+    def _is_log_gone(self, row: ResponseRow) -> bool:
+        """Whether retention took the events, or may take them at any moment."""
+        kept = timedelta(seconds=self._settings.event_retention_seconds)
+        return row.log == "deleted" or (row.finished_at is not None and row.finished_at + kept < self._now())
 
     async def events(self, response_id: str, after: int = -1) -> AsyncGenerator[Chunk | None, None]:
         """`replay` of a response that is known to have events. Survives the absence of Postgres and Redis."""

@@ -42,6 +42,7 @@ class Launch:
         """Replaces this process. The working directory becomes the project's, so that `app` is ours."""
         env = {**os.environ, **absolute_paths(settings), **self.env}
         os.chdir(CHECKOUT)
+        os.umask(0o077)  # what it writes is nobody else's to read
         os.execve(sys.executable, [sys.executable, *self.argv], env)
 
 
@@ -96,7 +97,6 @@ def flower(settings: Settings) -> Launch:
     auth = home.flower_auth(settings)
     if "," in auth:
         raise ConfigError("LONGHAUL_FLOWER_AUTH: must not hold a comma (Flower would read two passwords)")
-    os.umask(0o077)  # its state file
     env = {"FLOWER_DB": str(home.path / "flower.db"), **chosen}
     env |= {"FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
     return Launch(("-m", "celery", "--quiet", "--app", "app.queue:flower_app", "flower"), env)

@@ -30,6 +30,8 @@ class Entry:
     worker: str
     chunk: Chunk
     ending: Ending | None = None
+    in_conversation: bool = False
+    """Whether its items go into a conversation at its end."""
 
 
 # A repeated append (the connection broke while the first was under way) finds its own chunk there, and
@@ -68,6 +70,22 @@ _FINISH = text(
         CAST(:errors AS text[]), CAST(:details AS text[]), CAST(:finished AS timestamptz[])
     ) AS e(id, status, output, usage, error, incomplete_details, finished_at)
     WHERE r.id = e.id AND r.status = 'in_progress'
+    """
+)
+
+# A conversation keeps what was asked and said, whatever becomes of the response. An item that is there stays.
+_TO_CONVERSATION = text(
+    """
+    INSERT INTO conversation_items (conversation_id, id, item)
+    SELECT r.conversation_id, i.item ->> 'id', i.item
+    FROM responses r JOIN conversations c ON c.id = r.conversation_id, LATERAL (
+        SELECT item, place, 0 AS half FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, place)
+        UNION ALL
+        SELECT item, place, 1 FROM json_array_elements(r.output) WITH ORDINALITY AS a(item, place)
+    ) i
+    WHERE r.id = ANY(CAST(:ids AS text[])) AND r.status IN ('completed', 'incomplete')
+    ORDER BY r.id, i.half, i.place
+    ON CONFLICT DO NOTHING
     """
 )
 
@@ -134,6 +152,8 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
         endings = [(e.chunk.response_id, e.ending) for e in entries if e.ending and e.chunk.response_id in appended]
         if endings:
             await connection.execute(_FINISH, _ending_columns(endings))
+            if said := [e.chunk.response_id for e in entries if e.ending and e.in_conversation]:
+                await connection.execute(_TO_CONVERSATION, {"ids": said})
         return appended
 
 

@@ -72,6 +72,8 @@ def _insertion(new: NewResponse) -> ReturningInsert[Any]:
             stream=new.request["stream"],
             store=new.request["store"],
             request=new.request,
+            previous_response_id=new.request.get("previous_response_id"),
+            conversation_id=(new.request.get("conversation") or {}).get("id"),
             created_at=new.created_at,
             queue_deadline=waits,
             run_seconds=new.run_seconds,

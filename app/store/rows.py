@@ -59,6 +59,7 @@ class ResponseRow:
     stream: bool
     store: bool
     request: Json
+    conversation_id: str | None
     attempt: int
     crashes: int
     worker: str | None

@@ -7,11 +7,13 @@ What must always hold is a CHECK here, not a hope elsewhere: a final status and 
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     DateTime,
     Float,
     ForeignKey,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -55,6 +57,8 @@ responses = Table(
     Column("background", BOOLEAN, nullable=False),
     Column("stream", BOOLEAN, nullable=False),
     Column("store", BOOLEAN, nullable=False),
+    Column("previous_response_id", Text),
+    Column("conversation_id", Text),
     # JSON, not JSONB: a model may well say U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
@@ -138,6 +142,25 @@ chunks = Table(
     Column("frames", LargeBinary, nullable=False),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("metadata", JSON, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    Column("conversation_id", Text, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("position", BigInteger, Identity(always=True), nullable=False),
+    Column("item", JSON, nullable=False),
+    Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
 )
 
 workers = Table(

@@ -14,6 +14,14 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "conversations",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("metadata", postgresql.JSON(), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("conversations_pkey")),
+    )
+    op.create_table(
         "responses",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("project", sa.Text(), nullable=False),
@@ -24,6 +32,8 @@ def upgrade() -> None:
         sa.Column("background", sa.BOOLEAN(), nullable=False),
         sa.Column("stream", sa.BOOLEAN(), nullable=False),
         sa.Column("store", sa.BOOLEAN(), nullable=False),
+        sa.Column("previous_response_id", sa.Text(), nullable=True),
+        sa.Column("conversation_id", sa.Text(), nullable=True),
         sa.Column("request", postgresql.JSON(), nullable=False),
         sa.Column("attempt", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("crashes", sa.Integer(), server_default=sa.text("0"), nullable=False),
@@ -194,9 +204,28 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("response_id", "first", name=op.f("chunks_pkey")),
     )
+    op.create_table(
+        "conversation_items",
+        sa.Column("conversation_id", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("position", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("item", postgresql.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["conversation_id"],
+            ["conversations.id"],
+            name=op.f("conversation_items_conversation_id_fkey"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("conversation_id", "id", name=op.f("conversation_items_pkey")),
+    )
+    op.create_index(
+        "conversation_items_position_idx", "conversation_items", ["conversation_id", "position"], unique=True
+    )
 
 
 def downgrade() -> None:
+    op.drop_index("conversation_items_position_idx", table_name="conversation_items")
+    op.drop_table("conversation_items")
     op.drop_table("chunks")
     op.drop_table("workers")
     op.drop_index("responses_worker_idx", table_name="responses", postgresql_where=sa.text("worker IS NOT NULL"))
@@ -238,3 +267,4 @@ def downgrade() -> None:
         "responses_idempotency_key_idx", table_name="responses", postgresql_where=sa.text("idempotency_key IS NOT NULL")
     )
     op.drop_table("responses")
+    op.drop_table("conversations")

@@ -110,6 +110,8 @@ def test_flower_s_own_variables_are_heard_or_refused(settings: Settings, monkeyp
 
 def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     became: list[dict[str, str]] = []
+    masks: list[int] = []
+    monkeypatch.setattr(os, "umask", masks.append)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "execve", lambda _path, _argv, env: became.append({**env, "PWD": str(Path.cwd())}))
     monkeypatch.setenv("LONGHAUL_HOME", "here")
@@ -117,3 +119,4 @@ def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.M
     assert became[0]["LONGHAUL_HOME"] == str(tmp_path / "here")
     assert became[0]["MORE"] == "1"
     assert became[0]["PWD"] == str(CHECKOUT)
+    assert masks == [0o077]
