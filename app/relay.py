@@ -17,6 +17,7 @@ import redis.asyncio
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from app.ending import end
 from app.protocol.chunk import Chunk, Reading
 
 log = logging.getLogger("longhaul.relay")
@@ -167,8 +168,7 @@ class Relay:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
         await self._client.aclose()
         await self._listener.aclose()
 

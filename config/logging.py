@@ -10,6 +10,7 @@ import traceback
 from types import TracebackType
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@'\"]*@")
+_LINE_END = "\n"
 _QUIET = (
     "alembic",
     "asyncio",
@@ -29,8 +30,8 @@ _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery
 class LineFormatter(logging.Formatter):
     """`2026-11-21T10:23:41.123Z INFO name: message`; line ends become `\\n`, URL passwords `***`.
 
-    An exception is its type and message with the places it came through; the full traceback only where
-    `tracebacks` is set (level DEBUG), still on one line.
+    An exception is its type and the first line of its message with the places it came through; all of it
+    only where `tracebacks` is set (level DEBUG), still on one line.
     """
 
     def __init__(self, tracebacks: bool = False) -> None:
@@ -52,7 +53,8 @@ class LineFormatter(logging.Formatter):
     def _exception(self, error: BaseException) -> str:
         if self.tracebacks:
             return "".join(traceback.format_exception(error)).rstrip()
-        return f"{type(error).__name__}: {error}{_places(error.__traceback__)}"
+        # The first line alone: databases quote rows, and so prompts, in those below.
+        return f"{type(error).__name__}: {str(error).partition(_LINE_END)[0]}{_places(error.__traceback__)}"
 
 
 def _places(trace: TracebackType | None, last: int = 3) -> str:

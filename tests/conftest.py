@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +40,15 @@ def database_url(services: Services) -> str:
 @pytest.fixture(scope="session")
 def redis_url(services: Services) -> str:
     return services.redis_url
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For a `longhaul up`: as root its services' user must reach it, and would not reach tmp_path."""
+    path = Path(tempfile.mkdtemp(prefix="lh-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(autouse=True)

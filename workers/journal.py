@@ -8,9 +8,11 @@ committed, in the order of their commits, beside the next commit; a doorbell tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
+from app.ending import end
 from app.protocol.chunk import Chunk
 from app.relay import Relay, RelayUnavailable
 from app.store import journal as store
@@ -43,12 +45,11 @@ class Journal:
 
     async def close(self) -> None:
         """Ends; whoever still waits for a commit is cancelled. Nothing committed goes unpublished."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         for _, committed in self._pending:
             committed.cancel()
-        await self._publish()
+        with contextlib.suppress(RelayUnavailable):
+            await self._publish()
 
     def append(self, entry: Entry) -> asyncio.Future[bool]:
         """Hands an entry over. The future says whether it was committed; False: the response is not ours any more.

@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
+from app.ending import end
 from app.store import workers as store
 from app.store.database import Database, StoreUnavailable
 from app.store.workers import LeaseLost, WorkerIdentity
@@ -63,9 +64,7 @@ class Lease:
         self._tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         try:
             await store.unregister(self._db, self.worker)
         except StoreUnavailable:

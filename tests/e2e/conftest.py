@@ -44,7 +44,9 @@ def scripted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, scripted_models: Path) -> Iterator[Longhaul]:
     """`longhaul up --workers 2` on the scripted engine."""
-    installation = Longhaul(tmp_path_factory.mktemp("pair") / "home", scripted_models, workers=2, LONGHAUL_LEASE_SECONDS="3")
+    installation = Longhaul(
+        tmp_path_factory.mktemp("pair") / "home", scripted_models, workers=2, LONGHAUL_LEASE_SECONDS="3"
+    )
     installation.start()
     yield installation
     installation.stop()

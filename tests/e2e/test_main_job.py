@@ -21,7 +21,8 @@ pytestmark = pytest.mark.vllm
 MODEL = "longhaul-demo"
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = {
-    talk["name"]: talk for talk in json.loads((CHECKOUT / "config" / "demo" / "script.json").read_text(encoding="utf-8"))
+    talk["name"]: talk
+    for talk in json.loads((CHECKOUT / "config" / "demo" / "script.json").read_text(encoding="utf-8"))
 }
 ENDLESS = {"ignore_eos": True}
 

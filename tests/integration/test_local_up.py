@@ -8,8 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +19,6 @@ SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
 """Writes its process id and stays."""
 STUBBORN = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > {0}.pid; while :; do sleep 1000; done' & sleep 1000"
 """Leaves a grandchild in a session of its own that no polite signal ends."""
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Not tmp_path: as root, the services' user must reach it."""
-    path = Path(tempfile.mkdtemp(prefix="lh-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
 
 
 def sleeper(folder: Path, name: str) -> str:
