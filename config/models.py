@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from config.settings import ConfigError
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter: a model name of its own, served by the workers of the model it was trained on."""
+
+    name: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +42,30 @@ class ServedModel:
     default_sampling: Mapping[str, float]
     """Sampling parameters where a request has none (`temperature`, `top_p`, ...)."""
     reasoning_parser: str | None
+    """vLLM's parser of the model's reasoning, by name; None: it has none to tell apart."""
     tool_parser: str | None
+    """vLLM's parser of the model's tool calls, by name; None: it calls no tools."""
+    images: bool = False
+    """Whether its input may hold images."""
+    adapters: tuple[Adapter, ...] = ()
+    base: str | None = None
+    """Of a LoRA adapter: the model whose workers serve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
-    """Every served model, in the order of the file."""
+    """Every model that has workers, in the order of the file."""
 
     models: tuple[ServedModel, ...]
 
+    @property
+    def served(self) -> tuple[ServedModel, ...]:
+        """Everything a client may send as `model`: the models, each followed by its adapters."""
+        return tuple(served for model in self.models for served in (model, *_adapted(model)))
+
     def get(self, name: str) -> ServedModel | None:
-        return next((model for model in self.models if model.name == name), None)
+        """The model or adapter of that name; an adapter has the queue of its base, and names it."""
+        return next((served for served in self.served if served.name == name), None)
 
     def chosen(self, name: str | None) -> ServedModel:
         """The model a worker serves: the named one, or the only one. Raises ConfigError."""
@@ -53,9 +74,16 @@ class ModelCatalog:
         names = ", ".join(model.name for model in self.models)
         if name is None:
             raise ConfigError(f"LONGHAUL_MODEL: name the model this worker serves (one of {names})")
-        if (model := self.get(name)) is None:
+        model = self.get(name)
+        if model is None:
             raise ConfigError(f"LONGHAUL_MODEL: no model {name!r} in the models file (it has {names})")
+        if model.base is not None:
+            raise ConfigError(f"LONGHAUL_MODEL: {name!r} is an adapter; workers of {model.base!r} serve it")
         return model
+
+
+def _adapted(model: ServedModel) -> Iterable[ServedModel]:
+    return (replace(model, name=adapter.name, base=model.name, adapters=()) for adapter in model.adapters)
 
 
 class _DefaultSampling(BaseModel):
@@ -65,6 +93,13 @@ class _DefaultSampling(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+
+
+class _AdapterEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Name
+    path: Annotated[str, Field(min_length=1)]
 
 
 class _Entry(BaseModel):
@@ -80,6 +115,8 @@ class _Entry(BaseModel):
     default_sampling: _DefaultSampling = _DefaultSampling()
     reasoning_parser: str | None = None
     tool_parser: str | None = None
+    images: bool = False
+    adapters: list[_AdapterEntry] = []
 
 
 class _File(BaseModel):
@@ -112,6 +149,8 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         default_sampling=entry.default_sampling.model_dump(exclude_none=True),
         reasoning_parser=entry.reasoning_parser,
         tool_parser=entry.tool_parser,
+        images=entry.images,
+        adapters=tuple(Adapter(adapter.name, _resolve(adapter.path, folder)) for adapter in entry.adapters),
     )
 
 
@@ -128,7 +167,7 @@ def load_models(file: Path) -> ModelCatalog:
     try:
         parsed = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         models = tuple(_served(entry, file.resolve().parent) for entry in parsed.models)
-        _unique((model.name for model in models), "name")
+        _unique((served.name for served in ModelCatalog(models).served), "name")
         _unique((model.queue for model in models), "queue")
     except OSError as error:
         raise ConfigError(f"LONGHAUL_MODELS: cannot read {file}: {error.strerror}") from None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.services import Services
+from tests.support.services import Services, open_folder
 
 OURS = ("LONGHAUL_", "FLOWER_", "CELERY_")
 ALSO_OURS = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")
@@ -45,10 +43,8 @@ def redis_url(services: Services) -> str:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """For a `longhaul up`: as root its services' user must reach it, and would not reach tmp_path."""
-    path = Path(tempfile.mkdtemp(prefix="lh-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
+    with open_folder() as path:
+        yield path
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ class Errands:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs `work` by itself. What it raises is logged if nobody awaits the task."""
+        """Runs `work` by itself. What it raises is logged, by its type: its message may hold a prompt."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
 
     async def close(self, seconds: float) -> None:
@@ -32,3 +32,8 @@ class Errands:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("an errand failed: %s", type(error).__name__)

@@ -25,6 +25,9 @@ _AWAY = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.UndefinedTableError,  # nobody has migrated yet
     OSError,
     TimeoutError,
 )
@@ -52,7 +55,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
-            pool_pre_ping=False,
+            hide_parameters=True,  # an error's text must not hold a prompt
             json_serializer=lambda value: orjson.dumps(value).decode(),
             json_deserializer=orjson.loads,
             connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 from alembic import command
@@ -12,6 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from app.store.database import Database, StoreUnavailable
+
+log = logging.getLogger("longhaul.store")
 
 MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
 PAUSE_SECONDS = 0.2
@@ -53,12 +56,17 @@ async def revision(db: Database) -> str | None:
 
 
 async def wait_for_schema(db: Database) -> None:
-    """Returns once the schema is at this code's revision; waits for Postgres too."""
-    wanted = head()
+    """Returns once the schema is at this code's revision; waits for Postgres too, and says so once."""
+    wanted, told = head(), False
     while True:
         try:
-            if await revision(db) == wanted:
-                return
-        except StoreUnavailable:
-            pass
+            found = await revision(db)
+            why = f"its schema is at {found}, not at {wanted}; run `longhaul migrate`"
+        except StoreUnavailable as error:
+            found, why = None, str(error)
+        if found == wanted:
+            return
+        if not told:
+            log.info("waiting for Postgres: %s", why)
+            told = True
         await asyncio.sleep(PAUSE_SECONDS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from openai import OpenAI
 
 from tests.support.longhaul import Longhaul
+from tests.support.services import open_folder
 
 SCRIPTED = """
 [[models]]
@@ -19,13 +21,21 @@ tokens_per_second = 400.0
 """
 
 
+@contextmanager
+def running(installation: Longhaul) -> Iterator[Longhaul]:
+    """Started, and stopped whatever happens."""
+    try:
+        installation.start()
+        yield installation
+    finally:
+        installation.stop()
+
+
 @pytest.fixture(scope="session")
-def longhaul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Longhaul]:
+def longhaul() -> Iterator[Longhaul]:
     """`longhaul up` with the demo model on the real engine."""
-    installation = Longhaul(tmp_path_factory.mktemp("demo") / "home")
-    installation.start()
-    yield installation
-    installation.stop()
+    with open_folder() as folder, running(Longhaul(folder / "home")) as installation:
+        yield installation
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +52,7 @@ def scripted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, scripted_models: Path) -> Iterator[Longhaul]:
+def pair(scripted_models: Path) -> Iterator[Longhaul]:
     """`longhaul up --workers 2` on the scripted engine."""
-    installation = Longhaul(
-        tmp_path_factory.mktemp("pair") / "home", scripted_models, workers=2, LONGHAUL_LEASE_SECONDS="3"
-    )
-    installation.start()
-    yield installation
-    installation.stop()
+    with open_folder() as folder, running(Longhaul(folder / "home", scripted_models, workers=2)) as installation:
+        yield installation

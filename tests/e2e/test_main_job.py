@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_the_answer_is_the_scripted_one_in_every_form(client: OpenAI, name: str)
 
 
 def test_a_conversation_by_messages_is_answered_from_its_context(client: OpenAI) -> None:
-    messages: Any = [message for message in SCRIPT["name_Ada"]["messages"]]
+    messages = SCRIPT["name_Ada"]["messages"]
     said: Any = [{"role": message["role"], "content": message["content"]} for message in messages[:3]]
     response = client.responses.create(model=MODEL, input=said, instructions="You are a helpful assistant.")
     assert response.output_text == messages[3]["content"]
@@ -186,6 +187,10 @@ def test_deleted_is_gone(client: OpenAI) -> None:
         client.responses.retrieve(response.id)
 
 
+def shows(flower: httpx.Client, response_id: str, state: str) -> bool:
+    return bool(flower.get(f"/api/task/info/{response_id}").json()["state"] == state)
+
+
 def test_flower_terminates_a_running_response(longhaul: Longhaul, client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input=question("story"), background=True, extra_body=ENDLESS)
     until_sync(lambda: client.responses.retrieve(response.id).output_text, 30)
@@ -205,7 +210,7 @@ def test_flower_shows_success_and_failure(longhaul: Longhaul, client: OpenAI) ->
     with longhaul.flower as flower:
         for response, state in ((done, "SUCCESS"), (failed, "FAILURE")):
             poll(client, response.id)
-            until_sync(lambda: flower.get(f"/api/task/info/{response.id}").json()["state"] == state, 30)
+            until_sync(partial(shows, flower, response.id, state), 30)
         assert httpx.get(f"http://127.0.0.1:{longhaul.flower_port}/api/tasks").status_code == 401
 
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from app.protocol.status import Status
+from app.queue import TaskQueue
 from app.relay import Relay
 from app.store import responses
 from app.store.database import Database, StoreUnavailable
@@ -86,6 +87,28 @@ async def test_leaving_in_the_middle_of_the_stream_cancels_it(api: Api, db: Data
         await play.said("Hi")
         await reader.until_event("response.output_text.delta")
     await cancelled(db, play.id)
+
+
+@FORMS
+async def test_workers_and_readers_are_told_of_every_cancellation(
+    api: Api, db: Database, relay: Relay, player: Player, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    told: list[str] = []
+
+    async def revoke(_: TaskQueue, *response_ids: str) -> None:
+        told.extend(response_ids)
+
+    monkeypatch.setattr(TaskQueue, "revoke", revoke)
+    request = asyncio.create_task(api.post(stream=stream))
+    left = await one(db)
+    async with relay.subscribe(left) as subscription:
+        await leave(request)
+        await until(lambda: told == [left])
+        assert [chunk.final for chunk in subscription._heard] == [True]
+    by_cancel, by_delete = await api.background(), await api.background()
+    await api.client.post(f"/v1/responses/{by_cancel}/cancel")
+    await api.client.delete(f"/v1/responses/{by_delete}")
+    await until(lambda: sorted(told) == sorted([left, by_cancel, by_delete]))
 
 
 @FORMS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.protocol import frames
 from app.protocol.status import Status
@@ -125,6 +126,19 @@ class TestPostgresAway:
         async with player.at_work("Hi"):
             assert (await api.post()).json()["status"] == "completed"
         assert away < 0
+
+    async def test_a_schema_that_is_not_there_yet_is_a_503(self, api: Api, db: Database) -> None:
+        await _sql(db, "ALTER TABLE responses RENAME TO responses_to_come")
+        try:
+            assert (await api.post(background=True)).status_code == 503
+        finally:
+            await _sql(db, "ALTER TABLE responses_to_come RENAME TO responses")
+        assert (await api.post(background=True)).status_code == 200
+
+
+async def _sql(db: Database, statement: str) -> None:
+    async with db.begin() as connection:
+        await connection.execute(text(statement))
 
 
 class TestRedisAway:

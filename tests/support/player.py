@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from sqlalchemy import text
@@ -51,10 +51,8 @@ class Play(Writer):
         """Commits and rings; False where the response is no longer ours."""
         held = await journal.append(self._db, [entry])
         if self._relay is not None and held:
-            try:
+            with suppress(RelayUnavailable):
                 await self._relay.publish([entry.chunk])
-            except RelayUnavailable:
-                pass
         return bool(held)
 
     async def started(self) -> Play:

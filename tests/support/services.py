@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,20 @@ from app.local.valkey import Valkey
 
 T = TypeVar("T")
 START_SECONDS = 120.0
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary folder that every user may pass through: as root the servers run as another user.
+
+    In pytest's own closed ones they would move to a folder in /var/lib, which nobody cleans up.
+    """
+    path = Path(tempfile.mkdtemp(prefix="lh-"))
+    path.chmod(0o711)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
 
 
 class LoopThread:
@@ -106,8 +120,8 @@ class Services:
     """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="lh-"))
-        self.folder.chmod(0o711)  # as root the servers run as another user
+        self._exit = ExitStack()
+        self.folder = self._exit.enter_context(open_folder())
         quarters = Quarters.of(Home.prepare(self.folder / "home"))
         self._thread = LoopThread()
         self.postgres = Server(self._thread, Postgres(quarters))
@@ -136,7 +150,7 @@ class Services:
         self.postgres.stop()
         self.valkey.stop()
         self._thread.close()
-        shutil.rmtree(self.folder)
+        self._exit.close()
 
 
 def descendants(pid: int) -> list[int]:
