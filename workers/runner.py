@@ -175,7 +175,7 @@ class Runner:
         """Every way out of `_generate`, turned into an outcome and the row that goes with it."""
         task = asyncio.current_task()
         assert task is not None
-        run = Run(row, worker, task, ResponseStream(row.as_object()))
+        run = Run(row, worker, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
         self._runs[row.id] = run
         try:
             if why_cancelled() is not None:  # while it was claimed
@@ -202,7 +202,10 @@ class Runner:
     # -- generating ----------------------------------------------------------------------------------------
 
     async def _generate(self, run: Run) -> Outcome:
-        await self._take_up(run)
+        if run.row.attempt == 1:
+            run.stream.open()  # committed by the API, and nothing else is
+        else:
+            await self._take_up(run)
         sampling = sampling_of(run.row.request)
         if run.committed and not is_stateless(sampling):
             raise CannotContinue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -93,13 +94,21 @@ async def test_an_emptied_valkey_knows_nothing(services: Services) -> None:
         assert await client.get("kept") is None
 
 
-def test_a_valkey_that_cannot_read_its_data_starts_empty(services: Services) -> None:
-    services.valkey.stop()
-    log = next((services.folder / "home" / "valkey" / "appendonlydir").glob("*.incr.aof"))
+@pytest.fixture
+def own_services() -> Iterator[Services]:
+    """For a test after which the address may be another one."""
+    running = Services()
+    yield running
+    running.close()
+
+
+def test_a_valkey_that_cannot_read_its_data_starts_empty(own_services: Services) -> None:
+    valkey, home = own_services.valkey, own_services.folder / "home"
+    valkey.stop()
+    log = next((home / "valkey" / "appendonlydir").glob("*.incr.aof"))
     log.write_bytes(b"*1\r\n$9\r\nnonsense!\r\n" * 3)
-    aside = services.folder / "home"
     with pytest.raises(Exception, match="Valkey did not start"):
-        services.valkey.start()
-    services.valkey.start_afresh()
-    assert services.valkey.running
-    assert len(list(aside.glob("valkey.unreadable-*"))) == 1
+        valkey.start()
+    valkey.start_afresh()
+    assert valkey.running
+    assert len(list(home.glob("valkey.unreadable-*"))) == 1
