@@ -32,12 +32,31 @@ THREADS = 4
 
 
 class Priority(IntEnum):
-    """Redis' order: 0 is taken first; strictly, so a lower one may starve."""
+    """Redis' order: 0 is taken first; strictly, so a lower one may starve.
+
+    The service tier decides; within a tier those whose client waits go first.
+    """
 
     URGENT = 0
+    """Short work of the server itself: counting tokens."""
+    PRIORITY_FOREGROUND = 1
+    PRIORITY_BACKGROUND = 2
     FOREGROUND = 3
     BACKGROUND = 6
+    FLEX_FOREGROUND = 8
     FLEX = 9
+
+    @classmethod
+    def of(cls, tier: str, *, background: bool) -> Priority:
+        """That of a service tier: `default`, `flex` or `priority`."""
+        return _TIERS[tier][background]
+
+
+_TIERS = {
+    "priority": (Priority.PRIORITY_FOREGROUND, Priority.PRIORITY_BACKGROUND),
+    "default": (Priority.FOREGROUND, Priority.BACKGROUND),
+    "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
+}
 
 
 class QueueUnavailable(Exception):

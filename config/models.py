@@ -50,6 +50,12 @@ class ServedModel:
     adapters: tuple[Adapter, ...] = ()
     base: str | None = None
     """Of a LoRA adapter: the model whose workers serve it."""
+    verbosity: bool = False
+    """Whether its chat template knows `verbosity` (low, medium, high)."""
+    queue_timeout_seconds: float | None = None
+    """How long a response may wait for a worker; None: as long as the settings say."""
+    run_timeout_seconds: float | None = None
+    """How long a response may be in progress; None: as long as the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,9 @@ class _Entry(BaseModel):
     tool_parser: str | None = None
     images: bool = False
     adapters: list[_AdapterEntry] = []
+    verbosity: bool = False
+    queue_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    run_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class _File(BaseModel):
@@ -151,6 +160,9 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         tool_parser=entry.tool_parser,
         images=entry.images,
         adapters=tuple(Adapter(adapter.name, _resolve(adapter.path, folder)) for adapter in entry.adapters),
+        verbosity=entry.verbosity,
+        queue_timeout_seconds=entry.queue_timeout_seconds,
+        run_timeout_seconds=entry.run_timeout_seconds,
     )
 
 

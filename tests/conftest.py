@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.services import Services, open_folder
 
@@ -16,6 +17,10 @@ ALSO_OURS = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")
 for name in list(os.environ):
     if name.startswith(OURS) or name in ALSO_OURS:
         del os.environ[name]
+
+# No timing asserts, not even hypothesis' own: the machine may be busy.
+settings.register_profile("longhaul", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("longhaul")
 
 _started: list[Services] = []
 

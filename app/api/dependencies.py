@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, TypedDict, cast
 
@@ -49,8 +50,11 @@ def current_project() -> str:
     return DEFAULT_PROJECT
 
 
-def only_query(*names: str) -> Callable[[Request], None]:
-    """Refuses query parameters that are not among `names`, and any that comes twice: none is ignored silently."""
+def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[Request], None]:
+    """Refuses query parameters that are not among `names`, and any that comes twice: none is ignored silently.
+
+    Those among `repeated` may come several times.
+    """
 
     def check(request: Request) -> None:
         seen: set[str] = set()
@@ -58,12 +62,28 @@ def only_query(*names: str) -> Callable[[Request], None]:
             shown = shortened(name)
             if name not in names:
                 raise InvalidRequest(f"Unknown query parameter: '{shown}'.", shown, "unknown_parameter")
-            if name in seen:
+            if name in seen and name not in repeated:
                 raise InvalidRequest(f"The query parameter '{shown}' comes twice.", shown, "invalid_value")
             seen.add(name)
 
     return check
 
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The caller's name for this request, if it has one. Raises InvalidRequest."""
+    sent = request.headers.getlist(IDEMPOTENCY_KEY)
+    if not sent:
+        return None
+    if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
+        message = f"Invalid '{IDEMPOTENCY_KEY}': expected 1 to 255 printable ASCII characters without spaces."
+        raise InvalidRequest(message, IDEMPOTENCY_KEY, "invalid_value")
+    return sent[0]
+
+
+Key = Annotated[str | None, Depends(idempotency_key)]
 RuntimeOf = Annotated[Runtime, Depends(runtime_of)]
 Project = Annotated[str, Depends(current_project)]

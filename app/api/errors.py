@@ -18,6 +18,7 @@ from app.protocol.errors import (
     NotFound,
     Refusal,
     ServerFault,
+    TimedOut,
     TooLarge,
     Unavailable,
     UnsupportedMedia,
@@ -39,6 +40,7 @@ _STATUS: dict[type[Refusal], int] = {
     UnsupportedMedia: 415,
     ServerFault: 500,
     Unavailable: 503,
+    TimedOut: 504,
 }
 
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from app.protocol.chunk import Chunk
-from app.protocol.errors import BAD_PROMPT_CODES, InvalidRequest, NotFound, ServerFault
+from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
 from app.protocol.status import Status
 from app.store.database import StoreUnavailable
-from app.store.rows import NewResponse, ResponseRow
+from app.store.rows import ResponseRow
 
 RETRY_SECONDS = 0.5
 
@@ -21,17 +21,21 @@ Json = dict[str, Any]
 
 
 class Foreground:
-    """What the client of one foreground response gets, while it stays. `ResponseService.foreground` makes it."""
+    """What the client of one foreground response gets, while it stays. `ResponseService.foreground` makes it.
+
+    `opened` is the number of the last event that the response was stored with.
+    """
 
     def __init__(
         self,
-        new: NewResponse,
+        response_id: str,
+        opened: int,
         pulses: AsyncGenerator[Chunk | None, None],
         read_row: Callable[[], Awaitable[ResponseRow | None]],
         abandon: Callable[[str], None],
     ) -> None:
-        self._id = new.id
-        self._opened = new.opening.last
+        self._id = response_id
+        self._opened = opened
         self._pulses = pulses
         self._read_row = read_row
         self._abandon = abandon
@@ -72,9 +76,9 @@ class Foreground:
     async def result(self) -> Json:
         """The response object, once it is final.
 
-        Raises InvalidRequest where the prompt was at fault, and ServerFault for every other failure: like OpenAI's
-        API, which answers a synchronous request with an error body and not with a `failed` response. Raises
-        NotFound where the response was deleted while it ran.
+        Raises InvalidRequest where the prompt was at fault, Unavailable or TimedOut where it waited or ran too
+        long, and ServerFault for every other failure: like OpenAI's API, which answers a synchronous request with an
+        error body and not with a `failed` response. Raises NotFound where the response was deleted while it ran.
         """
         async for pulse in self:
             if pulse is not None and pulse.final:
@@ -84,7 +88,8 @@ class Foreground:
             raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")
         _refuse_bad_prompt(row)
         if row.status is Status.FAILED and row.error is not None:
-            raise ServerFault(row.error["message"], code=row.error["code"])
+            code = row.error["code"]
+            raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
         return row.as_object()
 
     async def _settled(self) -> ResponseRow | None:
@@ -99,4 +104,5 @@ class Foreground:
 def _refuse_bad_prompt(row: ResponseRow | None) -> None:
     """Raises InvalidRequest where a response failed for what its caller sent."""
     if row is not None and row.error is not None and row.error["code"] in BAD_PROMPT_CODES:
-        raise InvalidRequest(row.error["message"], "input", row.error["code"])
+        code = row.error["code"]
+        raise InvalidRequest(row.error["message"], BAD_PROMPT_CODES[code], code)

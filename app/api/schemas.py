@@ -32,9 +32,9 @@ class ErrorBody(Shape):
             "examples": [
                 {
                     "error": {
-                        "message": "'tools' is not supported yet.",
+                        "message": "'prompt' is not supported yet.",
                         "type": "invalid_request_error",
-                        "param": "tools",
+                        "param": "prompt",
                         "code": "unsupported_parameter",
                     }
                 }
@@ -83,12 +83,17 @@ class OutputTextPart(Shape):
     logprobs: list[Json]
 
 
+class RefusalPart(Shape):
+    type: Literal["refusal"]
+    refusal: str
+
+
 class OutputMessageItem(Shape):
     type: Literal["message"]
     id: str
     role: Literal["assistant"]
     status: Literal["in_progress", "completed", "incomplete"]
-    content: list[OutputTextPart]
+    content: list[OutputTextPart | RefusalPart]
 
 
 class ReasoningText(Shape):
@@ -112,6 +117,25 @@ class FunctionCallItem(Shape):
     name: str
     arguments: str
     status: Literal["in_progress", "completed", "incomplete"]
+
+
+class CustomToolCallItem(Shape):
+    type: Literal["custom_tool_call"]
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Literal["in_progress", "completed", "incomplete"]
+
+
+class ItemList(Shape):
+    """A page of items: messages, calls, their outputs, reasoning."""
+
+    object: Literal["list"]
+    data: list[Json]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 class InputTokensDetails(Shape):
@@ -140,6 +164,10 @@ class IncompleteDetails(Shape):
     reason: Literal["max_output_tokens", "content_filter"]
 
 
+class ResponseConversation(Shape):
+    id: str
+
+
 class Response(Shape):
     """A response, in whatever state. Times are epoch seconds."""
 
@@ -152,7 +180,7 @@ class Response(Shape):
     incomplete_details: IncompleteDetails | None
     model: str
     instructions: str | None
-    output: list[OutputMessageItem | ReasoningItem | FunctionCallItem]
+    output: list[OutputMessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem]
     usage: Usage | None
     temperature: float
     top_p: float
@@ -162,16 +190,17 @@ class Response(Shape):
     metadata: dict[str, str]
     store: bool
     background: bool
-    service_tier: Literal["default"]
+    service_tier: Literal["default", "flex", "priority"]
     text: Json
     tools: list[Json]
-    tool_choice: Literal["auto", "none"]
-    truncation: Literal["disabled"]
+    tool_choice: Literal["none", "auto", "required"] | Json
+    truncation: Literal["auto", "disabled"]
     parallel_tool_calls: bool
     top_logprobs: int
     reasoning: Json | None
     max_tool_calls: int | None
     previous_response_id: str | None
+    conversation: ResponseConversation | None
     safety_identifier: str | None
     prompt_cache_key: str | None
     user: str | None
@@ -239,6 +268,23 @@ def _query(name: str, description: str, **schema: Any) -> Json:
 READ_PARAMETERS: list[Json] = [
     _query("stream", "Read events instead of the object.", type="boolean", default=False),
     _query("starting_after", "Events after this sequence number only.", type="integer", minimum=0),
+]
+
+
+CREATE_PARAMETERS: list[Json] = [
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "Your name for this request: repeated with the same body it is answered by the same response.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    }
+]
+
+LIST_PARAMETERS: list[Json] = [
+    _query("after", "Items behind the one of this id.", type="string"),
+    _query("limit", "How many at most.", type="integer", minimum=1, maximum=100, default=20),
+    _query("order", "The newest first, or the oldest.", type="string", enum=["asc", "desc"], default="desc"),
 ]
 
 

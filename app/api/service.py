@@ -11,30 +11,29 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from app.api.acceptance import Acceptance
 from app.api.errands import Errands
 from app.api.foreground import Foreground
-from app.api.ids import may_exist, new_response_id
+from app.api.ids import may_exist
 from app.api.orphans import Orphans
+from app.api.paging import PageQuery, page_of
 from app.protocol import frames
 from app.protocol.chunk import Chunk
 from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.locations import shortened
 from app.protocol.request import ResponseRequest
-from app.protocol.response import response_object
 from app.protocol.snapshot import fold
 from app.protocol.status import Status
-from app.protocol.stream import ResponseStream
 from app.queue import Priority, QueueUnavailable, TaskQueue
 from app.relay import Relay, RelayUnavailable, Subscription
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
-from app.store.rows import Cancellation, NewResponse, ResponseRow
-from config.models import ModelCatalog, ServedModel
+from app.store.rows import Cancellation, Idempotency, NewResponse, ResponseRow
+from config.models import ModelCatalog
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.api")
@@ -49,17 +48,12 @@ def no_such_response(response_id: str) -> NotFound:
     return NotFound(f"Response with id '{shortened(response_id)}' not found.", code="response_not_found")
 
 
-def no_such_model(name: str) -> NotFound:
-    """OpenAI's answer to an unknown model in `/v1/responses` (404 since September 2026; litellm#39457)."""
-    return NotFound(f"The model '{shortened(name)}' does not exist.", "model", "model_not_found")
+def events_expired() -> InvalidRequest:
+    return InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A request as it goes into the store, and the response object that says so."""
-
-    row: NewResponse
-    response: Json
+OPENED = 1
+"""The number of the last of the events that a response is stored with: created, queued."""
 
 
 class ResponseService:
@@ -75,10 +69,10 @@ class ResponseService:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self.acceptance = Acceptance(db, catalog, settings, now)
         self._db = db
         self._relay = relay
         self._queue = queue
-        self._catalog = catalog
         self._settings = settings
         self._now = now
         self._errands = Errands()
@@ -92,75 +86,94 @@ class ResponseService:
 
     # -- creating ------------------------------------------------------------------------------------------
 
-    def model(self, name: str) -> ServedModel:
-        """The served model of that name. Raises NotFound."""
-        if (model := self._catalog.get(name)) is None:
-            raise no_such_model(name)
-        return model
+    async def start(self, project: str, request: ResponseRequest, key: str | None = None) -> Json:
+        """Accepts a background request; returns its response object, `queued`.
 
-    async def start(self, project: str, request: ResponseRequest) -> Json:
-        """Accepts a background request; returns its response object, `queued`. Raises NotFound."""
-        accepted = self._accept(project, request, Priority.BACKGROUND)
-        await self._submit(accepted.row)
-        return accepted.response
+        Where the project has used the key before, it is that response as it is now. Raises NotFound and
+        InvalidRequest.
+        """
+        idempotency = _idempotency(request, key)
+        row = await self._repeated(project, idempotency)
+        if row is None:
+            accepted = await self.acceptance.accept(project, request, idempotency)
+            row = await self._submit(accepted.row)
+            if row is None:
+                return accepted.response
+            _check_same(row, idempotency)
+        return await self.get(project, row.id)
 
     @asynccontextmanager
-    async def foreground(self, project: str, request: ResponseRequest) -> AsyncIterator[Foreground]:
+    async def foreground(
+        self, project: str, request: ResponseRequest, key: str | None = None, priority: Priority | None = None
+    ) -> AsyncIterator[Foreground]:
         """Accepts a request whose client waits: leaving this context before its end cancels the response.
 
-        Raises NotFound; Unavailable where Redis is away, before anything is stored.
+        With a key it goes on, and whoever repeats the request gets its answer. Raises NotFound and InvalidRequest;
+        Unavailable where Redis is away, before anything is stored.
         """
-        accepted = self._accept(project, request, Priority.FOREGROUND)
-        if not self._relay.connected:
-            raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
-        row = accepted.row
+        idempotency = _idempotency(request, key)
+        known = await self._repeated(project, idempotency)
+        if known is None:
+            accepted = await self.acceptance.accept(project, request, idempotency, priority)
+            if not self._relay.connected:
+                raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
+            async with self._followed(accepted.row.id) as pulses:
+                known = await self._submit(accepted.row)
+                if known is None:
+                    waiting = self._foreground(project, accepted.row.id, pulses, cancels=key is None)
+                    try:
+                        yield waiting
+                    finally:
+                        waiting.leave()
+                    return
+            _check_same(known, idempotency)
+        if request.stream and self._is_log_gone(known):
+            raise events_expired()
+        async with self._followed(known.id) as pulses:
+            yield self._foreground(project, known.id, pulses, cancels=False)
+
+    def _foreground(
+        self, project: str, response_id: str, pulses: AsyncGenerator[Chunk | None, None], *, cancels: bool
+    ) -> Foreground:
+        abandon = self._orphans.add if cancels else lambda _: None
+        return Foreground(response_id, OPENED, pulses, partial(self._row, project, response_id), abandon)
+
+    @asynccontextmanager
+    async def _followed(self, response_id: str) -> AsyncIterator[AsyncGenerator[Chunk | None, None]]:
         async with (
-            self._relay.subscribe(row.id) as subscription,
-            aclosing(self._follow(row.id, subscription)) as pulses,
+            self._relay.subscribe(response_id) as subscription,
+            aclosing(self._follow(response_id, subscription)) as pulses,
         ):
-            await self._submit(row)
-            waiting = Foreground(row, pulses, partial(self._row, project, row.id), self._orphans.add)
-            try:
-                yield waiting
-            finally:
-                waiting.leave()
+            yield pulses
 
-    def _accept(self, project: str, request: ResponseRequest, priority: Priority) -> Accepted:
-        model, created_at, response_id = self.model(request.model), self._now(), new_response_id()
-        document = request.stored(response_id, model.default_sampling)
-        stream = ResponseStream(
-            response_object(document, response_id=response_id, created_at=int(created_at.timestamp()))
-        )
-        opening = frames.encode_all(stream.open())
-        row = NewResponse(
-            id=response_id,
-            project=project,
-            model=model.name,
-            queue=model.queue,
-            priority=priority,
-            request=document,
-            created_at=created_at,
-            opening=Chunk(response_id, 0, stream.next_sequence - 1, 0, (), opening),
-            queue_seconds=self._settings.queue_timeout_seconds,
-            run_seconds=self._settings.run_timeout_seconds,
-        )
-        return Accepted(row, stream.response)
+    async def _repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
+        """The response of an earlier request with this key. Raises InvalidRequest where its body was another."""
+        if idempotency is None:
+            return None
+        row = await responses.get_by_key(self._db, project, idempotency.key)
+        if row is not None:
+            _check_same(row, idempotency)
+        return row
 
-    async def _submit(self, row: NewResponse) -> None:
-        """Inserts the row whatever becomes of the caller, and has its message sent.
+    async def _submit(self, row: NewResponse) -> ResponseRow | None:
+        """Inserts the row whatever becomes of the caller, has its message sent, and returns None.
 
-        Where the insert may or may not have taken effect, the response is cancelled: nobody will know its id.
+        Where its key has a response already, that one is returned. Where the insert may or may not have taken
+        effect, the response is cancelled: nobody will know its id (but whoever has its key: maintenance sends it).
         """
+        abandon = self._orphans.add if row.idempotency is None else lambda _: None
         inserting = self._errands.start(responses.create(self._db, row))
         try:
-            await asyncio.shield(inserting)
+            existing = await asyncio.shield(inserting)
         except asyncio.CancelledError:
-            inserting.add_done_callback(lambda _: self._orphans.add(row.id))
+            inserting.add_done_callback(lambda _: abandon(row.id))
             raise
         except StoreUnavailable:
-            self._orphans.add(row.id)
+            abandon(row.id)
             raise
-        self._errands.start(self._send(row))
+        if existing is None:
+            self._errands.start(self._send(row))
+        return existing
 
     async def _send(self, row: NewResponse) -> None:
         try:
@@ -191,8 +204,13 @@ class ResponseService:
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
         if self._is_log_gone(row):
-            raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
+            raise events_expired()
         return self.events(response_id, after)
+
+    async def input_items(self, project: str, response_id: str, query: PageQuery) -> Json:
+        """A page of what the response was asked: its own input, not what it continues. Raises NotFound."""
+        row = await self._known(project, response_id)
+        return page_of(row.request["input"], query)
 
     def _is_log_gone(self, row: ResponseRow) -> bool:
         """Whether retention took the events, or may take them at any moment."""
@@ -268,6 +286,16 @@ class ResponseService:
         except RelayUnavailable as error:
             log.warning("%s: cancellation not published (%s)", cancellation.row.id, error)
         await self._queue.revoke(cancellation.row.id)
+
+
+def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:
+    return None if key is None else Idempotency(key, request.fingerprint())
+
+
+def _check_same(row: ResponseRow, idempotency: Idempotency | None) -> None:
+    if idempotency is None or row.fingerprint != idempotency.fingerprint:
+        message = "The Idempotency-Key was used for a request with another body."
+        raise InvalidRequest(message, "Idempotency-Key", "idempotency_key_reused")
 
 
 async def _output_of(encoded: bytes) -> list[Json]:

@@ -4,6 +4,8 @@ client            this process                                         Postgres,
 POST  ----------> subscribe, insert, commit, message ----------------> queued ... completed
 leaves ---------> work is cancelled; the response is an orphan ------> cancelled, revoked
                   SIGTERM: a moment of grace, then as if it had left; the client gets what there is
+
+With an Idempotency-Key the response goes on without its client, who may come back for it: by repeating the request.
 """
 
 from __future__ import annotations
@@ -15,34 +17,55 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.errors import refuse
 from app.api.foreground import Foreground
 from app.api.racing import disconnected, work_until
 from app.api.replies import reply
 from app.api.service import ResponseService
-from app.api.sse import send_pulses, send_start
+from app.api.sse import send_end, send_pulses, send_start
 from app.api.stopping import Stopping
+from app.protocol.errors import Unavailable
 from app.protocol.request import ResponseRequest
 
 
 class ForegroundAnswer(Response):
     """Runs one foreground request; what it raises before its first byte goes to the error handlers.
 
-    `grace` is for how many seconds it may go on when the server stops.
+    `grace` is for how many seconds it may go on when the server stops. `key` is its Idempotency-Key.
     """
 
     def __init__(
-        self, service: ResponseService, project: str, request: ResponseRequest, stopping: Stopping, grace: float
+        self,
+        service: ResponseService,
+        project: str,
+        request: ResponseRequest,
+        key: str | None,
+        stopping: Stopping,
+        grace: float,
     ) -> None:
         super().__init__()
         self._service = service
         self._project = project
         self._request = request
+        self._key = key
         self._stopping = stopping
         self._grace = grace
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._stream if self._request.stream else self._object
-        await work_until(answer(scope, receive, send), disconnected(receive))
+        signals = [disconnected(receive)] if self._key is None else [disconnected(receive), self._stopped()]
+        finished = await work_until(answer(scope, receive, send), *signals)
+        if not finished and self._key is not None and self._stopping.is_set:
+            await self._break_off(scope, receive, send)
+
+    async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The response goes on; its client has to come back for it. A stream has no `[DONE]` then."""
+        if self._begun:
+            await send_end(send)
+        else:
+            away = Unavailable("The server stops; send the request again, with the same Idempotency-Key.")
+            await refuse(away)(scope, receive, send)
 
     async def _object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._running() as foreground:
@@ -52,12 +75,13 @@ class ForegroundAnswer(Response):
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._running() as foreground:
             beginning = await foreground.beginning()
+            self._begun = True
             await send_start(send)
             await send_pulses(send, foreground, beginning)
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[Foreground]:
-        async with self._service.foreground(self._project, self._request) as foreground:
+        async with self._service.foreground(self._project, self._request, self._key) as foreground:
             watching = asyncio.create_task(self._leave_at_stop(foreground))
             try:
                 yield foreground
@@ -66,6 +90,9 @@ class ForegroundAnswer(Response):
 
     async def _leave_at_stop(self, foreground: Foreground) -> None:
         """The cancellation comes back as the last event, so that the client gets a proper end."""
+        await self._stopped()
+        foreground.leave()
+
+    async def _stopped(self) -> None:
         await self._stopping.wait()
         await asyncio.sleep(self._grace)
-        foreground.leave()

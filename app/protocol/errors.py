@@ -5,13 +5,16 @@ Refusal
  │    └── TooLarge, UnsupportedMedia, MethodNotAllowed
  ├── NotFound               no such response, model or route
  ├── Unavailable            a service that we need is away; the same request may work in a second
+ ├── TimedOut               it ran for longer than it may
  └── ServerFault            generation went wrong, or a bug of ours
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 
@@ -75,10 +78,24 @@ class Unavailable(Refusal):
     default_code = "service_unavailable"
 
 
+class TimedOut(Refusal):
+    type = ErrorType.SERVER
+    default_code = "run_timeout"
+
+
 class ServerFault(Refusal):
     type = ErrorType.SERVER
     default_code = "server_error"
 
 
-BAD_PROMPT_CODES = frozenset({"context_length_exceeded", "invalid_prompt"})
-"""Codes in the `error` of a failed response that say: the caller's input is at fault, not the server."""
+BAD_PROMPT_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "context_length_exceeded": "input",
+        "invalid_prompt": "input",
+        "previous_response_not_found": "previous_response_id",
+    }
+)
+"""Codes in the `error` of a failed response that say: the caller is at fault, not the server; and with which field."""
+
+FAILURES: Mapping[str, type[Refusal]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
+"""Other codes in the `error` of a failed response -> what a client that waited for it is refused with."""

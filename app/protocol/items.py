@@ -1,19 +1,19 @@
 """The items of `input`, as clients send them and as we store them.
 
-To add an item type: a model with a `stored` method, its row in `_ITEM_TAGS` instead of among `NOT_YET`,
-and its member in `Item`. Parts of content the same way.
+To add an item type: a model with a `stored` method, its row in `_KNOWN` instead of among `NOT_YET`, and its
+member in `Item`. Parts of content the same way (`parts.py`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.locations import shortened
-from app.protocol.validation import refused, wrong_kind
-
-Json = dict[str, Any]
+from app.protocol.edge import CallId, Edge, ItemId, ItemStatus, Json, check_type, unsupported_value
+from app.protocol.fields import Only
+from app.protocol.parts import InputContent, InputImage, InputText, OutputContent, OutputText, Summary, Thoughts
+from app.protocol.validation import wrong_kind
 
 NOT_YET = frozenset(
     {
@@ -26,13 +26,8 @@ NOT_YET = frozenset(
         "computer_call",
         "computer_call_output",
         "configuration_update",
-        "custom_tool_call",
-        "custom_tool_call_output",
         "file_search_call",
-        "function_call",
-        "function_call_output",
         "image_generation_call",
-        "item_reference",
         "local_shell_call",
         "local_shell_call_output",
         "mcp_approval_request",
@@ -41,7 +36,6 @@ NOT_YET = frozenset(
         "mcp_list_tools",
         "program",
         "program_output",
-        "reasoning",
         "shell_call",
         "shell_call_output",
         "tool_search_call",
@@ -51,154 +45,211 @@ NOT_YET = frozenset(
 )
 """Item types of openai's ResponseInputItemParam that are refused; a test holds the list against the package."""
 
-PARTS_NOT_YET = frozenset({"input_image", "input_file", "input_audio", "refusal", "summary_text", "reasoning_text"})
+REFERENCE = "item_reference"
+
+CalledName = Annotated[str, Field(min_length=1, max_length=256)]
+"""Of a tool that a model called: it may have invented it."""
 
 
-class Edge(BaseModel):
-    """A part of a request: JSON types are taken as they are, unknown keys are refused."""
+class _Stored(Edge):
+    """An item that is kept under an id, the caller's own or a new one, and with a status."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    prefix: ClassVar[str]
+    """Of new ids."""
 
+    id: ItemId | None = None
+    status: ItemStatus | None = None
+    created_by: Annotated[str | None, Only()] = None
 
-ItemId = Annotated[str, Field(min_length=1, max_length=128)]
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
-Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+    def stored(self, new_id: str) -> Json:
+        """The item as the store has it. `new_id` is for one that has no id: what follows the prefix."""
+        return {"id": self.id or f"{self.prefix}_{new_id}", "status": self.status or "completed", **self._said()}
 
-
-class InputText(Edge):
-    """A piece of text for the model."""
-
-    type: Literal["input_text"]
-    text: str
-
-    def stored(self) -> Json:
-        return {"type": "input_text", "text": self.text}
+    def _said(self) -> Json:
+        raise NotImplementedError
 
 
-class OutputText(Edge):
-    """A piece of text that a model said before."""
-
-    type: Literal["output_text", "input_text"]
-    text: str
-    annotations: Objects | None = None
-    logprobs: Objects | None = None
-
-    def stored(self) -> Json:
-        return {
-            "type": "output_text",
-            "text": self.text,
-            "annotations": self.annotations or [],
-            "logprobs": self.logprobs or [],
-        }
-
-
-def _check_part(value: Any) -> Any:
-    """A part must be an object with a type that we know; its model checks the rest."""
-    if not isinstance(value, dict):
-        raise wrong_kind("an object", value)
-    if isinstance(kind := value.get("type"), str) and kind in PARTS_NOT_YET:
-        raise refused(f"'{{path}}': '{kind}' is not supported yet.", "unsupported_parameter", "type")
-    return value
-
-
-def _check_content(value: Any) -> Any:
-    if not isinstance(value, str | list):
-        raise wrong_kind("a string or an array", value)
-    return value
-
-
-def _text_or_list(value: Any) -> str:
-    return "<text>" if isinstance(value, str) else "<list>"
-
-
-InputContent = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[Annotated[InputText, BeforeValidator(_check_part)]], Field(fail_fast=True), Tag("<list>")],
-    Discriminator(_text_or_list),
-    BeforeValidator(_check_content),
-]
-OutputContent = Annotated[
-    Annotated[str, Tag("<text>")]
-    | Annotated[list[Annotated[OutputText, BeforeValidator(_check_part)]], Field(fail_fast=True), Tag("<list>")],
-    Discriminator(_text_or_list),
-    BeforeValidator(_check_content),
-]
-
-
-class InputMessage(Edge):
+class InputMessage(_Stored):
     """What a user says, or a system or developer message."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]},
     )
+    prefix = "msg"
 
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer"]
     content: InputContent
-    id: ItemId | None = None
-    status: ItemStatus | None = None
     phase: None = None
 
-    def stored(self, new_id: str) -> Json:
+    def _said(self) -> Json:
         parts = [InputText(type="input_text", text=self.content)] if isinstance(self.content, str) else self.content
-        return _message(self.id or new_id, self.status, self.role, [part.stored() for part in parts])
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
 
 
-class OutputMessage(Edge):
+class OutputMessage(_Stored):
     """What a model said before, for instance an item of an earlier response's `output`."""
+
+    prefix = "msg"
 
     type: Literal["message"] = "message"
     role: Literal["assistant"]
     content: OutputContent
-    id: ItemId | None = None
-    status: ItemStatus | None = None
     phase: Literal["commentary", "final_answer"] | None = None
 
-    def stored(self, new_id: str) -> Json:
+    def _said(self) -> Json:
         parts = [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content
-        message = _message(self.id or new_id, self.status, self.role, [part.stored() for part in parts])
-        return message if self.phase is None else {**message, "phase": self.phase}
+        phase = {} if self.phase is None else {"phase": self.phase}
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-def _message(item_id: str, status: str | None, role: str, content: list[Json]) -> Json:
-    return {"type": "message", "id": item_id, "status": status or "completed", "role": role, "content": content}
+class _Called(_Stored):
+    """A part of a tool call. Calls by programs and tools in namespaces are not supported yet."""
+
+    call_id: CallId
+    caller: Annotated[Json | None, Only(({"type": "direct"},))] = None
+    namespace: Annotated[str | None, Only()] = None
+    async_: Annotated[bool | None, Only((False,)), Field(alias="async")] = None
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
 
-def _message_tag(item: Json) -> str:
-    return "<assistant>" if item.get("role") == "assistant" else "<message>"
+class FunctionCall(_Called):
+    """A call that the model made before."""
+
+    prefix = "fc"
+
+    type: Literal["function_call"]
+    name: CalledName
+    arguments: str
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
 
 
-_ITEM_TAGS = {"message": _message_tag}
-"""Item type -> which member of `Item` checks it."""
+class CustomToolCall(_Called):
+    """A call of a custom tool that the model made before."""
 
+    prefix = "ctc"
+
+    type: Literal["custom_tool_call"]
+    name: CalledName
+    input: str
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, "input": self.input}
+
+
+class FunctionCallOutput(_Called):
+    """What a function returned: text, or parts."""
+
+    prefix = "fco"
+
+    type: Literal["function_call_output"]
+    output: InputContent
+    name: CalledName | None = None
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class CustomToolCallOutput(_Called):
+    """What a custom tool returned: text, or parts."""
+
+    prefix = "ctco"
+
+    type: Literal["custom_tool_call_output"]
+    output: InputContent
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class ReasoningItem(_Stored):
+    """What a model thought before."""
+
+    prefix = "rs"
+
+    type: Literal["reasoning"]
+    summary: Summary | None = None
+    content: Thoughts | None = None
+    encrypted_content: Annotated[str | None, Only()] = None
+
+    def _said(self) -> Json:
+        return {
+            "type": self.type,
+            "summary": [part.model_dump() for part in self.summary or ()],
+            "content": [part.model_dump() for part in self.content or ()],
+            "encrypted_content": None,
+        }
+
+
+class ItemReference(Edge):
+    """Stands for an item that this server has: of a stored response, or of a conversation."""
+
+    type: Literal["item_reference"] | None = None
+    id: ItemId
+
+    def stored(self, new_id: str) -> Json:
+        """To be replaced by the item before the request is stored."""
+        return {"type": REFERENCE, "id": self.id}
+
+
+def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
+    return output if isinstance(output, str) else [part.stored() for part in output]
+
+
+_KNOWN = frozenset(
+    {
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "reasoning",
+        REFERENCE,
+    }
+)
 _ROLES = ("user", "assistant", "system", "developer")
+
+
+def _is_reference(item: Json) -> bool:
+    """openai's types let a reference leave its `type` out."""
+    return (
+        item.get("type", REFERENCE) in (REFERENCE, None) and "id" in item and not ("role" in item or "content" in item)
+    )
 
 
 def _check_item(value: Any) -> Any:
     """An item must be an object with a type that we know; its model checks the rest."""
     if not isinstance(value, dict):
         raise wrong_kind("an object", value)
+    if _is_reference(value):
+        return value
     kind = value.get("type", "message")
-    if not isinstance(kind, str):
-        raise refused("Invalid type for '{path}': expected a string.", "invalid_type", "type")
-    if kind in NOT_YET:
-        raise refused(f"'{{path}}': '{kind}' is not supported yet.", "unsupported_parameter", "type")
-    if kind not in _ITEM_TAGS:
-        raise refused(f"Invalid value for '{{path}}': '{shortened(kind)}'.", "invalid_value", "type")
+    check_type(kind, _KNOWN, NOT_YET)
     role = value.get("role", "user")
     if kind == "message" and isinstance(role, str) and role not in _ROLES:
-        allowed = ", ".join(f"'{name}'" for name in _ROLES)
-        message = f"Invalid value for '{{path}}': '{shortened(role)}'. Supported values are: {allowed}."
-        raise refused(message, "invalid_value", "role")
+        raise unsupported_value(role, _ROLES, "role")
     return value
 
 
 def _item_tag(value: Any) -> str:
-    return _ITEM_TAGS[value.get("type", "message")](value)
+    if _is_reference(value):
+        return f"<{REFERENCE}>"
+    kind = value.get("type", "message")
+    return "<assistant>" if kind == "message" and value.get("role") == "assistant" else f"<{kind}>"
 
 
 Item = Annotated[
-    Annotated[InputMessage, Tag("<message>")] | Annotated[OutputMessage, Tag("<assistant>")],
+    Annotated[InputMessage, Tag("<message>")]
+    | Annotated[OutputMessage, Tag("<assistant>")]
+    | Annotated[FunctionCall, Tag("<function_call>")]
+    | Annotated[FunctionCallOutput, Tag("<function_call_output>")]
+    | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
+    | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[ItemReference, Tag(f"<{REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),
 ]

@@ -1,60 +1,85 @@
 """A request for a response: the fields that clients may send, and what of them is stored.
 
 `CreateResponse` has a row for every field of openai's ResponseCreateParams (a test holds it against the package)
-and for vLLM's sampling extras. A field of type `Only` is known, but refused unless it says what we do anyhow.
+and for vLLM's own parameters. A field of type `Only` is known, but refused unless it says what we do anyhow.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
+import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.errors import InvalidRequest
-from app.protocol.fields import MAX_INT, MAX_SEED, Metadata, Only, Penalty, Text, Tokens
-from app.protocol.items import Edge, Item, Json
+from app.protocol.consistency import check_consistent
+from app.protocol.edge import Edge, Json, check_text_or_list, text_or_list
+from app.protocol.extras import Extras, Seconds
+from app.protocol.fields import MAX_INT, Metadata, Only, Penalty, Text, Tokens
+from app.protocol.items import Item
 from app.protocol.strict_json import decode_object
-from app.protocol.validation import validate, wrong_kind
-
-TEXT_FORMAT: Json = {"type": "text"}
-
-
-def _check_input(value: Any) -> Any:
-    if not isinstance(value, str | list):
-        raise wrong_kind("a string or an array", value)
-    return value
-
-
-def _input_tag(value: Any) -> str:
-    return "<text>" if isinstance(value, str) else "<items>"
-
+from app.protocol.text_config import Reasoning, TextConfig
+from app.protocol.tools import ToolChoice, Tools
+from app.protocol.validation import refused, validate, wrong_kind
 
 Input = Annotated[
     Annotated[str, Field(min_length=1), Tag("<text>")]
-    | Annotated[list[Item], Field(min_length=1, fail_fast=True), Tag("<items>")],
-    Discriminator(_input_tag),
-    BeforeValidator(_check_input),
+    | Annotated[list[Item], Field(min_length=1, fail_fast=True), Tag("<list>")],
+    Discriminator(text_or_list),
+    BeforeValidator(check_text_or_list),
 ]
 
+LOGPROBS = "message.output_text.logprobs"
+IMAGE_URLS = "message.input_image.image_url"
 
-class Reasoning(Edge):
-    """How a reasoning model thinks."""
+INCLUDED = (LOGPROBS, IMAGE_URLS)
+"""What `include` may name. Image URLs are part of input items anyhow."""
 
-    effort: Annotated[str | None, Only()] = None
-    summary: Annotated[str | None, Only()] = None
-    generate_summary: Annotated[str | None, Only()] = None
-    context: Annotated[str | None, Only(("auto",))] = None
-    mode: Annotated[str | None, Only(("standard",))] = None
+NOT_INCLUDED = frozenset(
+    {
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
+"""The rest of openai's ResponseIncludable; a test holds both against the package."""
 
 
-class TextConfig(Edge):
-    """The form of the answer's text."""
+def check_included(value: Any) -> Any:
+    """For one member of `include`."""
+    if isinstance(value, str) and value in NOT_INCLUDED:
+        raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter")
+    return value
 
-    format: Annotated[Json | None, Only((TEXT_FORMAT,))] = None
-    verbosity: Annotated[str | None, Only(("medium",))] = None
+
+Included = Annotated[
+    Literal["message.output_text.logprobs", "message.input_image.image_url"], BeforeValidator(check_included)
+]
+
+ResponseId = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class ConversationId(Edge):
+    id: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+def _check_conversation(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise wrong_kind("a string or an object", value)
+    return value
+
+
+Conversation = Annotated[
+    Annotated[str, Field(min_length=1, max_length=128), Tag("<id>")] | Annotated[ConversationId, Tag("<object>")],
+    Discriminator(lambda value: "<id>" if isinstance(value, str) else "<object>"),
+    BeforeValidator(_check_conversation),
+]
 
 
 class StreamOptions(Edge):
@@ -68,21 +93,39 @@ class PromptCacheOptions(Edge):
     ttl: Annotated[str | None, Only()] = None
 
 
-class Image(Edge):
+class ImageOptions(Edge):
     context_compression: Annotated[str | None, Only(("auto", "disabled"))] = None
+
+
+class Prompt(Edge):
+    """What a prompt is made from: the part that `POST /v1/responses` and its helpers share."""
+
+    model: Annotated[str, Field(min_length=1)]
+    input: Input | None = None
+    instructions: str | None = None
+    previous_response_id: ResponseId | None = None
+    conversation: Conversation | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    reasoning: Reasoning | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    @property
+    def conversation_id(self) -> str | None:
+        conversation = self.conversation
+        return conversation.id if isinstance(conversation, ConversationId) else conversation
 
 
 EXAMPLE: Json = {"model": "longhaul-demo", "input": "Who are you?", "background": True}
 
 
-class CreateResponse(Edge):
-    """The body of `POST /v1/responses`."""
+class CreateResponse(Prompt, Extras):
+    """The body of `POST /v1/responses`. `input` may be left out where there is something to go on with."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    model: Annotated[str, Field(min_length=1)]
-    input: Input
-    instructions: str | None = None
     background: bool | None = None
     stream: bool | None = None
     store: bool | None = None
@@ -93,38 +136,27 @@ class CreateResponse(Edge):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     max_output_tokens: Tokens | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: Annotated[list[Included], Field(fail_fast=True)] | None = None
 
+    max_tool_calls: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+    service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     user: Text | None = None
     safety_identifier: Text | None = None
     prompt_cache_key: Text | None = None
-    service_tier: Annotated[str | None, Only(("auto", "default"))] = None
-    parallel_tool_calls: bool | None = None
-    tools: Annotated[list[Json] | None, Only(([],))] = None
-    tool_choice: Annotated[str | None, Only(("auto", "none"))] = None
-    truncation: Annotated[str | None, Only(("disabled",))] = None
-    text: TextConfig | None = None
-    reasoning: Reasoning | None = None
-    top_logprobs: Annotated[int | None, Only((0,))] = None
-    include: Annotated[list[str] | None, Only(([],))] = None
+
     stream_options: StreamOptions | None = None
-    max_tool_calls: Annotated[int | None, Only()] = None
-    previous_response_id: Annotated[str | None, Only()] = None
-    conversation: Annotated[Json | None, Only()] = None
     context_management: Annotated[list[Json] | None, Only(([],))] = None
     prompt: Annotated[Json | None, Only()] = None
     moderation: Annotated[Json | None, Only()] = None
     prompt_cache_options: PromptCacheOptions | None = None
     prompt_cache_retention: Annotated[str | None, Only(("in_memory",))] = None
     access_programs: Annotated[Json | None, Only(({},))] = None
-    image: Image | None = None
+    image: ImageOptions | None = None
 
-    # vLLM's own sampling parameters, in vLLM's ranges.
-    top_k: Annotated[int, Field(ge=-1, le=MAX_INT)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
-    seed: Annotated[int, Field(ge=-MAX_SEED - 1, le=MAX_SEED)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=MAX_INT)] | None = None
-    ignore_eos: bool | None = None
+    # Longhaul's own, in seconds.
+    queue_timeout: Seconds | None = None
+    run_timeout: Seconds | None = None
 
 
 SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
@@ -132,14 +164,18 @@ SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
 )
 """What OpenAI documents; a served model's own defaults go before them."""
 
-EXTRAS = ("top_k", "min_p", "repetition_penalty", "seed", "min_tokens", "ignore_eos")
+TIERS: Mapping[str, str] = MappingProxyType({"auto": "default", "fast": "priority"})
+"""Service tiers that are another name for one of ours."""
 
-_AS_SENT = ("instructions", "max_output_tokens", "user", "safety_identifier", "prompt_cache_key")
-
-_UNSUPPORTED: Mapping[str, Any] = MappingProxyType(
-    {"reasoning": None, "max_tool_calls": None, "previous_response_id": None, "top_logprobs": 0}
+_AS_SENT = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
 )
-"""Fields that say nothing yet, as every stored request has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +183,8 @@ class ResponseRequest:
     """A request that was checked."""
 
     fields: CreateResponse
+    body: Mapping[str, Any]
+    """As it was sent."""
 
     @property
     def model(self) -> str:
@@ -160,40 +198,62 @@ class ResponseRequest:
     def stream(self) -> bool:
         return bool(self.fields.stream)
 
+    @property
+    def tier(self) -> str:
+        """`default`, `flex` or `priority`."""
+        sent = self.fields.service_tier or "auto"
+        return TIERS.get(sent, sent)
+
+    def fingerprint(self) -> bytes:
+        """Of the body: the same for the same JSON value, however it was written."""
+        return hashlib.sha256(orjson.dumps(self.body, option=orjson.OPT_SORT_KEYS)).digest()
+
     def stored(self, response_id: str, defaults: Mapping[str, float]) -> Json:
         """The request as the store keeps it and a worker reads it: every key is always there.
 
         `defaults` are the served model's sampling parameters, for what the client left open.
         """
         fields = self.fields
-        text = fields.text or TextConfig()
-        verbosity = {} if text.verbosity is None else {"verbosity": text.verbosity}
+        conversation = fields.conversation_id
         return {
             "model": fields.model,
             "input": self._items(response_id),
+            "conversation": None if conversation is None else {"id": conversation},
             "metadata": fields.metadata or {},
             "store": fields.store is not False,
             "stream": self.stream,
             "background": self.background,
-            "tools": [],
-            "tool_choice": fields.tool_choice or "auto",
-            "truncation": "disabled",
+            "tools": [tool.stored() for tool in fields.tools or ()],
+            "tool_choice": self._tool_choice(),
             "parallel_tool_calls": fields.parallel_tool_calls is not False,
-            "text": {"format": TEXT_FORMAT, **verbosity},
-            "service_tier": "default",
-            **_UNSUPPORTED,
+            "truncation": fields.truncation or "disabled",
+            "text": (fields.text or TextConfig()).stored(),
+            "reasoning": None if fields.reasoning is None else fields.reasoning.stored(),
+            "top_logprobs": fields.top_logprobs or 0,
+            "include": self._include(),
+            "service_tier": self.tier,
             **{name: getattr(fields, name) for name in _AS_SENT},
             **self._sampling(defaults),
-            "extra": {name: value for name in EXTRAS if (value := getattr(fields, name)) is not None},
+            "extra": fields.extra(),
         }
 
     def _items(self, response_id: str) -> list[Json]:
         suffix = response_id.split("_", 1)[-1]
-        if isinstance(self.fields.input, str):
-            part = {"type": "input_text", "text": self.fields.input}
+        sent = self.fields.input or []
+        if isinstance(sent, str):
+            part = {"type": "input_text", "text": sent}
             item = {"type": "message", "id": f"msg_{suffix}_in0", "status": "completed", "role": "user"}
             return [{**item, "content": [part]}]
-        return [item.stored(f"msg_{suffix}_in{index}") for index, item in enumerate(self.fields.input)]
+        return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(sent)]
+
+    def _tool_choice(self) -> str | Json:
+        choice = self.fields.tool_choice or "auto"
+        return choice if isinstance(choice, str) else choice.stored()
+
+    def _include(self) -> list[str]:
+        """Whoever wants the most likely tokens wants log probabilities."""
+        wanted = dict.fromkeys(self.fields.include or ())
+        return list(wanted | ({LOGPROBS: None} if self.fields.top_logprobs else {}))
 
     def _sampling(self, defaults: Mapping[str, float]) -> dict[str, float]:
         usual = {**SAMPLING_DEFAULTS, **defaults}
@@ -201,11 +261,17 @@ class ResponseRequest:
         return {name: float(usual[name] if value is None else value) for name, value in sent.items()}
 
 
+P = TypeVar("P", bound=Prompt)
+
+
+def checked(model: type[P], body: Mapping[str, Any]) -> P:
+    """`body` as a `model` whose fields agree with each other. Raises InvalidRequest."""
+    fields = validate(model, body)
+    check_consistent(fields, body)
+    return fields
+
+
 def parse_request(body: bytes) -> ResponseRequest:
     """The request in `body`. Raises InvalidRequest with one sentence about the first field at fault."""
-    fields = validate(CreateResponse, decode_object(body))
-    limit, least = fields.max_output_tokens, fields.min_tokens
-    if limit is not None and least is not None and least > limit:
-        message = f"Invalid 'min_tokens': expected at most 'max_output_tokens' ({limit}), but got {least} instead."
-        raise InvalidRequest(message, "min_tokens", "integer_above_max_value")
-    return ResponseRequest(fields)
+    sent = decode_object(body)
+    return ResponseRequest(checked(CreateResponse, sent), sent)

@@ -34,6 +34,7 @@ _ECHOED = (
     "prompt_cache_key",
     "user",
     "previous_response_id",
+    "conversation",
 )
 
 

@@ -122,6 +122,15 @@ def _bound(key: str, relation: str, side: str) -> Sentence:
     return write
 
 
+def _pattern(where: str, _: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+    message = f"Invalid '{where}': expected a string that matches the pattern '{context['pattern']}'."
+    return message, "invalid_value"
+
+
+def _not_finite(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
+    return f"Invalid '{where}': expected a finite number.", "invalid_value"
+
+
 def _length(noun: str, unit: str, key: str, side: str) -> Sentence:
     """A string, array or object of a wrong size; `key` names the limit in pydantic's context."""
 
@@ -150,6 +159,8 @@ _SENTENCES: dict[str, Sentence] = {
     "missing": _missing,
     "extra_forbidden": _unknown,
     "literal_error": _choice,
+    "string_pattern_mismatch": _pattern,
+    "finite_number": _not_finite,
     "greater_than": _bound("gt", ">", "below_min"),
     "greater_than_equal": _bound("ge", ">=", "below_min"),
     "less_than": _bound("lt", "<", "above_max"),

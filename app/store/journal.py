@@ -74,6 +74,7 @@ _FINISH = text(
 )
 
 # A conversation keeps what was asked and said, whatever becomes of the response. An item that is there stays.
+# The lock is for a conversation that is being deleted: without it the foreign key would end all of the batch.
 _TO_CONVERSATION = text(
     """
     INSERT INTO conversation_items (conversation_id, id, item)
@@ -85,6 +86,7 @@ _TO_CONVERSATION = text(
     ) i
     WHERE r.id = ANY(CAST(:ids AS text[])) AND r.status IN ('completed', 'incomplete')
     ORDER BY r.id, i.half, i.place
+    FOR KEY SHARE OF c
     ON CONFLICT DO NOTHING
     """
 )

@@ -94,6 +94,14 @@ async def get(db: Database, project: str, response_id: str) -> ResponseRow | Non
     return None if row is None else response_row(row)
 
 
+async def get_by_key(db: Database, project: str, key: str) -> ResponseRow | None:
+    """The response of the project's request with this Idempotency-Key, or None."""
+    statement = select(*_COLUMNS).where(responses.c.project == project, responses.c.idempotency_key == key)
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else response_row(row)
+
+
 async def find(db: Database, response_id: str) -> ResponseRow | None:
     """`get` for workers and maintenance, who serve every project."""
     async with db.autocommit() as connection:

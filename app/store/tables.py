@@ -161,6 +161,7 @@ conversation_items = Table(
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
+    Index("conversation_items_id_idx", "id"),
 )
 
 workers = Table(

@@ -218,6 +218,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("conversation_id", "id", name=op.f("conversation_items_pkey")),
     )
+    op.create_index("conversation_items_id_idx", "conversation_items", ["id"], unique=False)
     op.create_index(
         "conversation_items_position_idx", "conversation_items", ["conversation_id", "position"], unique=True
     )
@@ -225,6 +226,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("conversation_items_position_idx", table_name="conversation_items")
+    op.drop_index("conversation_items_id_idx", table_name="conversation_items")
     op.drop_table("conversation_items")
     op.drop_table("chunks")
     op.drop_table("workers")

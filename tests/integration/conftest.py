@@ -18,7 +18,7 @@ async def db(services: Any) -> AsyncIterator[Database]:
     database = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 10)
     await migrate(database)
     async with database.begin() as connection:
-        await connection.execute(text("TRUNCATE responses, workers CASCADE"))
+        await connection.execute(text("TRUNCATE responses, conversations, workers CASCADE"))
     yield database
     await database.close()
 

@@ -186,7 +186,7 @@ BAD_QUERIES = [
     ({"starting_after": "1", "stream": "false"}, "starting_after"),
     ({"stream": "yes"}, "stream"),
     ({"stream": ["true", "false"]}, "stream"),
-    ({"include": "message.output_text.logprobs"}, "include"),
+    ({"include": "code_interpreter_call.outputs"}, "include"),
     ({"include[]": "reasoning.encrypted_content"}, "include[]"),
     ({"include_obfuscation": "true"}, "include_obfuscation"),
     ({"limit": "1"}, "limit"),

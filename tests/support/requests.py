@@ -16,6 +16,8 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "max_output_tokens": None,
+        "conversation": None,
+        "include": [],
         "metadata": {},
         "store": True,
         "stream": True,

@@ -8,10 +8,11 @@ from typing import Any
 
 import orjson
 import pytest
-from openai.types.responses import ResponseCreateParams
+from openai.types.responses import ResponseCreateParams, ResponseIncludable
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.request import EXTRAS, CreateResponse, ResponseRequest, parse_request
+from app.protocol.extras import EXTRAS, Extras
+from app.protocol.request import INCLUDED, NOT_INCLUDED, CreateResponse, ResponseRequest, parse_request
 
 PLAIN = {"model": "m", "input": "Hello!"}
 
@@ -42,7 +43,12 @@ def test_every_field_of_the_openai_package_is_known() -> None:
 
 def test_every_other_field_is_a_documented_extra() -> None:
     others = set(CreateResponse.model_fields) - openai_fields()
-    assert others == {*EXTRAS, "presence_penalty", "frequency_penalty"}
+    assert others == {*EXTRAS, "presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"}
+    assert set(EXTRAS) == set(Extras.model_fields)
+
+
+def test_every_value_of_include_is_known() -> None:
+    assert set(typing.get_args(ResponseIncludable)) == NOT_INCLUDED | set(INCLUDED)
 
 
 @pytest.mark.parametrize("field", sorted(set(CreateResponse.model_fields) - {"model", "input"}))
@@ -51,23 +57,8 @@ def test_null_means_not_sent(field: str) -> None:
 
 
 HARMLESS = [
-    ("tools", []),
-    ("tool_choice", "auto"),
-    ("tool_choice", "none"),
-    ("truncation", "disabled"),
-    ("text", {}),
-    ("text", {"format": {"type": "text"}}),
-    ("text", {"format": {"type": "text"}, "verbosity": "medium"}),
-    ("text", {"format": None, "verbosity": None}),
-    ("parallel_tool_calls", True),
-    ("parallel_tool_calls", False),
-    ("top_logprobs", 0),
-    ("include", []),
-    ("service_tier", "auto"),
-    ("service_tier", "default"),
     ("stream_options", {"include_obfuscation": False}),
-    ("reasoning", {}),
-    ("reasoning", {"effort": None, "summary": None, "generate_summary": None}),
+    ("reasoning", {"context": "auto", "mode": "standard"}),
     ("context_management", []),
     ("access_programs", {}),
     ("image", {"context_compression": "auto"}),
@@ -82,26 +73,11 @@ def test_what_we_do_anyhow_may_be_asked_for(field: str, value: Any) -> None:
 
 
 NOT_YET = [
-    ("tools", [{"type": "function", "name": "f", "parameters": {}}], "tools"),
-    ("tools", [{"type": "web_search"}], "tools"),
-    ("tool_choice", "required", "tool_choice"),
-    ("tool_choice", {"type": "function", "name": "f"}, "tool_choice"),
-    ("truncation", "auto", "truncation"),
-    ("text", {"format": {"type": "json_object"}}, "text.format"),
-    ("text", {"format": {"name": "x", "schema": {}, "type": "json_schema"}}, "text.format"),
-    ("text", {"verbosity": "low"}, "text.verbosity"),
-    ("top_logprobs", 5, "top_logprobs"),
-    ("top_logprobs", False, "top_logprobs"),
-    ("include", ["message.output_text.logprobs"], "include"),
-    ("service_tier", "flex", "service_tier"),
-    ("service_tier", "priority", "service_tier"),
     ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
-    ("reasoning", {"effort": "low"}, "reasoning.effort"),
-    ("reasoning", {"summary": "auto"}, "reasoning.summary"),
-    ("max_tool_calls", 3, "max_tool_calls"),
-    ("previous_response_id", "resp_0", "previous_response_id"),
-    ("conversation", "conv_1", "conversation"),
-    ("conversation", {"id": "conv_1"}, "conversation"),
+    ("reasoning", {"summary": "detailed"}, "reasoning.summary"),
+    ("reasoning", {"generate_summary": "concise"}, "reasoning.generate_summary"),
+    ("reasoning", {"context": "all_turns"}, "reasoning.context"),
+    ("reasoning", {"mode": "pro"}, "reasoning.mode"),
     ("context_management", [{"type": "compaction"}], "context_management"),
     ("prompt", {"id": "pmpt_1"}, "prompt"),
     ("moderation", {"model": "m"}, "moderation"),
@@ -109,6 +85,7 @@ NOT_YET = [
     ("image", {"context_compression": "enabled"}, "image.context_compression"),
     ("prompt_cache_options", {"mode": "explicit"}, "prompt_cache_options.mode"),
     ("prompt_cache_options", {"ttl": "30m"}, "prompt_cache_options.ttl"),
+    ("prompt_cache_options", {"prewarm": True}, "prompt_cache_options.prewarm"),
     ("prompt_cache_retention", "24h", "prompt_cache_retention"),
 ]
 
@@ -120,16 +97,11 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any, na
     assert error.message.startswith(f"'{named}' is not supported yet")
 
 
-def test_every_field_is_honoured_or_refused_here() -> None:
-    """A field that is neither plainly stored nor among the tables above was forgotten."""
-    stored_as_sent = {
-        *("model", "input", "instructions", "background", "stream", "store", "metadata"),
-        *("temperature", "top_p", "presence_penalty", "frequency_penalty", "max_output_tokens"),
-        *("user", "safety_identifier", "prompt_cache_key"),
-        *EXTRAS,
-    }
-    shown = {row[0] for row in HARMLESS} | {row[0] for row in NOT_YET}
-    assert stored_as_sent | shown == set(CreateResponse.model_fields)
+@pytest.mark.parametrize("value", sorted(NOT_INCLUDED))
+def test_what_cannot_be_included_yet_is_refused_by_its_place(value: str) -> None:
+    error = refusal(include=["message.output_text.logprobs", value]).error
+    assert (error.param, error.code) == ("include[1]", "unsupported_parameter")
+    assert value in error.message
 
 
 RANGES = [
@@ -146,6 +118,12 @@ RANGES = [
     ("repetition_penalty", 0.5, 0, "decimal_below_min_value"),
     ("seed", -(2**63), 2**63, "integer_above_max_value"),
     ("min_tokens", 0, -1, "integer_below_min_value"),
+    ("top_logprobs", 20, 21, "integer_above_max_value"),
+    ("max_tool_calls", 1, 0, "integer_below_min_value"),
+    ("thinking_token_budget", 0, -1, "integer_below_min_value"),
+    ("priority", -5, 2**31, "integer_above_max_value"),
+    ("queue_timeout", 0.5, 0, "decimal_below_min_value"),
+    ("run_timeout", 60, -1, "decimal_below_min_value"),
 ]
 
 
@@ -174,6 +152,14 @@ WRONG_TYPES = [
     ("user", {}, "a string", "an object"),
     ("text", "text", "an object", "a string"),
     ("reasoning", [], "an object", "an array"),
+    ("tools", {}, "an array", "an object"),
+    ("tool_choice", 1, "a string or an object", "an integer"),
+    ("conversation", 1, "a string or an object", "an integer"),
+    ("previous_response_id", 1, "a string", "an integer"),
+    ("include", "message.output_text.logprobs", "an array", "a string"),
+    ("top_logprobs", False, "an integer", "a boolean"),
+    ("stop", 1, "a string or an array", "an integer"),
+    ("chat_template_kwargs", [], "an object", "an array"),
 ]
 
 
@@ -184,6 +170,28 @@ def test_a_wrong_type_is_refused(field: str, value: Any, expected: str, got: str
     assert (error.param, error.code) == (field, "invalid_type")
 
 
+BAD_EXTRAS = [
+    ({"stop": []}, "stop"),
+    ({"stop": [""]}, "stop[0]"),
+    ({"stop": ["x"] * 17}, "stop"),
+    ({"stop_token_ids": [1, "2"]}, "stop_token_ids[1]"),
+    ({"allowed_token_ids": []}, "allowed_token_ids"),
+    ({"bad_words": ["a", 1]}, "bad_words[1]"),
+    ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+    ({"logit_bias": {"-1": 1}}, "logit_bias.-1"),
+    ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+    ({"cache_salt": ""}, "cache_salt"),
+    ({"run_timeout": 10**10}, "run_timeout"),
+]
+
+
+@pytest.mark.parametrize(("sent", "named"), BAD_EXTRAS)
+def test_a_bad_extra_is_refused_by_its_place(sent: dict[str, Any], named: str) -> None:
+    error = refusal(**sent).error
+    assert error.param == named
+    assert f"'{named}'" in error.message
+
+
 def test_an_unknown_field_is_refused_by_name() -> None:
     error = refusal(max_tokens=5).error
     assert (error.message, error.param) == ("Unknown parameter: 'max_tokens'.", "max_tokens")
@@ -192,6 +200,29 @@ def test_an_unknown_field_is_refused_by_name() -> None:
 
 def test_unknown_fields_inside_are_named_with_their_path() -> None:
     assert refusal(text={"shape": 1}).error.param == "text.shape"
+
+
+def test_something_to_go_on_with_may_stand_in_for_input() -> None:
+    for context in ({"previous_response_id": "resp_0"}, {"conversation": "conv_0"}):
+        kept = parse_request(orjson.dumps({"model": "m", **context})).stored("resp_1", {})
+        assert kept["input"] == []
+
+
+def test_a_response_continues_one_thing() -> None:
+    error = refusal(previous_response_id="resp_0", conversation="conv_0").error
+    assert (error.param, error.code) == ("conversation", "mutually_exclusive_parameters")
+    assert refusal(conversation="conv_0", previous_response_id="resp_0").error.param == "previous_response_id"
+
+
+class TestFingerprint:
+    def test_it_is_that_of_the_value_not_of_the_bytes(self) -> None:
+        one = parse_request(b'{"model":"m","input":"x","metadata":{"a":"1","b":"2"}}')
+        same = parse_request(b'{ "input": "x", "metadata": {"b": "2", "a": "1"},  "model": "m"}')
+        assert one.fingerprint() == same.fingerprint()
+        assert len(one.fingerprint()) == 32
+
+    def test_another_body_has_another(self) -> None:
+        assert parse().fingerprint() != parse(stream=True).fingerprint()
 
 
 @pytest.mark.parametrize("missing", ["model", "input"])
@@ -251,6 +282,8 @@ class TestStored:
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "max_output_tokens": None,
+            "conversation": None,
+            "include": [],
             "metadata": {},
             "store": True,
             "stream": False,
@@ -287,12 +320,64 @@ class TestStored:
             "prompt_cache_key": "p",
             "tool_choice": "none",
             "parallel_tool_calls": False,
+            "max_tool_calls": 3,
+            "truncation": "auto",
+            "top_logprobs": 2,
+            "include": ["message.output_text.logprobs"],
+            "previous_response_id": "resp_0",
+            "service_tier": "flex",
         }
         kept = stored(**sent)
         assert {name: kept[name] for name in sent} == sent
 
+    @pytest.mark.parametrize(
+        ("sent", "kept"),
+        [
+            (None, "default"),
+            ("auto", "default"),
+            ("default", "default"),
+            ("flex", "flex"),
+            ("priority", "priority"),
+            ("fast", "priority"),
+        ],
+    )
+    def test_the_service_tier_is_the_one_that_serves(self, sent: str | None, kept: str) -> None:
+        assert stored(service_tier=sent)["service_tier"] == kept
+
+    @pytest.mark.parametrize("sent", ["conv_1", {"id": "conv_1"}])
+    def test_a_conversation_is_an_id_or_an_object(self, sent: Any) -> None:
+        assert stored(conversation=sent)["conversation"] == {"id": "conv_1"}
+
+    def test_whoever_wants_likely_tokens_gets_log_probabilities(self) -> None:
+        assert stored(top_logprobs=2)["include"] == ["message.output_text.logprobs"]
+        assert stored(top_logprobs=0)["include"] == []
+
     def test_extras_are_kept_by_name_and_only_where_sent(self) -> None:
         assert stored(top_k=5, seed=0, ignore_eos=False)["extra"] == {"top_k": 5, "seed": 0, "ignore_eos": False}
+
+    def test_every_extra_is_kept(self) -> None:
+        sent: dict[str, Any] = {
+            "top_k": 5,
+            "min_p": 0.1,
+            "repetition_penalty": 1.1,
+            "seed": 1,
+            "min_tokens": 1,
+            "ignore_eos": True,
+            "stop": ["a", "b"],
+            "include_stop_str_in_output": True,
+            "stop_token_ids": [1],
+            "bad_words": ["x"],
+            "logit_bias": {"5": -100},
+            "allowed_token_ids": [1, 2],
+            "skip_special_tokens": False,
+            "thinking_token_budget": 10,
+            "chat_template_kwargs": {"enable_thinking": False},
+            "cache_salt": "s",
+            "priority": -1,
+        }
+        assert set(sent) == set(EXTRAS)
+        assert stored(**sent)["extra"] == sent
+        assert stored(stop="a")["extra"] == {"stop": ["a"]}
 
     def test_the_models_defaults_fill_what_was_left_open(self) -> None:
         kept = parse(top_p=0.5).stored("resp_1", {"temperature": 0.6, "top_p": 0.95})

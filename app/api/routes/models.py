@@ -38,4 +38,4 @@ async def list_models(runtime: RuntimeOf) -> Response:
     response_model=None,
 )
 async def get_model(model: str, runtime: RuntimeOf) -> Response:
-    return reply(_as_object(runtime.service.model(model), runtime))
+    return reply(_as_object(runtime.service.acceptance.model(model), runtime))

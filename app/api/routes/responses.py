@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from app.api import schemas
 from app.api.body import read_request
-from app.api.dependencies import Project, RuntimeOf, only_query
-from app.api.query import NAMES, read_query
+from app.api.dependencies import Key, Project, RuntimeOf, only_query
+from app.api.query import INCLUDE, LIST, READ, page_query, read_query
 from app.api.replies import reply
 from app.api.schemas import refusals
 from app.api.sse import EventStream
@@ -35,20 +35,22 @@ def _response(body: dict[str, Any]) -> Response:
     "",
     summary="Create a response",
     description=schemas.CREATE_HELP,
-    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 413, 415, 500, 503)},
-    openapi_extra={"requestBody": schemas.CREATE_BODY},
+    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": schemas.CREATE_BODY, "parameters": schemas.CREATE_PARAMETERS},
     response_model=None,
     dependencies=[_no_query],
 )
-async def create_response(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    wanted = await read_request(request, runtime.settings.max_body_bytes)
+async def create_response(request: Request, runtime: RuntimeOf, project: Project, key: Key) -> Response:
+    service, wanted = runtime.service, await read_request(request, runtime.settings.max_body_bytes)
     if not wanted.background:
         grace = runtime.settings.shutdown_grace_seconds / 2
-        return ForegroundAnswer(runtime.service, project, wanted, runtime.stopping, grace)
-    created = await runtime.service.start(project, wanted)
-    if wanted.stream:
-        return EventStream(runtime.service.events(created["id"]), runtime.stopping)
-    return _response(created)
+        return ForegroundAnswer(service, project, wanted, key, runtime.stopping, grace)
+    created = await service.start(project, wanted, key)
+    if not wanted.stream:
+        return _response(created)
+    # With a key it may be an old response, whose events may be gone.
+    events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)
+    return EventStream(events, runtime.stopping)
 
 
 @router.get(
@@ -58,13 +60,25 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
     responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 503)},
     openapi_extra={"parameters": schemas.READ_PARAMETERS},
     response_model=None,
-    dependencies=[Depends(only_query(*NAMES))],
+    dependencies=[Depends(only_query(*READ, repeated=INCLUDE))],
 )
 async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     query = read_query(request.query_params)
     if query.stream:
         return EventStream(await runtime.service.replay(project, response_id, query.after), runtime.stopping)
     return _response(await runtime.service.get(project, response_id))
+
+
+@router.get(
+    "/{response_id}/input_items",
+    summary="List what a response was asked",
+    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 503)},
+    openapi_extra={"parameters": schemas.LIST_PARAMETERS},
+    response_model=None,
+    dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
+)
+async def list_input_items(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.service.input_items(project, response_id, page_query(request.query_params)))
 
 
 @router.post(

@@ -1,0 +1,154 @@
+"""From a request to a response that may be stored: its model, its place in the queue, what it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.api.ids import may_exist, new_response_id
+from app.api.limits import limits_of
+from app.protocol import frames
+from app.protocol.abilities import Abilities, check_abilities
+from app.protocol.chunk import Chunk
+from app.protocol.consistency import check_calls
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.items import REFERENCE
+from app.protocol.locations import shortened
+from app.protocol.request import ResponseRequest
+from app.protocol.response import response_object
+from app.protocol.status import Status
+from app.protocol.stream import ResponseStream
+from app.queue import Priority
+from app.store import conversations, responses
+from app.store.database import Database
+from app.store.items import find_items
+from app.store.rows import Idempotency, NewResponse
+from config.models import ModelCatalog, ServedModel
+from config.settings import Settings
+
+Json = dict[str, Any]
+
+_CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
+
+
+def no_such_model(name: str) -> NotFound:
+    """OpenAI's answer to an unknown model in `/v1/responses` (404 since September 2026; litellm#39457)."""
+    return NotFound(f"The model '{shortened(name)}' does not exist.", "model", "model_not_found")
+
+
+def no_such_conversation(conversation_id: str, param: str | None = None) -> NotFound:
+    message = f"Conversation with id '{shortened(conversation_id)}' not found."
+    return NotFound(message, param, "conversation_not_found")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request as it goes into the store, and the response object that says so."""
+
+    row: NewResponse
+    response: Json
+
+
+class Acceptance:
+    """Raises StoreUnavailable wherever Postgres is away."""
+
+    def __init__(self, db: Database, catalog: ModelCatalog, settings: Settings, now: Callable[[], datetime]) -> None:
+        self._db = db
+        self._catalog = catalog
+        self._settings = settings
+        self._now = now
+
+    def model(self, name: str) -> ServedModel:
+        """The served model of that name. Raises NotFound."""
+        if (model := self._catalog.get(name)) is None:
+            raise no_such_model(name)
+        return model
+
+    async def accept(
+        self,
+        project: str,
+        request: ResponseRequest,
+        idempotency: Idempotency | None = None,
+        priority: Priority | None = None,
+    ) -> Accepted:
+        """A response that is about to be stored. Raises NotFound and InvalidRequest."""
+        model, response_id = self.model(request.model), new_response_id()
+        limits = limits_of(request.fields, model, self._settings)
+        document = request.stored(response_id, model.default_sampling)
+        await self._check_context(project, request)
+        document["input"] = await self.resolved(project, document["input"])
+        _check_document(document, model)
+        created_at = self._now()
+        stream = ResponseStream(
+            response_object(document, response_id=response_id, created_at=int(created_at.timestamp()))
+        )
+        opening = frames.encode_all(stream.open())
+        row = NewResponse(
+            id=response_id,
+            project=project,
+            model=model.name,
+            queue=model.queue,
+            priority=Priority.of(request.tier, background=request.background) if priority is None else priority,
+            request=document,
+            created_at=created_at,
+            opening=Chunk(response_id, 0, stream.next_sequence - 1, 0, (), opening),
+            queue_seconds=limits.queue_seconds,
+            run_seconds=limits.run_seconds,
+            idempotency=idempotency,
+        )
+        return Accepted(row, stream.response)
+
+    async def _check_context(self, project: str, request: ResponseRequest) -> None:
+        """What it continues must be there, and done. It may still go before a worker reads it."""
+        if (previous := request.fields.previous_response_id) is not None:
+            await self._check_previous(project, previous)
+        if (conversation := request.fields.conversation_id) is not None:
+            found = may_exist(conversation) and await conversations.get(self._db, project, conversation)
+            if not found:
+                raise no_such_conversation(conversation, "conversation")
+
+    async def _check_previous(self, project: str, response_id: str) -> None:
+        row = await responses.get(self._db, project, response_id) if may_exist(response_id) else None
+        where = "previous_response_id"
+        if row is None or not row.store:
+            message = f"Previous response with id '{shortened(response_id)}' not found."
+            raise InvalidRequest(message, where, "previous_response_not_found")
+        if row.status not in _CONTINUABLE:
+            message = f"The previous response is '{row.status.value}': only a completed or incomplete one continues."
+            raise InvalidRequest(message, where, "previous_response_not_finished")
+
+    async def resolved(self, project: str, items: list[Json]) -> list[Json]:
+        """Stored items in place of references, and the text of reasoning that came without. Raises NotFound."""
+        wanted = {item["id"] for item in items if item["type"] == REFERENCE or _is_empty_reasoning(item)}
+        found = await find_items(self._db, project, wanted)
+        for index, item in enumerate(items):
+            if item["type"] == REFERENCE and item["id"] not in found:
+                message = f"Item with id '{shortened(item['id'])}' not found."
+                raise NotFound(message, f"input[{index}].id", "item_not_found")
+        return [_replaced(item, found) for item in items]
+
+
+def _replaced(item: Json, found: Mapping[str, Json]) -> Json:
+    stored = found.get(item["id"], item)
+    is_meant = item["type"] == REFERENCE or (_is_empty_reasoning(item) and stored["type"] == item["type"])
+    return stored if is_meant else item
+
+
+def _is_empty_reasoning(item: Json) -> bool:
+    """Clients that keep ids only send it so; its text is where it was made."""
+    return item["type"] == "reasoning" and not item["content"] and not item["summary"]
+
+
+def _check_document(document: Json, model: ServedModel) -> None:
+    """Raises InvalidRequest."""
+    if document["previous_response_id"] is None and document["conversation"] is None:
+        check_calls(document["input"])
+    abilities = Abilities(
+        images=model.images,
+        tools=model.tool_parser is not None,
+        reasoning=model.reasoning_parser is not None,
+        verbosity=model.verbosity,
+    )
+    check_abilities(document, abilities)

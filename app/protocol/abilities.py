@@ -1,0 +1,49 @@
+"""What a request needs of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.protocol.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a served model can do."""
+
+    images: bool
+    tools: bool
+    reasoning: bool
+    verbosity: bool
+    """Whether its chat template knows of it."""
+
+
+def check_abilities(request: Mapping[str, Any], abilities: Abilities) -> None:
+    """Raises InvalidRequest about what a stored request asks for and the model cannot do."""
+    model = request["model"]
+    for where, what in _missing(request, abilities):
+        raise InvalidRequest(f"Invalid '{where}': the model '{model}' {what}.", where, "unsupported_parameter")
+
+
+def _missing(request: Mapping[str, Any], abilities: Abilities) -> Iterable[tuple[str, str]]:
+    """Each field that asks for too much, and what the model lacks."""
+    if not abilities.images:
+        yield from ((where, "takes no images") for where in _images(request["input"]))
+    if not abilities.tools and request["tools"] and request["tool_choice"] != "none":
+        yield "tools", "calls no tools"
+    reasoning = request["reasoning"] or {}
+    if not abilities.reasoning and reasoning.get("effort") not in (None, "none"):
+        yield "reasoning.effort", "does not reason"
+    if not abilities.verbosity and request["text"].get("verbosity") not in (None, "medium"):
+        yield "text.verbosity", "has no verbosity"
+
+
+def _images(items: list[dict[str, Any]]) -> Iterable[str]:
+    for index, item in enumerate(items):
+        for field in ("content", "output"):
+            parts = item.get(field)
+            for place, part in enumerate(parts if isinstance(parts, list) else ()):
+                if part.get("type") == "input_image":
+                    yield f"input[{index}].{field}[{place}]"

@@ -1,0 +1,160 @@
+"""Conversations: items in an order of their own, which responses read and add to.
+
+A response's items go in at its end, in the transaction that ends it (`journal.append`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import Database
+from app.store.tables import conversation_items as items
+from app.store.tables import conversations
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    """A conversation, without its items."""
+
+    id: str
+    project: str
+    metadata: dict[str, str]
+    created_at: datetime
+
+    def as_object(self) -> Json:
+        """As clients see it; the time is in epoch seconds."""
+        created = int(self.created_at.timestamp())
+        return {"id": self.id, "object": "conversation", "created_at": created, "metadata": self.metadata}
+
+
+class DuplicateItem(Exception):
+    """The conversation has an item of that id already; nothing was added."""
+
+    def __init__(self, item_id: str) -> None:
+        super().__init__(item_id)
+        self.item_id = item_id
+
+
+def _row(row: Row[Any]) -> ConversationRow:
+    return ConversationRow(**row._mapping)
+
+
+async def create(db: Database, new: ConversationRow, first: Sequence[Json]) -> None:
+    """Inserts a conversation and its first items. Raises DuplicateItem."""
+    async with db.begin() as connection:
+        await connection.execute(
+            insert(conversations).values(
+                id=new.id, project=new.project, metadata=new.metadata, created_at=new.created_at
+            )
+        )
+        await _add(connection, new.id, first)
+
+
+async def get(db: Database, project: str, conversation_id: str) -> ConversationRow | None:
+    statement = select(conversations).where(conversations.c.id == conversation_id, conversations.c.project == project)
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _row(row)
+
+
+async def set_metadata(
+    db: Database, project: str, conversation_id: str, metadata: dict[str, str]
+) -> ConversationRow | None:
+    """The conversation with its new metadata, or None where there is none."""
+    statement = (
+        update(conversations)
+        .where(conversations.c.id == conversation_id, conversations.c.project == project)
+        .values(metadata=metadata)
+        .returning(*conversations.c)
+    )
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _row(row)
+
+
+async def remove(db: Database, project: str, conversation_id: str) -> bool:
+    """Deletes a conversation and its items; responses stay. False where there is none."""
+    statement = (
+        delete(conversations)
+        .where(conversations.c.id == conversation_id, conversations.c.project == project)
+        .returning(conversations.c.id)
+    )
+    async with db.autocommit() as connection:
+        return (await connection.execute(statement)).one_or_none() is not None
+
+
+# -- items -------------------------------------------------------------------------------------------------
+
+
+async def add_items(db: Database, project: str, conversation_id: str, new: Sequence[Json]) -> bool:
+    """Adds items at the end, all or none; False where there is no such conversation. Raises DuplicateItem."""
+    async with db.begin() as connection:
+        found = await connection.execute(
+            select(conversations.c.id)
+            .where(conversations.c.id == conversation_id, conversations.c.project == project)
+            .with_for_update(read=True, key_share=True)
+        )
+        if found.one_or_none() is None:
+            return False
+        await _add(connection, conversation_id, new)
+        return True
+
+
+async def _add(connection: AsyncConnection, conversation_id: str, new: Sequence[Json]) -> None:
+    """One statement per item, so that positions are in their order."""
+    for item in new:
+        statement = upsert(items).values(conversation_id=conversation_id, id=item["id"], item=item)
+        added = await connection.execute(statement.on_conflict_do_nothing().returning(items.c.id))
+        if added.one_or_none() is None:
+            raise DuplicateItem(item["id"])
+
+
+async def get_item(db: Database, project: str, conversation_id: str, item_id: str) -> Json | None:
+    statement = (
+        select(items.c.item)
+        .join(conversations, conversations.c.id == items.c.conversation_id)
+        .where(items.c.conversation_id == conversation_id, items.c.id == item_id, conversations.c.project == project)
+    )
+    async with db.autocommit() as connection:
+        found: Json | None = (await connection.execute(statement)).scalar_one_or_none()
+    return found
+
+
+async def remove_item(db: Database, conversation_id: str, item_id: str) -> bool:
+    """False where the conversation has no such item."""
+    statement = (
+        delete(items).where(items.c.conversation_id == conversation_id, items.c.id == item_id).returning(items.c.id)
+    )
+    async with db.autocommit() as connection:
+        return (await connection.execute(statement)).one_or_none() is not None
+
+
+async def list_items(
+    db: Database, conversation_id: str, after: str | None, limit: int, *, descending: bool
+) -> list[Json] | None:
+    """Up to `limit` items behind the one called `after`, by age; None where there is no such item."""
+    async with db.autocommit() as connection:
+        start = 0
+        if after is not None:
+            place = select(items.c.position).where(items.c.conversation_id == conversation_id, items.c.id == after)
+            found = (await connection.execute(place)).one_or_none()
+            if found is None:
+                return None
+            start = found.position
+        behind = items.c.position < start if descending and after is not None else items.c.position > start
+        statement = (
+            select(items.c.item)
+            .where(items.c.conversation_id == conversation_id, behind)
+            .order_by(items.c.position.desc() if descending else items.c.position)
+            .limit(limit)
+        )
+        return list((await connection.execute(statement)).scalars())

@@ -1,0 +1,44 @@
+"""Items by their ids: what a reference stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import text
+
+from app.store.database import Database
+
+Json = dict[str, Any]
+
+_OURS = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
+"""Item ids name their response (app/protocol/stream.py, request.py), so no index of items is needed."""
+
+_FIND = text(
+    """
+    SELECT item FROM responses r, LATERAL (
+        SELECT value AS item FROM json_array_elements(r.request -> 'input')
+        UNION ALL
+        SELECT value FROM json_array_elements(r.output)
+    ) i
+    WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.store
+        AND item ->> 'id' = ANY(CAST(:ids AS text[]))
+    UNION ALL
+    SELECT i.item FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
+    WHERE i.id = ANY(CAST(:ids AS text[])) AND c.project = :project
+    """
+)
+
+
+async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
+    """The stored items of these ids that there are, of the project's stored responses and conversations."""
+    if not ids:
+        return {}
+    values = {"ids": list(ids), "responses": list(_responses_of(ids)), "project": project}
+    async with db.autocommit() as connection:
+        return {item["id"]: item for item in (await connection.execute(_FIND, values)).scalars()}
+
+
+def _responses_of(ids: Iterable[str]) -> Iterable[str]:
+    return (f"resp_{found.group(1)}" for item_id in ids if (found := _OURS.fullmatch(item_id)) is not None)
