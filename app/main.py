@@ -10,10 +10,11 @@ from functools import partial
 from fastapi import FastAPI
 
 from app.api import openapi
+from app.api.conversations import ConversationService
 from app.api.dependencies import Runtime, State
 from app.api.edge import Edge
 from app.api.errors import add_error_handlers
-from app.api.routes import health, models, responses
+from app.api.routes import conversations, health, models, responses
 from app.api.service import ResponseService
 from app.api.stopping import Stopping, set_by_signals
 from app.queue import TaskQueue, make_celery
@@ -49,7 +50,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         redirect_slashes=False,
         redoc_url=None,
     )
-    for router in (responses.router, models.router, health.router):
+    for router in (responses.router, conversations.router, models.router, health.router):
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(Edge)
@@ -67,7 +68,8 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     await relay.start()
     try:
         with set_by_signals(stopping):
-            yield State(runtime=Runtime(settings, catalog, db, relay, service, stopping, int(time.time())))
+            talks = ConversationService(db, service.acceptance.resolved)
+            yield State(runtime=Runtime(settings, catalog, db, relay, service, talks, stopping, int(time.time())))
     finally:
         await service.close()
         queue.close()

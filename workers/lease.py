@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from app.ending import end
+from app.store import responses
 from app.store import workers as store
 from app.store.database import Database, StoreUnavailable
 from app.store.workers import LeaseLost, WorkerIdentity
@@ -50,6 +51,7 @@ class Lease:
         self._lost = lost
         self._identity = new_identity(model)
         self._present = asyncio.Event()
+        self._astray: Mapping[str, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -93,7 +95,9 @@ class Lease:
         """False: Postgres did not answer; try again soon."""
         running = dict(self._running())
         try:
-            self._lost(await store.heartbeat(self._db, self.worker, self._seconds, running))
+            beat = await store.heartbeat(self._db, self.worker, self._seconds, running)
+            self._lost(beat.lost)
+            await self._give_back(beat.astray)
         except LeaseLost:
             log.warning("the lease of %s ran out; %d responses are others' now", self.worker, len(running))
             self._lost(running)
@@ -103,6 +107,14 @@ class Lease:
         except StoreUnavailable:
             return False
         return True
+
+    async def _give_back(self, astray: Mapping[str, int]) -> None:
+        """Releases what was astray at the last beat as well: one beat may come between a claim and its run."""
+        for response_id in astray.keys() & self._astray.keys():
+            if astray[response_id] == self._astray[response_id]:
+                log.error("%s is ours and does not run here; another worker shall", response_id)
+                await responses.release(self._db, response_id, astray[response_id], self.worker)
+        self._astray = astray
 
     async def _register(self) -> None:
         """Present first: a registered worker that is not would be taken for dead."""

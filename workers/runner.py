@@ -26,6 +26,7 @@ from app.protocol.status import Status
 from app.protocol.stream import ResponseStream, State
 from app.store import journal as log_store
 from app.store import responses as store
+from app.store.context import ContextGone, context_items
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
@@ -36,6 +37,7 @@ from workers.formats.chat import ChatParser, messages_of
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
+from workers.prompting import fitted
 from workers.sampling import is_stateless, sampling_of
 
 log = logging.getLogger("longhaul.runner")
@@ -51,7 +53,16 @@ _OUTCOMES = {
     Status.CANCELLED: Outcome.CANCELLED,
 }
 
+
+class ContextLost(EngineError):
+    """What it continues is not there any more."""
+
+    def __init__(self) -> None:
+        super().__init__("a response that it continues was deleted")
+
+
 _ERROR_CODES: dict[type[EngineError], str] = {
+    ContextLost: "previous_response_not_found",
     PromptTooLong: "context_length_exceeded",
     InvalidSampling: "invalid_prompt",
 }
@@ -209,7 +220,7 @@ class Runner:
         sampling = sampling_of(run.row.request)
         if run.committed and not is_stateless(sampling):
             raise CannotContinue
-        prompt = await self._engine.render(messages_of(run.row.request), self._model.chat_template_args)
+        prompt = await self._prompt(run.row)
         parser = ChatParser(self._engine.decoder())
         parser.feed(run.committed)  # its events are known: they were committed with these tokens
         begun = run.stream.begin() if run.stream.state is State.QUEUED else []
@@ -225,6 +236,19 @@ class Runner:
                     return await record.finish(said, delta.token_ids, Finish(delta.finish_reason, usage))
                 await record.add(said, delta.token_ids)
         raise EngineError("the engine stopped without a reason")
+
+    async def _prompt(self, row: ResponseRow) -> tuple[int, ...]:
+        """Of what it continues and what it was asked: the same at every attempt."""
+        try:
+            before = await self._patiently(lambda: context_items(self._db, row))
+        except ContextGone:
+            raise ContextLost from None
+
+        def render(items: Sequence[Mapping[str, Any]]) -> Awaitable[tuple[int, ...]]:
+            return self._engine.render(messages_of({**row.request, "input": items}), self._model.chat_template_args)
+
+        truncate = row.request["truncation"] == "auto"
+        return await fitted([*before, *row.request["input"]], render, truncate=truncate)
 
     def _deltas(self, run: Run, prompt: Sequence[int]) -> AsyncGenerator[EngineDelta]:
         sampling = sampling_of(run.row.request)

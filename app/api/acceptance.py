@@ -77,7 +77,7 @@ class Acceptance:
         model, response_id = self.model(request.model), new_response_id()
         limits = limits_of(request.fields, model, self._settings)
         document = request.stored(response_id, model.default_sampling)
-        await self._check_context(project, request)
+        document["conversation_until"] = await self._check_context(project, request)
         document["input"] = await self.resolved(project, document["input"])
         _check_document(document, model)
         created_at = self._now()
@@ -100,14 +100,18 @@ class Acceptance:
         )
         return Accepted(row, stream.response)
 
-    async def _check_context(self, project: str, request: ResponseRequest) -> None:
-        """What it continues must be there, and done. It may still go before a worker reads it."""
+    async def _check_context(self, project: str, request: ResponseRequest) -> int | None:
+        """What it continues must be there, and done (it may still go before a worker reads it).
+
+        Returns the position in its conversation up to which it continues it.
+        """
         if (previous := request.fields.previous_response_id) is not None:
             await self._check_previous(project, previous)
-        if (conversation := request.fields.conversation_id) is not None:
-            found = may_exist(conversation) and await conversations.get(self._db, project, conversation)
-            if not found:
-                raise no_such_conversation(conversation, "conversation")
+        if (conversation := request.fields.conversation_id) is None:
+            return None
+        if not (may_exist(conversation) and await conversations.get(self._db, project, conversation)):
+            raise no_such_conversation(conversation, "conversation")
+        return await conversations.last_position(self._db, conversation)
 
     async def _check_previous(self, project: str, response_id: str) -> None:
         row = await responses.get(self._db, project, response_id) if may_exist(response_id) else None

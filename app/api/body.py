@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import Request
 
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.locations import shortened
 from app.protocol.request import ResponseRequest, parse_request
+from app.protocol.strict_json import decode_object
+from app.protocol.validation import Model, validate
+
+T = TypeVar("T")
 
 _LARGE_BYTES = 256 * 1024
 
@@ -17,9 +23,21 @@ async def read_request(request: Request, limit: int) -> ResponseRequest:
     """The request that was sent, of at most `limit` bytes. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
     _check_media_type(request)
     body = await read_body(request, limit)
-    if len(body) < _LARGE_BYTES:
-        return parse_request(body)
-    return await asyncio.to_thread(parse_request, body)
+    return await _decoded(lambda: parse_request(body), body)
+
+
+async def read_body_as(model: type[Model], request: Request, limit: int, *, may_be_empty: bool = False) -> Model:
+    """The body as a `model`. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
+    body = await read_body(request, limit)
+    if may_be_empty and not body:
+        return validate(model, {})
+    _check_media_type(request)
+    return await _decoded(lambda: validate(model, decode_object(body)), body)
+
+
+async def _decoded(decode: Callable[[], T], body: bytes) -> T:
+    """Large bodies are not for the event loop."""
+    return decode() if len(body) < _LARGE_BYTES else await asyncio.to_thread(decode)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Annotated, TypedDict, cast
 
 from fastapi import Depends, Request
 
+from app.api.conversations import ConversationService
 from app.api.service import ResponseService
 from app.api.stopping import Stopping
 from app.protocol.errors import InvalidRequest
@@ -30,6 +31,7 @@ class Runtime:
     db: Database
     relay: Relay
     service: ResponseService
+    conversations: ConversationService
     stopping: Stopping
     started_at: int
     """Epoch seconds."""

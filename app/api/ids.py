@@ -1,4 +1,4 @@
-"""Ids of responses: opaque to clients, in the order of their making for the index."""
+"""Ids of responses and conversations: opaque to clients, in the order of their making for the index."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import time
 _SANE = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
 
+def random_suffix() -> str:
+    """40 hexadecimal digits: milliseconds since 1970 (12), then 112 random bits (28)."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(14)}"
+
+
 def new_response_id() -> str:
-    """`resp_` and 40 hexadecimal digits: milliseconds since 1970 (12), then 112 random bits (28)."""
-    return f"resp_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(14)}"
+    return f"resp_{random_suffix()}"
+
+
+def new_conversation_id() -> str:
+    return f"conv_{random_suffix()}"
 
 
 def may_exist(response_id: str) -> bool:

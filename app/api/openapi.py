@@ -7,7 +7,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.protocol.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.request import CreateResponse
+
+BODIES = (CreateResponse, CreateConversation, UpdateConversation, CreateItems)
+"""The requests that we read ourselves."""
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 
@@ -30,9 +34,10 @@ def _generated(app: FastAPI) -> dict[str, Any]:
 
 
 def _with_request(schema: dict[str, Any]) -> dict[str, Any]:
-    request = CreateResponse.model_json_schema(ref_template="#/components/schemas/{model}")
-    parts = request.pop("$defs", {})
-    schema["components"]["schemas"] |= {**parts, CreateResponse.__name__: request}
+    for model in BODIES:
+        shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        parts = shape.pop("$defs", {})
+        schema["components"]["schemas"] |= {**parts, model.__name__: shape}
     return schema
 
 

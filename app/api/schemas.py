@@ -138,6 +138,19 @@ class ItemList(Shape):
     has_more: bool
 
 
+class Conversation(Shape):
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class ConversationDeleted(Shape):
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
 class InputTokensDetails(Shape):
     cached_tokens: int
     cache_write_tokens: int
@@ -246,6 +259,13 @@ CREATE_BODY: Json = {
         }
     },
 }
+
+
+def body_of(model: type[BaseModel], *, required: bool = True) -> Json:
+    """A request body, for a route's documentation; `openapi.py` adds the schemas of these models."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"required": required, "content": {"application/json": {"schema": schema}}}
+
 
 CREATE_HELP = """Four forms, by `background` and `stream`:
 

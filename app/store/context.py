@@ -1,7 +1,8 @@
 """What a response continues: the items before its own, from its chain of responses or its conversation.
 
 Nothing is copied from turn to turn: each response keeps the items that it added, and the chain is walked by
-primary key. Branches from one response share their past and do not touch each other.
+primary key. Branches from one response share their past and do not touch each other. Of a conversation it is the
+items that were there when the response was accepted: a worker that takes over must find the same ones.
 """
 
 from __future__ import annotations
@@ -43,13 +44,12 @@ async def chain_items(db: Database, project: str, response_id: str) -> list[Json
     return [item for row in rows for items in (row.input, row.output or []) for item in items]
 
 
-async def conversation_context(db: Database, conversation_id: str) -> list[Json]:
-    """Every item of a conversation, oldest first."""
-    statement = (
-        select(conversation_items.c.item)
-        .where(conversation_items.c.conversation_id == conversation_id)
-        .order_by(conversation_items.c.position)
-    )
+async def conversation_context(db: Database, conversation_id: str, until: int | None) -> list[Json]:
+    """The items of a conversation up to a position (all of them where it is None), oldest first."""
+    table = conversation_items.c
+    statement = select(table.item).where(table.conversation_id == conversation_id).order_by(table.position)
+    if until is not None:
+        statement = statement.where(table.position <= until)
     async with db.autocommit() as connection:
         return list((await connection.execute(statement)).scalars())
 
@@ -60,5 +60,5 @@ async def context_items(db: Database, row: ResponseRow) -> list[Json]:
     if previous is not None:
         return await chain_items(db, row.project, previous)
     if row.conversation_id is not None:
-        return await conversation_context(db, row.conversation_id)
+        return await conversation_context(db, row.conversation_id, row.request.get("conversation_until"))
     return []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -158,3 +158,10 @@ async def list_items(
             .limit(limit)
         )
         return list((await connection.execute(statement)).scalars())
+
+
+async def last_position(db: Database, conversation_id: str) -> int:
+    """Where the newest item is; 0 in an empty conversation."""
+    statement = select(func.coalesce(func.max(items.c.position), 0)).where(items.c.conversation_id == conversation_id)
+    async with db.autocommit() as connection:
+        return int((await connection.execute(statement)).scalar_one())

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, func, insert, select, text, tuple_, update
+from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.protocol.status import Status
@@ -55,24 +55,33 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
         )
 
 
-async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> Sequence[str]:
-    """Prolongs the lease; returns which of `running` (response id -> attempt) are this worker's no more.
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat found: response id -> attempt."""
+
+    lost: Mapping[str, int]
+    """What runs here, and is this worker's no more."""
+    astray: Mapping[str, int]
+    """What is this worker's, and does not run here."""
+
+
+async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> Beat:
+    """Prolongs the lease, and compares what is this worker's with what it says is `running` (id -> attempt).
 
     Raises LeaseLost where the worker was taken for dead.
     """
     prolonged = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds))
+    owned = select(responses.c.id, responses.c.attempt).where(
+        responses.c.worker == worker, responses.c.status == Status.IN_PROGRESS.value
+    )
     async with db.autocommit() as connection:
         if (await connection.execute(prolonged)).rowcount == 0:
             raise LeaseLost(worker)
-        if not running:
-            return ()
-        mine = select(responses.c.id).where(
-            responses.c.worker == worker,
-            responses.c.status == Status.IN_PROGRESS.value,
-            tuple_(responses.c.id, responses.c.attempt).in_(list(running.items())),
-        )
-        still = set((await connection.execute(mine)).scalars())
-    return [response_id for response_id in running if response_id not in still]
+        mine = {row.id: row.attempt for row in await connection.execute(owned)}
+    return Beat(
+        lost={name: attempt for name, attempt in running.items() if mine.get(name) != attempt},
+        astray={name: attempt for name, attempt in mine.items() if running.get(name) != attempt},
+    )
 
 
 async def unregister(db: Database, worker: str) -> None:

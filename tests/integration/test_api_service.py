@@ -128,7 +128,7 @@ class TestDocumentation:
         content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
         assert set(content["examples"]) == {"background", "stream", "messages"}
         schema = document["components"]["schemas"][content["schema"]["$ref"].rsplit("/", 1)[-1]]
-        assert schema["required"] == ["model", "input"]
+        assert schema["required"] == ["model"]
         assert schema["additionalProperties"] is False
 
     async def test_its_examples_are_valid_requests(self, document: dict[str, Any]) -> None:

@@ -228,6 +228,18 @@ async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Datab
         assert w.engine.running == 0
 
 
+async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database, relay: Relay) -> None:
+    response_id = await queued(db)
+    async with worker(db, relay, lease_seconds=0.15) as w:
+        await responses.claim(db, response_id, w.lease.worker)
+
+        async def given_back() -> bool:
+            return (await row_of(db, response_id)).worker is None
+
+        await until(given_back)
+        assert await w.run(response_id) is Outcome.COMPLETED
+
+
 async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, relay: Relay) -> None:
     response_id = await queued(db, input=asking("/say åéîøü"))
     async with worker(db, relay) as w:

@@ -283,8 +283,17 @@ async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> No
     kept, cancelled = await claimed(db), await claimed(db)
     await responses.cancel(db, cancelled.id, None)
     running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
-    lost = await workers.heartbeat(db, WORKER, 60.0, running)
-    assert set(lost) == {cancelled.id, "resp_gone"}
+    beat = await workers.heartbeat(db, WORKER, 60.0, running)
+    assert set(beat.lost) == {cancelled.id, "resp_gone"}
+    assert beat.astray == {}
+
+
+async def test_the_heartbeat_tells_what_is_ours_and_does_not_run(db: Database) -> None:
+    await alive(db)
+    running, forgotten, old = await claimed(db), await claimed(db), await claimed(db)
+    beat = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0})
+    assert beat.astray == {forgotten.id: 1, old.id: 1}
+    assert beat.lost == {old.id: 0}
 
 
 async def test_a_worker_taken_for_dead_learns_it_from_its_heartbeat(db: Database) -> None:

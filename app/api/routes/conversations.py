@@ -1,0 +1,118 @@
+"""`/v1/conversations`: items that responses share."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from app.api import schemas
+from app.api.body import read_body_as
+from app.api.dependencies import Project, RuntimeOf, only_query
+from app.api.query import INCLUDE, LIST, check_include, page_query
+from app.api.replies import reply
+from app.api.schemas import body_of, refusals
+from app.protocol.conversation import CreateConversation, CreateItems, UpdateConversation
+
+router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
+
+_no_query = Depends(only_query())
+_including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
+
+
+@router.post(
+    "",
+    summary="Create a conversation",
+    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(CreateConversation, required=False)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def create_conversation(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    wanted = await read_body_as(CreateConversation, request, runtime.settings.max_body_bytes, may_be_empty=True)
+    return reply(await runtime.conversations.create(project, wanted))
+
+
+@router.get(
+    "/{conversation_id}",
+    summary="Read a conversation",
+    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.conversations.get(project, conversation_id))
+
+
+@router.post(
+    "/{conversation_id}",
+    summary="Set a conversation's metadata",
+    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(UpdateConversation)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def update_conversation(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    wanted = await read_body_as(UpdateConversation, request, runtime.settings.max_body_bytes)
+    return reply(await runtime.conversations.update(project, conversation_id, wanted))
+
+
+@router.delete(
+    "/{conversation_id}",
+    summary="Delete a conversation and its items",
+    responses={200: {"model": schemas.ConversationDeleted}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.conversations.delete(project, conversation_id))
+
+
+@router.post(
+    "/{conversation_id}/items",
+    summary="Add items",
+    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(CreateItems)},
+    response_model=None,
+    dependencies=[_including],
+)
+async def create_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    check_include(request.query_params)
+    wanted = await read_body_as(CreateItems, request, runtime.settings.max_body_bytes)
+    return reply(await runtime.conversations.add_items(project, conversation_id, wanted))
+
+
+@router.get(
+    "/{conversation_id}/items",
+    summary="List items",
+    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 503)},
+    openapi_extra={"parameters": schemas.LIST_PARAMETERS},
+    response_model=None,
+    dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
+)
+async def list_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.conversations.list_items(project, conversation_id, page_query(request.query_params)))
+
+
+@router.get(
+    "/{conversation_id}/items/{item_id}",
+    summary="Read an item",
+    responses={200: {"description": "The item."}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_including],
+)
+async def get_item(
+    conversation_id: str, item_id: str, request: Request, runtime: RuntimeOf, project: Project
+) -> Response:
+    check_include(request.query_params)
+    return reply(await runtime.conversations.get_item(project, conversation_id, item_id))
+
+
+@router.delete(
+    "/{conversation_id}/items/{item_id}",
+    summary="Delete an item",
+    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def delete_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
+    return reply(await runtime.conversations.delete_item(project, conversation_id, item_id))
