@@ -10,7 +10,7 @@ ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || ech
 # More for `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
 ARGS   ?=
 
-.PHONY: help up install install-dev test check format unit integration e2e clean
+.PHONY: help up install install-dev test check format unit integration e2e faults clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -45,6 +45,9 @@ integration: install-dev  ## Tests on real Postgres and Valkey, without a model
 
 e2e: install-dev  ## Tests of all processes with a real vLLM engine
 	$(BIN)/python -m pytest tests/e2e
+
+faults: install-dev  ## The whole fault suite: 1000 faults over 2000 responses (25 minutes); ARGS="--seed 2" for others
+	$(BIN)/python -m tests.faults $(ARGS)
 
 clean:  ## Remove the virtual environment and caches; the data folder stays
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

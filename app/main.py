@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from app.api import openapi
 from app.api.conversations import ConversationService
 from app.api.dependencies import Runtime, State
 from app.api.edge import Edge
 from app.api.errors import add_error_handlers
-from app.api.routes import conversations, health, models, responses
+from app.api.routes import conversations, health, models, responses, websocket
 from app.api.service import ResponseService
 from app.api.stopping import Stopping, set_by_signals
 from app.queue import TaskQueue, make_celery
@@ -42,15 +43,16 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         _ = settings.database_dsn, settings.broker_url
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
-    app = FastAPI(
+    app = FastAPIOffline(
         title="Longhaul",
         version=VERSION,
         description=DESCRIPTION,
         lifespan=partial(_lifespan, settings=settings, catalog=catalog),
         redirect_slashes=False,
         redoc_url=None,
+        static_url="/docs/static",
     )
-    for router in (responses.router, conversations.router, models.router, health.router):
+    for router in (responses.router, websocket.router, conversations.router, models.router, health.router):
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(Edge)

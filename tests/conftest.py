@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.installations import longhaul, scripted
 from tests.support.services import Services, open_folder
+
+__all__ = ["longhaul", "scripted"]
 
 OURS = ("LONGHAUL_", "FLOWER_", "CELERY_")
 ALSO_OURS = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from app.ending import end
 from app.store import responses
@@ -32,8 +32,8 @@ def new_identity(model: ServedModel) -> WorkerIdentity:
 class Lease:
     """Registers the worker and keeps its lease. A lease that was lost is replaced by a new one.
 
-    `running()` gives the responses that run here (id -> attempt); `lost(ids)` is called with those that
-    are this worker's no more. The fence would stop them at their next write; this stops them before.
+    `running()` gives the responses that run here (id -> attempt); `lost` is called with those that are
+    this worker's no more. The fence would stop them at their next write; this stops them before.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Lease:
         model: ServedModel,
         seconds: float,
         running: Callable[[], Mapping[str, int]],
-        lost: Callable[[Iterable[str]], None],
+        lost: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._db = db
         self._model = model

@@ -25,6 +25,7 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     """A Celery app that runs our task in our pool, with what `lifespan` gives as its runner. One per process."""
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.pool:TaskPool"
+    celery.conf.worker_consumer = "workers.program:SturdyConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
     celery.amqp.Connection = PromptConnection
     celery.steps["consumer"].add(EventBuffer)

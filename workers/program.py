@@ -28,6 +28,7 @@ from celery.apps.worker import Worker
 from celery.exceptions import SecurityWarning
 from celery.platforms import EX_FAILURE
 from celery.worker import state as worker_state
+from celery.worker.consumer import Consumer
 from celery.worker.consumer.events import Events
 from kombu import Connection
 
@@ -50,6 +51,19 @@ class PromptConnection(Connection):  # type: ignore[misc]
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         pause = {"interval_start": RECONNECT_SECONDS, "interval_step": 0, "interval_max": RECONNECT_SECONDS}
         return super().ensure_connection(*args, **(pause | kwargs))
+
+
+class SturdyConsumer(Consumer):  # type: ignore[misc]
+    """Connects anew after any error of its own; what the pool runs goes on.
+
+    Celery does that for the errors that it takes for connection errors, and ends the worker by every other one. Some
+    of those are a broken connection all the same (found by tests/faults, celery and kombu 5.7): the OperationalError
+    of a broadcast at the start, the AttributeError when a channel gives messages back that could not be acknowledged.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.connection_errors = (Exception,)
 
 
 class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]

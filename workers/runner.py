@@ -11,34 +11,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk
-from app.protocol.deltas import Delta, Finish, Usage
+from app.protocol.deltas import Finish, FinishReason, Usage
 from app.protocol.frames import Event
+from app.protocol.request import COUNT, ENCRYPTED_REASONING
 from app.protocol.response import error_object
 from app.protocol.status import Status
 from app.protocol.stream import ResponseStream, State
+from app.protocol.unsealing import unsealed
+from app.sealing import BadSeal, Sealed
 from app.store import journal as log_store
 from app.store import responses as store
 from app.store.context import ContextGone, context_items
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
+from app.store.keys import Seals
 from app.store.rows import Ending, ResponseRow
 from config.models import ServedModel
 from workers.control import Cancelled, why_cancelled
 from workers.engine.base import Engine, EngineDead, EngineDelta, EngineError, InvalidSampling, PromptTooLong
-from workers.formats.chat import ChatParser, messages_of
+from workers.formats.chat import chat_turn
+from workers.formats.turn import Parsed, Parser, Turn
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
-from workers.prompting import fitted
-from workers.sampling import is_stateless, sampling_of
+from workers.sampling import priority_of
 
 log = logging.getLogger("longhaul.runner")
 
@@ -61,7 +66,15 @@ class ContextLost(EngineError):
         super().__init__("a response that it continues was deleted")
 
 
+class UnreadableItem(EngineError):
+    """The API checked it: the deployment's key was lost since."""
+
+    def __init__(self) -> None:
+        super().__init__("an item's 'encrypted_content' cannot be read any more")
+
+
 _ERROR_CODES: dict[type[EngineError], str] = {
+    UnreadableItem: "invalid_prompt",
     ContextLost: "previous_response_not_found",
     PromptTooLong: "context_length_exceeded",
     InvalidSampling: "invalid_prompt",
@@ -70,13 +83,6 @@ _ERROR_CODES: dict[type[EngineError], str] = {
 
 class Lost(Exception):
     """The response is not ours any more: cancelled, taken over, or deleted."""
-
-
-class CannotContinue(EngineError):
-    """Its sampling parameters do not allow another worker to go on where one died."""
-
-    def __init__(self) -> None:
-        super().__init__("its worker stopped, and its sampling parameters do not allow another one to go on")
 
 
 @dataclass(slots=True)
@@ -93,10 +99,14 @@ class Run:
     """Output tokens of this attempt that no chunk holds yet."""
     handed: asyncio.Future[bool] | None = None
     """The chunk that the journal has in hand, until the run has waited for it."""
-    generated: int = 0
-    """Output tokens of this attempt."""
     lost: bool = False
     """The heartbeat found it to be another's."""
+
+    def stop(self) -> None:
+        """It is another's: its task ends, and writes nothing."""
+        if not self.lost:
+            self.lost = True
+            self.task.cancel()
 
 
 async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
@@ -131,6 +141,7 @@ class Runner:
         self._max_crashes = max_crashes
         self._again = again
         self._engine_died = engine_died
+        self._seals = Seals(db)
         self._runs: dict[str, Run] = {}
         self.lease: Lease
 
@@ -138,13 +149,12 @@ class Runner:
         """What runs here now: response id -> attempt."""
         return {response_id: run.row.attempt for response_id, run in self._runs.items()}
 
-    def lost(self, response_ids: Iterable[str]) -> None:
-        """Stops what is no longer this worker's; nothing is written for it."""
-        for response_id in response_ids:
+    def lost(self, responses: Mapping[str, int]) -> None:
+        """Stops what is no longer this worker's (response id -> attempt); nothing is written for it."""
+        for response_id, attempt in responses.items():
             run = self._runs.get(response_id)
-            if run is not None and not run.lost:
-                run.lost = True
-                run.task.cancel()
+            if run is not None and run.row.attempt <= attempt:  # a later one may run here by now
+                run.stop()
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
         """Cancels these rows, whoever has them, and tells their readers; returns those that it ended.
@@ -187,6 +197,8 @@ class Runner:
         task = asyncio.current_task()
         assert task is not None
         run = Run(row, worker, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
+        if (earlier := self._runs.get(row.id)) is not None:
+            earlier.stop()  # this worker was taken for dead, and now has claimed it again
         self._runs[row.id] = run
         try:
             if why_cancelled() is not None:  # while it was claimed
@@ -207,7 +219,8 @@ class Runner:
             message = "the server had an error while it generated this response"
             await undisturbed(self._failed(run, "server_error", message))
         finally:
-            del self._runs[row.id]
+            if self._runs.get(row.id) is run:
+                del self._runs[row.id]
         return await self._verdict(run)
 
     # -- generating ----------------------------------------------------------------------------------------
@@ -217,45 +230,56 @@ class Runner:
             run.stream.open()  # committed by the API, and nothing else is
         else:
             await self._take_up(run)
-        sampling = sampling_of(run.row.request)
-        if run.committed and not is_stateless(sampling):
-            raise CannotContinue
-        prompt = await self._prompt(run.row)
-        parser = ChatParser(self._engine.decoder())
+        if run.row.request.get("task") == COUNT:
+            return await self._count(run)
+        if ENCRYPTED_REASONING in run.row.request["include"]:
+            run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
+        turn = await self._turn(run.row)
+        parser = turn.parser()
         parser.feed(run.committed)  # its events are known: they were committed with these tokens
         begun = run.stream.begin() if run.stream.state is State.QUEUED else []
         record = Recorder(self._journal, run, begun)
-        usage = Usage(input_tokens=len(prompt))
-        async with aclosing(self._deltas(run, prompt)) as deltas:
+        cached = 0
+        async with aclosing(self._deltas(run, turn)) as deltas:
             async for delta in deltas:
-                run.generated += len(delta.token_ids)
-                usage = _counted(usage, run, delta)
-                said = parser.feed(delta.token_ids)
-                if delta.finish_reason is not None:
-                    said += parser.flush()
-                    return await record.finish(said, delta.token_ids, Finish(delta.finish_reason, usage))
-                await record.add(said, delta.token_ids)
+                cached = max(cached, delta.cached_tokens)
+                said = parser.feed(delta.token_ids, delta.logprobs)
+                reason = FinishReason.STOP if parser.ended else delta.finish_reason
+                if reason is not None:
+                    usage = _usage(turn, parser, cached)
+                    return await record.finish(said + parser.flush(), Finish(reason, usage))
+                await record.add(said)
         raise EngineError("the engine stopped without a reason")
 
-    async def _prompt(self, row: ResponseRow) -> tuple[int, ...]:
+    async def _count(self, run: Run) -> Outcome:
+        """Generates nothing: the answer is how many tokens the prompt has."""
+        try:
+            tokens = len((await self._turn(run.row)).prompt)
+        except PromptTooLong as error:
+            tokens = error.tokens
+        begun = run.stream.begin() if run.stream.state is State.QUEUED else []
+        return await Recorder(self._journal, run, begun).finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens)))
+
+    async def _turn(self, row: ResponseRow) -> Turn:
         """Of what it continues and what it was asked: the same at every attempt."""
         try:
             before = await self._patiently(lambda: context_items(self._db, row))
         except ContextGone:
             raise ContextLost from None
+        items = await self._unsealed([*before, *row.request["input"]])
+        return await chat_turn(self._engine, self._model, row.request, items)
 
-        def render(items: Sequence[Mapping[str, Any]]) -> Awaitable[tuple[int, ...]]:
-            return self._engine.render(messages_of({**row.request, "input": items}), self._model.chat_template_args)
+    async def _unsealed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        seal = await self._patiently(self._seals.get)
+        try:
+            return unsealed(items, partial(seal.open, Sealed.REASONING), partial(seal.open, Sealed.COMPACTION))
+        except BadSeal:
+            raise UnreadableItem from None
 
-        truncate = row.request["truncation"] == "auto"
-        return await fitted([*before, *row.request["input"]], render, truncate=truncate)
-
-    def _deltas(self, run: Run, prompt: Sequence[int]) -> AsyncGenerator[EngineDelta]:
-        sampling = sampling_of(run.row.request)
-        if sampling.max_tokens is not None:
-            sampling = sampling.less(len(run.committed))
+    def _deltas(self, run: Run, turn: Turn) -> AsyncGenerator[EngineDelta]:
         request_id = f"{run.row.id}-{run.row.attempt}"
-        return self._engine.generate(request_id, (*prompt, *run.committed), sampling, priority=run.row.priority)
+        priority = priority_of(run.row.request, run.row.priority)
+        return self._engine.generate(request_id, turn.prompt, turn.sampling, priority=priority, committed=run.committed)
 
     async def _take_up(self, run: Run) -> None:
         """Where earlier attempts, or the API, left off."""
@@ -340,26 +364,27 @@ class Recorder:
         if begun:
             self._hand_over()
 
-    async def add(self, deltas: Sequence[Delta], token_ids: Sequence[int]) -> None:
+    async def add(self, said: Parsed) -> None:
         """Raises Lost where the chunk before was refused."""
-        for delta in deltas:
-            self._events += self._run.stream.feed(delta)
-        self._run.pending += token_ids
+        self._take(said)
         await self._wait()
         self._hand_over()
 
-    async def finish(self, deltas: Sequence[Delta], token_ids: Sequence[int], finish: Finish) -> Outcome:
+    async def finish(self, said: Parsed, finish: Finish) -> Outcome:
         """The last chunk and the final row, in one commit."""
         stream = self._run.stream
-        for delta in deltas:
-            self._events += stream.feed(delta)
-        self._run.pending += token_ids
+        self._take(said)
         await self._wait()
         finished_at = datetime.now(UTC)
         self._events += stream.finish(finish, int(finished_at.timestamp()))
         self._hand_over(Ending.of(stream.response, finished_at))
         await self._wait()
         return _OUTCOMES[Status(stream.response["status"])]
+
+    def _take(self, said: Parsed) -> None:
+        for delta in said.deltas:
+            self._events += self._run.stream.feed(delta)
+        self._run.pending += said.tokens
 
     def _hand_over(self, ending: Ending | None = None) -> None:
         """Tokens without events (half a character) wait for the events that their text comes with."""
@@ -382,7 +407,7 @@ def _chunk(run: Run, first: int, events: Sequence[Event], tokens: tuple[int, ...
     return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final)
 
 
-def _counted(usage: Usage, run: Run, delta: EngineDelta) -> Usage:
-    # Tokens that earlier attempts generated count as output once; this attempt read them as prompt.
-    cached = min(max(usage.cached_tokens, delta.cached_tokens), usage.input_tokens)
-    return Usage(usage.input_tokens, cached, len(run.committed) + run.generated)
+def _usage(turn: Turn, parser: Parser, cached: int) -> Usage:
+    # An attempt that went on behind committed tokens may have read those as prompt: they count as output.
+    cached = min(cached, len(turn.prompt))
+    return Usage(len(turn.prompt), cached, parser.tokens, parser.reasoning_tokens)

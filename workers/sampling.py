@@ -1,4 +1,4 @@
-"""Sampling parameters of a stored request, and whether its sampler has a memory."""
+"""Sampling parameters of a stored request."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.engine.base import Sampling
+from workers.engine.dialect import Structured
+
+OURS = frozenset(
+    {"stop", "include_stop_str_in_output", "skip_special_tokens", "priority", "chat_template_kwargs"},
+)
+"""Extras that are not the sampler's: see `workers.formats`, and `priority_of`."""
+
+_LOGPROBS = "message.output_text.logprobs"
 
 
-def sampling_of(request: Mapping[str, Any]) -> Sampling:
+def sampling_of(
+    request: Mapping[str, Any], structured: Structured | None = None, adapter: str | None = None
+) -> Sampling:
     """What the engine needs of a request (app/protocol/request.py)."""
     return Sampling(
         temperature=request["temperature"],
@@ -16,21 +26,20 @@ def sampling_of(request: Mapping[str, Any]) -> Sampling:
         max_tokens=request["max_output_tokens"],
         presence_penalty=request["presence_penalty"],
         frequency_penalty=request["frequency_penalty"],
-        extra=request["extra"],
+        logprobs=_logprobs(request),
+        structured=structured,
+        adapter=adapter,
+        extra={name: value for name, value in request["extra"].items() if name not in OURS},
     )
 
 
-def is_stateless(sampling: Sampling) -> bool:
-    """Whether the next token depends on the tokens so far only, not on how many of them were sampled.
+def priority_of(request: Mapping[str, Any], priority: int) -> int:
+    """Its place in the engine's own queue (lower goes first): the one it asks for, else its queue priority."""
+    asked: int = request["extra"].get("priority", priority)
+    return asked
 
-    Only then may a response go on from prompt + committed tokens alone: penalties count output tokens,
-    a seed counts draws, `min_tokens` counts both. (A temperature without a seed promises nothing.)
-    """
-    extra = sampling.extra
-    return not (
-        sampling.presence_penalty
-        or sampling.frequency_penalty
-        or extra.get("repetition_penalty", 1.0) != 1.0
-        or extra.get("seed") is not None
-        or extra.get("min_tokens", 0)
-    )
+
+def _logprobs(request: Mapping[str, Any]) -> int | None:
+    """`top_logprobs` alone asks for them too."""
+    most: int = request["top_logprobs"]
+    return most if most or _LOGPROBS in (request.get("include") or ()) else None

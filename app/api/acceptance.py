@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,9 +21,11 @@ from app.protocol.response import response_object
 from app.protocol.status import Status
 from app.protocol.stream import ResponseStream
 from app.queue import Priority
+from app.sealing import BadSeal, Sealed
 from app.store import conversations, responses
 from app.store.database import Database
 from app.store.items import find_items
+from app.store.keys import Seals
 from app.store.rows import Idempotency, NewResponse
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings
@@ -56,9 +58,16 @@ class Acceptance:
 
     def __init__(self, db: Database, catalog: ModelCatalog, settings: Settings, now: Callable[[], datetime]) -> None:
         self._db = db
+        self.seals = Seals(db)
         self._catalog = catalog
         self._settings = settings
         self._now = now
+
+    @property
+    def only_model(self) -> str | None:
+        """The served model, where there is just one."""
+        served = self._catalog.served
+        return served[0].name if len(served) == 1 else None
 
     def model(self, name: str) -> ServedModel:
         """The served model of that name. Raises NotFound."""
@@ -72,12 +81,16 @@ class Acceptance:
         request: ResponseRequest,
         idempotency: Idempotency | None = None,
         priority: Priority | None = None,
+        unstored: Collection[str] = (),
     ) -> Accepted:
-        """A response that is about to be stored. Raises NotFound and InvalidRequest."""
+        """A response that is about to be stored; it may continue those `unstored` ones, too.
+
+        Raises NotFound and InvalidRequest.
+        """
         model, response_id = self.model(request.model), new_response_id()
         limits = limits_of(request.fields, model, self._settings)
         document = request.stored(response_id, model.default_sampling)
-        document["conversation_until"] = await self._check_context(project, request)
+        document["conversation_until"] = await self._check_context(project, request, unstored)
         document["input"] = await self.resolved(project, document["input"])
         _check_document(document, model)
         created_at = self._now()
@@ -100,38 +113,55 @@ class Acceptance:
         )
         return Accepted(row, stream.response)
 
-    async def _check_context(self, project: str, request: ResponseRequest) -> int | None:
+    async def _check_context(self, project: str, request: ResponseRequest, unstored: Collection[str]) -> int | None:
         """What it continues must be there, and done (it may still go before a worker reads it).
 
         Returns the position in its conversation up to which it continues it.
         """
         if (previous := request.fields.previous_response_id) is not None:
-            await self._check_previous(project, previous)
+            await self._check_previous(project, previous, unstored)
         if (conversation := request.fields.conversation_id) is None:
             return None
         if not (may_exist(conversation) and await conversations.get(self._db, project, conversation)):
             raise no_such_conversation(conversation, "conversation")
         return await conversations.last_position(self._db, conversation)
 
-    async def _check_previous(self, project: str, response_id: str) -> None:
+    async def _check_previous(self, project: str, response_id: str, unstored: Collection[str]) -> None:
         row = await responses.get(self._db, project, response_id) if may_exist(response_id) else None
         where = "previous_response_id"
-        if row is None or not row.store:
+        if row is None or not (row.store or response_id in unstored):
             message = f"Previous response with id '{shortened(response_id)}' not found."
             raise InvalidRequest(message, where, "previous_response_not_found")
         if row.status not in _CONTINUABLE:
             message = f"The previous response is '{row.status.value}': only a completed or incomplete one continues."
             raise InvalidRequest(message, where, "previous_response_not_finished")
 
-    async def resolved(self, project: str, items: list[Json]) -> list[Json]:
-        """Stored items in place of references, and the text of reasoning that came without. Raises NotFound."""
+    async def resolved(self, project: str, items: list[Json], field: str = "input") -> list[Json]:
+        """Stored items in place of references, and the text of reasoning that came without.
+
+        Raises NotFound, about an item of the request's `field`.
+        """
         wanted = {item["id"] for item in items if item["type"] == REFERENCE or _is_empty_reasoning(item)}
+        await self._check_seals(items, field)
         found = await find_items(self._db, project, wanted)
         for index, item in enumerate(items):
             if item["type"] == REFERENCE and item["id"] not in found:
                 message = f"Item with id '{shortened(item['id'])}' not found."
-                raise NotFound(message, f"input[{index}].id", "item_not_found")
+                raise NotFound(message, f"{field}[{index}].id", "item_not_found")
         return [_replaced(item, found) for item in items]
+
+    async def _check_seals(self, items: list[Json], field: str) -> None:
+        sealed = [(index, item) for index, item in enumerate(items) if item.get("encrypted_content")]
+        if not sealed:
+            return
+        seal = await self.seals.get()
+        for index, item in sealed:
+            try:
+                seal.open(Sealed(item["type"]), item["encrypted_content"])
+            except BadSeal:
+                where = f"{field}[{index}].encrypted_content"
+                message = f"Invalid '{where}': it was not made by this server."
+                raise InvalidRequest(message, where, "invalid_encrypted_content") from None
 
 
 def _replaced(item: Json, found: Mapping[str, Json]) -> Json:
@@ -142,7 +172,8 @@ def _replaced(item: Json, found: Mapping[str, Json]) -> Json:
 
 def _is_empty_reasoning(item: Json) -> bool:
     """Clients that keep ids only send it so; its text is where it was made."""
-    return item["type"] == "reasoning" and not item["content"] and not item["summary"]
+    texts = ("content", "summary", "encrypted_content")
+    return item["type"] == "reasoning" and not any(item[name] for name in texts)
 
 
 def _check_document(document: Json, model: ServedModel) -> None:

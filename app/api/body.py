@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -24,6 +24,13 @@ async def read_request(request: Request, limit: int) -> ResponseRequest:
     _check_media_type(request)
     body = await read_body(request, limit)
     return await _decoded(lambda: parse_request(body), body)
+
+
+async def read_derived(request: Request, limit: int, derive: Callable[[Mapping[str, Any]], T]) -> T:
+    """What `derive` makes of the JSON object that was sent. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
+    _check_media_type(request)
+    body = await read_body(request, limit)
+    return await _decoded(lambda: derive(decode_object(body)), body)
 
 
 async def read_body_as(model: type[Model], request: Request, limit: int, *, may_be_empty: bool = False) -> Model:

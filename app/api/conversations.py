@@ -18,7 +18,7 @@ from app.store.conversations import ConversationRow, DuplicateItem
 from app.store.database import Database
 
 Json = dict[str, Any]
-Resolve = Callable[[str, list[Json]], Awaitable[list[Json]]]
+Resolve = Callable[[str, list[Json], str], Awaitable[list[Json]]]
 
 
 class ConversationService:
@@ -99,7 +99,7 @@ class ConversationService:
         return row.as_object()
 
     async def _items(self, project: str, items: list[Item]) -> list[Json]:
-        return await self._resolve(project, stored_items(items, random_suffix()))
+        return await self._resolve(project, stored_items(items, random_suffix()), "items")
 
     async def _known(self, project: str, conversation_id: str) -> ConversationRow:
         row = await store.get(self._db, project, conversation_id) if may_exist(conversation_id) else None

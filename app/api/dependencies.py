@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict, cast
 
 from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
 
 from app.api.conversations import ConversationService
 from app.api.service import ResponseService
@@ -52,13 +53,13 @@ def current_project() -> str:
     return DEFAULT_PROJECT
 
 
-def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[Request], None]:
+def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPConnection], None]:
     """Refuses query parameters that are not among `names`, and any that comes twice: none is ignored silently.
 
     Those among `repeated` may come several times.
     """
 
-    def check(request: Request) -> None:
+    def check(request: HTTPConnection) -> None:
         seen: set[str] = set()
         for name, _ in request.query_params.multi_items():
             shown = shortened(name)

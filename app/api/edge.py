@@ -11,10 +11,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.errors import crashed
+from app.api.errors import crash, refuse
 
 log = logging.getLogger("longhaul.api")
 
+REQUEST_ID = "longhaul.request_id"
+"""Where in the scope of a request its id is."""
+
+_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -28,14 +32,14 @@ class Edge:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
-        request_id = _request_id(scope)
+        request_id = scope[REQUEST_ID] = _request_id(scope)
         started = False
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
-            if message["type"] == "http.response.start":
+            if message["type"] in _STARTS:
                 started = True
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
@@ -45,9 +49,11 @@ class Edge:
         except ClientDisconnect:
             log.debug("%s: the client left before its request was complete", request_id)
         except Exception as error:
-            _log_crash(error, scope, request_id)
+            log_crash(error, scope)
             if not started:
-                await crashed()(scope, receive, send_with_id)
+                await refuse(crash())(scope, receive, send_with_id)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1011})
 
 
 def _request_id(scope: Scope) -> str:
@@ -55,8 +61,11 @@ def _request_id(scope: Scope) -> str:
     return sent if _SANE_ID.fullmatch(sent) else f"req_{secrets.token_hex(16)}"
 
 
-def _log_crash(error: Exception, scope: Scope, request_id: str) -> None:
+def log_crash(error: Exception, scope: Scope) -> None:
+    """Says where in the code a request crashed."""
+    request_id = scope[REQUEST_ID]
     place = "".join(traceback.format_tb(error.__traceback__))
     what = f"{type(error).__module__}.{type(error).__qualname__}"
-    log.error("%s %s (%s) crashed: %s\n%s", scope["method"], scope["path"], request_id, what, place)
+    method = scope.get("method", "WEBSOCKET")
+    log.error("%s %s (%s) crashed: %s\n%s", method, scope["path"], request_id, what, place)
     log.debug("%s: %s", request_id, error)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Match
 
 from app.api.replies import reply
 from app.protocol.errors import (
+    Forbidden,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
@@ -34,6 +35,7 @@ RETRY_AFTER_SECONDS = 1
 
 _STATUS: dict[type[Refusal], int] = {
     InvalidRequest: 400,
+    Forbidden: 403,
     NotFound: 404,
     MethodNotAllowed: 405,
     TooLarge: 413,
@@ -56,22 +58,24 @@ def refuse(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Respon
     return reply(refusal.error.body(), status, {**retry, **(headers or {})})
 
 
-def crashed() -> Response:
-    """The answer to a request that met a bug of ours; it says nothing about it."""
-    return refuse(ServerFault("The server had an error while processing your request."))
+def crash() -> ServerFault:
+    """What a request is told that met a bug of ours: nothing about it."""
+    return ServerFault("The server had an error while processing your request.")
+
+
+def refusal_of(error: Exception) -> Refusal | None:
+    """What to tell a request about what it raised; None: it is a bug."""
+    if isinstance(error, StoreUnavailable):
+        return Unavailable("The database cannot be reached at the moment; try again.")
+    if isinstance(error, RelayUnavailable):
+        return Unavailable("Redis cannot be reached at the moment; try again.")
+    return error if isinstance(error, Refusal) else None
 
 
 async def _on_refusal(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return refuse(error)
-
-
-async def _on_store_away(_: Request, __: Exception) -> Response:
-    return refuse(Unavailable("The database cannot be reached at the moment; try again."))
-
-
-async def _on_relay_away(_: Request, __: Exception) -> Response:
-    return refuse(Unavailable("Redis cannot be reached at the moment; try again."))
+    refusal = refusal_of(error)
+    assert refusal is not None
+    return refuse(refusal)
 
 
 async def _on_validation(_: Request, error: Exception) -> Response:
@@ -102,8 +106,7 @@ def _allowed(request: Request) -> set[str]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Every error that leaves a route, in the shape of OpenAI's API."""
-    app.add_exception_handler(Refusal, _on_refusal)
-    app.add_exception_handler(StoreUnavailable, _on_store_away)
-    app.add_exception_handler(RelayUnavailable, _on_relay_away)
+    for kind in (Refusal, StoreUnavailable, RelayUnavailable):
+        app.add_exception_handler(kind, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

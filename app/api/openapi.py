@@ -8,9 +8,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.protocol.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.derived import Compact, CountTokens
 from app.protocol.request import CreateResponse
 
-BODIES = (CreateResponse, CreateConversation, UpdateConversation, CreateItems)
+BODIES = (CreateResponse, CountTokens, Compact, CreateConversation, UpdateConversation, CreateItems)
 """The requests that we read ourselves."""
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")

@@ -168,6 +168,26 @@ class Usage(Shape):
     total_tokens: int
 
 
+class InputTokens(Shape):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+class CompactionItem(Shape):
+    type: Literal["compaction"]
+    id: str
+    status: Literal["completed"]
+    encrypted_content: str
+
+
+class Compaction(Shape):
+    id: str
+    object: Literal["response.compaction"]
+    created_at: int
+    output: list[CompactionItem]
+    usage: Usage
+
+
 class ResponseError(Shape):
     code: str
     message: str
@@ -274,6 +294,10 @@ CREATE_HELP = """Four forms, by `background` and `stream`:
 * `background`: the answer is the `queued` response, at once; it goes on whoever comes or goes;
 * both: as `background`, and its events can be read from any number on, as often as you like.
 """
+
+COUNT_HELP = """How many tokens the prompt of this request has. A worker of the model counts them, before other work."""
+
+COMPACT_HELP = """The model writes a summary, sealed into one item: send it as `input`, before what comes next."""
 
 READ_HELP = """While it is in progress, the response shows its output so far.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -104,17 +104,22 @@ class ResponseService:
 
     @asynccontextmanager
     async def foreground(
-        self, project: str, request: ResponseRequest, key: str | None = None, priority: Priority | None = None
+        self,
+        project: str,
+        request: ResponseRequest,
+        key: str | None = None,
+        priority: Priority | None = None,
+        unstored: Collection[str] = (),
     ) -> AsyncIterator[Foreground]:
         """Accepts a request whose client waits: leaving this context before its end cancels the response.
 
-        With a key it goes on, and whoever repeats the request gets its answer. Raises NotFound and InvalidRequest;
-        Unavailable where Redis is away, before anything is stored.
+        With a key it goes on, and whoever repeats the request gets its answer. It may continue responses among
+        `unstored`, too. Raises NotFound and InvalidRequest; Unavailable where Redis is away, before anything is stored.
         """
         idempotency = _idempotency(request, key)
         known = await self._repeated(project, idempotency)
         if known is None:
-            accepted = await self.acceptance.accept(project, request, idempotency, priority)
+            accepted = await self.acceptance.accept(project, request, idempotency, priority, unstored)
             if not self._relay.connected:
                 raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
             async with self._followed(accepted.row.id) as pulses:

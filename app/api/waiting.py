@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.derived import Shape, as_it_is
 from app.api.errors import refuse
 from app.api.foreground import Foreground
 from app.api.racing import disconnected, work_until
@@ -26,12 +27,14 @@ from app.api.sse import send_end, send_pulses, send_start
 from app.api.stopping import Stopping
 from app.protocol.errors import Unavailable
 from app.protocol.request import ResponseRequest
+from app.queue import Priority
 
 
 class ForegroundAnswer(Response):
     """Runs one foreground request; what it raises before its first byte goes to the error handlers.
 
-    `grace` is for how many seconds it may go on when the server stops. `key` is its Idempotency-Key.
+    `grace` is for how many seconds it may go on when the server stops. `key` is its Idempotency-Key. `shape` makes
+    the body of what is no stream.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class ForegroundAnswer(Response):
         key: str | None,
         stopping: Stopping,
         grace: float,
+        priority: Priority | None = None,
+        shape: Shape = as_it_is,
     ) -> None:
         super().__init__()
         self._service = service
@@ -50,6 +55,8 @@ class ForegroundAnswer(Response):
         self._key = key
         self._stopping = stopping
         self._grace = grace
+        self._priority = priority
+        self._shape = shape
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +76,7 @@ class ForegroundAnswer(Response):
 
     async def _object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._running() as foreground:
-            body = await foreground.result()
+            body = await self._shape(await foreground.result())
         await reply(body)(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +88,7 @@ class ForegroundAnswer(Response):
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator[Foreground]:
-        async with self._service.foreground(self._project, self._request, self._key) as foreground:
+        async with self._service.foreground(self._project, self._request, self._key, self._priority) as foreground:
             watching = asyncio.create_task(self._leave_at_stop(foreground))
             try:
                 yield foreground

@@ -16,6 +16,9 @@ from app.local.ports import check_port
 from config.models import ModelCatalog, load_models
 from config.settings import CHECKOUT, ConfigError, Settings
 
+WS_PONG_SECONDS = 60
+"""How long a WebSocket's client may leave a ping unanswered: it may be busy with what it got."""
+
 FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
     "FLOWER_ADDRESS": FLOWER_HOST,
@@ -60,6 +63,10 @@ def api(settings: Settings) -> Launch:
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
         *("--loop", "uvloop", "--http", "httptools", "--log-level", settings.log_level.lower()),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
+        # A frame that is too large is told so, one that is far too large ends its WebSocket.
+        *("--ws-max-size", str(2 * settings.max_body_bytes)),
+        *("--ws-ping-interval", str(settings.keepalive_seconds), "--ws-ping-timeout", str(WS_PONG_SECONDS)),
+        *("--ws-per-message-deflate", "false"),  # events are many and small
         "--no-server-header",
     ]
     if settings.log_level != "DEBUG":

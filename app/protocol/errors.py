@@ -2,7 +2,7 @@
 
 Refusal
  ├── InvalidRequest         the caller's fault: a field, a value, a state that does not allow it
- │    └── TooLarge, UnsupportedMedia, MethodNotAllowed
+ │    └── TooLarge, UnsupportedMedia, MethodNotAllowed, Forbidden
  ├── NotFound               no such response, model or route
  ├── Unavailable            a service that we need is away; the same request may work in a second
  ├── TimedOut               it ran for longer than it may
@@ -67,6 +67,10 @@ class UnsupportedMedia(InvalidRequest):
 
 class MethodNotAllowed(InvalidRequest):
     default_code = "method_not_allowed"
+
+
+class Forbidden(InvalidRequest):
+    default_code = "forbidden"
 
 
 class NotFound(Refusal):

@@ -40,6 +40,17 @@ LogitBias = Annotated[
 ]
 
 
+RESERVED = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
+"""What `chat_template_kwargs` must not hold: who sets the template runs a program on the worker."""
+
+
+def _check_template_args(value: Any) -> Any:
+    for name in RESERVED:
+        if isinstance(value, dict) and name in value:
+            raise refused("'{path}' cannot be set.", "invalid_value", name)
+    return value
+
+
 class Extras(Edge):
     """The base of `CreateResponse`."""
 
@@ -57,7 +68,7 @@ class Extras(Edge):
     allowed_token_ids: TokenIds | None = None
     skip_special_tokens: bool | None = None
     thinking_token_budget: Annotated[int, Field(ge=0, le=MAX_INT)] | None = None
-    chat_template_kwargs: Json | None = None
+    chat_template_kwargs: Annotated[Json | None, BeforeValidator(_check_template_args)] = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     priority: Annotated[int, Field(ge=-(2**31), le=MAX_INT)] | None = None
 

@@ -21,7 +21,6 @@ NOT_YET = frozenset(
         "apply_patch_call",
         "apply_patch_call_output",
         "code_interpreter_call",
-        "compaction",
         "compaction_trigger",
         "computer_call",
         "computer_call_output",
@@ -49,6 +48,8 @@ REFERENCE = "item_reference"
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
 """Of a tool that a model called: it may have invented it."""
+Token = Annotated[str, Field(min_length=1)]
+"""A text that was sealed here (app/sealing.py)."""
 
 
 class _Stored(Edge):
@@ -173,15 +174,27 @@ class ReasoningItem(_Stored):
     type: Literal["reasoning"]
     summary: Summary | None = None
     content: Thoughts | None = None
-    encrypted_content: Annotated[str | None, Only()] = None
+    encrypted_content: Token | None = None
 
     def _said(self) -> Json:
         return {
             "type": self.type,
             "summary": [part.model_dump() for part in self.summary or ()],
             "content": [part.model_dump() for part in self.content or ()],
-            "encrypted_content": None,
+            "encrypted_content": self.encrypted_content,
         }
+
+
+class Compaction(_Stored):
+    """What `POST /v1/responses/compact` made of a conversation."""
+
+    prefix = "cmp"
+
+    type: Literal["compaction"]
+    encrypted_content: Token
+
+    def _said(self) -> Json:
+        return {"type": self.type, "encrypted_content": self.encrypted_content}
 
 
 class ItemReference(Edge):
@@ -207,6 +220,7 @@ _KNOWN = frozenset(
         "custom_tool_call",
         "custom_tool_call_output",
         "reasoning",
+        "compaction",
         REFERENCE,
     }
 )
@@ -249,6 +263,7 @@ Item = Annotated[
     | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
     | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[Compaction, Tag("<compaction>")]
     | Annotated[ItemReference, Tag(f"<{REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

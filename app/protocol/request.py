@@ -35,15 +35,19 @@ Input = Annotated[
 LOGPROBS = "message.output_text.logprobs"
 IMAGE_URLS = "message.input_image.image_url"
 
-INCLUDED = (LOGPROBS, IMAGE_URLS)
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+
+INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING)
 """What `include` may name. Image URLs are part of input items anyhow."""
+
+COUNT = "count"
+"""A stored request's `task`, where its prompt's tokens are to be counted and nothing is to be generated."""
 
 NOT_INCLUDED = frozenset(
     {
         "code_interpreter_call.outputs",
         "computer_call_output.output.image_url",
         "file_search_call.results",
-        "reasoning.encrypted_content",
         "web_search_call.action.sources",
         "web_search_call.results",
     }
@@ -59,7 +63,8 @@ def check_included(value: Any) -> Any:
 
 
 Included = Annotated[
-    Literal["message.output_text.logprobs", "message.input_image.image_url"], BeforeValidator(check_included)
+    Literal["message.output_text.logprobs", "message.input_image.image_url", "reasoning.encrypted_content"],
+    BeforeValidator(check_included),
 ]
 
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]
@@ -185,6 +190,8 @@ class ResponseRequest:
     fields: CreateResponse
     body: Mapping[str, Any]
     """As it was sent."""
+    task: str | None = None
+    """COUNT, or None: generate."""
 
     @property
     def model(self) -> str:
@@ -235,6 +242,7 @@ class ResponseRequest:
             **{name: getattr(fields, name) for name in _AS_SENT},
             **self._sampling(defaults),
             "extra": fields.extra(),
+            "task": self.task,
         }
 
     def _items(self, response_id: str) -> list[Json]:

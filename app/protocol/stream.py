@@ -144,6 +144,8 @@ class ResponseStream:
         self._logprobs: list[Json] = []
         self._events: list[Event] = []
         self._current: Any = None
+        self.seal: Callable[[str], str] | None = None
+        """Makes the `encrypted_content` of reasoning items that end, from their text; None: they have none."""
 
     @classmethod
     def restore(cls, events: Iterable[Event]) -> ResponseStream:
@@ -368,6 +370,8 @@ class ResponseStream:
     def _close_item(self, _: Any) -> None:
         """Ends the open item: `incomplete` where the response ends in the middle of it."""
         self._item["status"] = "incomplete" if self._is_cut() else "completed"
+        if self.seal is not None and self._item["type"] == "reasoning":
+            self._item["encrypted_content"] = self.seal("".join(part["text"] for part in self._item["content"]))
         self._emit("response.output_item.done", output_index=self._index, item=_copy(self._item))
 
     def _is_cut(self) -> bool:

@@ -177,3 +177,11 @@ workers = Table(
     # When its advisory lock was first found missing; NULL while it holds it.
     _time("absent_since"),
 )
+
+# What clients keep for us is sealed with them (app/sealing.py).
+keys = Table(
+    "keys",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)

@@ -1,4 +1,4 @@
-"""The first schema: responses, their chunks, and the workers."""
+"""The first schema: responses, their chunks, conversations, workers, keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def upgrade() -> None:
         sa.Column("metadata", postgresql.JSON(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("conversations_pkey")),
+    )
+    op.create_table(
+        "keys",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("value", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("keys_pkey")),
     )
     op.create_table(
         "responses",
@@ -269,4 +275,5 @@ def downgrade() -> None:
         "responses_idempotency_key_idx", table_name="responses", postgresql_where=sa.text("idempotency_key IS NOT NULL")
     )
     op.drop_table("responses")
+    op.drop_table("keys")
     op.drop_table("conversations")

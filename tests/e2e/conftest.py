@@ -1,14 +1,14 @@
-"""One installation with the real vLLM for the session, and one without a model for what needs two workers."""
+"""Clients of the installation that the session shares, and one without a model for what needs two workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from openai import OpenAI
 
+from tests.support.installations import running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 
@@ -19,23 +19,6 @@ engine = "scripted"
 [models.engine_args]
 tokens_per_second = 400.0
 """
-
-
-@contextmanager
-def running(installation: Longhaul) -> Iterator[Longhaul]:
-    """Started, and stopped whatever happens."""
-    try:
-        installation.start()
-        yield installation
-    finally:
-        installation.stop()
-
-
-@pytest.fixture(scope="session")
-def longhaul() -> Iterator[Longhaul]:
-    """`longhaul up` with the demo model on the real engine."""
-    with open_folder() as folder, running(Longhaul(folder / "home")) as installation:
-        yield installation
 
 
 @pytest.fixture(scope="session")

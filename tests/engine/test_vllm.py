@@ -132,7 +132,7 @@ async def test_a_model_that_cannot_be_served_is_refused_in_one_line(named: str, 
 
 def test_without_vllm_the_model_is_refused_in_one_line() -> None:
     with (
-        mock.patch.dict(sys.modules, {"workers.engine.vllm": None}),
+        mock.patch.dict(sys.modules, {"workers.engine.vllm.engine": None}),
         mock.patch.dict(os.environ),
         pytest.raises(ConfigError, match=r"^model 'longhaul-demo': vLLM cannot be imported here \(.*\)$"),
     ):
@@ -141,7 +141,7 @@ def test_without_vllm_the_model_is_refused_in_one_line() -> None:
 
 @pytest.mark.parametrize(("path", "offline"), [("some/hub-id", None), (str(Path(__file__).parent), "1")])
 def test_vllm_is_told_to_be_quiet_and_to_spawn(path: str, offline: str | None) -> None:
-    with mock.patch.dict(sys.modules, {"workers.engine.vllm": None}), mock.patch.dict(os.environ, clear=True):
+    with mock.patch.dict(sys.modules, {"workers.engine.vllm.engine": None}), mock.patch.dict(os.environ, clear=True):
         os.environ |= {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
         with pytest.raises(ConfigError):
             make_engine(demo_model(path=path))

@@ -187,7 +187,7 @@ BAD_QUERIES = [
     ({"stream": "yes"}, "stream"),
     ({"stream": ["true", "false"]}, "stream"),
     ({"include": "code_interpreter_call.outputs"}, "include"),
-    ({"include[]": "reasoning.encrypted_content"}, "include[]"),
+    ({"include[]": "file_search_call.results"}, "include[]"),
     ({"include_obfuscation": "true"}, "include_obfuscation"),
     ({"limit": "1"}, "limit"),
 ]

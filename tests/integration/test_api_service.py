@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -119,6 +120,15 @@ class TestDocumentation:
         answer = await api.client.get("/docs")
         assert answer.status_code == 200
         assert "swagger" in answer.text
+
+    async def test_the_page_needs_no_other_server(self, api: Api) -> None:
+        page = (await api.client.get("/docs")).text
+        own = re.findall(r'(?:src|href)="([^"]*)"', page)
+        assert len(own) >= 2
+        for path in own:
+            assert path.startswith("/")
+            assert (await api.client.get(path)).status_code == 200
+        assert (await api.client.get("/docs/static/none.js")).json()["error"]["code"] == "unknown_url"
 
     def test_every_reference_leads_somewhere(self, document: dict[str, Any]) -> None:
         for reference in _references(document):

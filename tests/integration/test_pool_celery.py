@@ -278,6 +278,19 @@ def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, wo
     assert "CANCEL_TASKS" not in worker.text and "Celery 6.0" not in worker.text
 
 
+def test_an_error_in_celerys_main_thread_ends_nothing_that_runs(bench: Bench, worker: Worker) -> None:
+    bench.send("until-1")
+    bench.said("start until-1")
+    ready = worker.text.count("Connected to")
+    bench.ask("stumble")
+    until_sync(lambda: worker.text.count("Connected to") > ready, 30.0)
+    bench.send("ok-after")
+    bench.said("end ok-after")
+    bench.redis.set("go", 1)
+    bench.said("end until-1")
+    assert bench.log.count("start until-1") == 1
+
+
 def test_a_redis_that_forgot_everything_is_worked_with_all_the_same(bench: Bench, worker: Worker) -> None:
     bench.send("hold-1")
     bench.said("start hold-1")

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any
 
 import redis.asyncio
+from celery.worker.control import control_command
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
@@ -113,6 +114,17 @@ async def pretend_lifespan(redis_url: str) -> AsyncIterator[PretendRunner]:
             async with asyncio.timeout(1.0):
                 await store.rpush("log", "leave lifespan")
         await store.aclose()
+
+
+@control_command()
+def stumble(state: Any) -> dict[str, str]:
+    """Celery's main thread meets an error that it does not know."""
+
+    def fall() -> None:
+        raise AttributeError("pretended")
+
+    state.consumer.hub.call_soon(fall)
+    return {"ok": "about to"}
 
 
 def __getattr__(name: str) -> Any:

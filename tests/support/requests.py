@@ -36,6 +36,7 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "user": None,
         "previous_response_id": None,
         "extra": {},
+        "task": None,
         **fields,
     }
 

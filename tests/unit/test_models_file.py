@@ -82,3 +82,13 @@ def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
 
 def test_our_own_file_serves_the_demo_model() -> None:
     assert load_models(CHECKOUT / "config" / "models.toml").models[0].name == "longhaul-demo"
+
+
+def test_limits_and_verbosity_are_the_model_s_own(tmp_path: Path) -> None:
+    text = (
+        '[[models]]\nname = "m"\npath = "x"\nqueue_timeout_seconds = 5.0\nrun_timeout_seconds = 9.5\nverbosity = true\n'
+    )
+    model = catalog(tmp_path, text).models[0]
+    assert (model.queue_timeout_seconds, model.run_timeout_seconds, model.verbosity) == (5.0, 9.5, True)
+    with pytest.raises(ConfigError, match="run_timeout_seconds"):
+        catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nrun_timeout_seconds = 0.0\n')

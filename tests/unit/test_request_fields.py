@@ -181,6 +181,7 @@ BAD_EXTRAS = [
     ({"logit_bias": {"-1": 1}}, "logit_bias.-1"),
     ({"logit_bias": {"5": 101}}, "logit_bias.5"),
     ({"cache_salt": ""}, "cache_salt"),
+    ({"chat_template_kwargs": {"a": 1, "chat_template": "{{ x }}"}}, "chat_template_kwargs.chat_template"),
     ({"run_timeout": 10**10}, "run_timeout"),
 ]
 
@@ -302,6 +303,7 @@ class TestStored:
             "user": None,
             "previous_response_id": None,
             "extra": {},
+            "task": None,
         }
 
     def test_what_was_sent_is_kept(self) -> None:

@@ -197,7 +197,7 @@ def test_part_types_to_come_are_refused_by_name(kind: str) -> None:
 
 def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
-    assert openai_item_types() == NOT_YET | ours | {"reasoning", REFERENCE}
+    assert openai_item_types() == NOT_YET | ours | {"reasoning", "compaction", REFERENCE}
 
 
 def test_images_are_kept_with_their_detail() -> None:

@@ -31,7 +31,7 @@ def make_engine(model: ServedModel) -> Engine:
     _set_environment(model)
     try:
         with warnings.catch_warnings(action="ignore"):  # deprecations between vLLM and torch
-            from workers.engine.vllm import VllmEngine
+            from workers.engine.vllm.engine import VllmEngine
     except ImportError as error:
         raise ConfigError(f"model {model.name!r}: vLLM cannot be imported here ({error})") from None
     return VllmEngine(model)

@@ -1,21 +1,22 @@
 """The engine contract: token ids in, token ids out. `vllm.py` and `scripted.py` keep it alike.
 
 One engine serves one model on the worker's event loop. It knows nothing of responses, events or
-Postgres. Text is not its business while it generates: the worker decodes the token ids itself
-(`decoder`), so that text is a function of the whole token list, and a second worker that is given
-the same tokens comes to the same characters (law 3, resume).
+Postgres. Text is not its business while it generates: the worker decodes and parses the token ids
+itself (`dialect`), so that what was said is a function of the whole token list, and a second worker
+that is given the same tokens comes to the same characters (law 3, resume).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.protocol.deltas import FinishReason
+from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
 
 Message = Mapping[str, Any]
-"""A chat message as chat templates take it: role, content (text), tool_calls, ..."""
+"""A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
 
 
 class EngineError(Exception):
@@ -32,11 +33,24 @@ class PromptTooLong(EngineError):
 
 
 class InvalidSampling(EngineError):
-    """The engine refuses a sampling parameter; the message names it."""
+    """The engine refuses a parameter; the message names it as its sender wrote it."""
+
+
+class CannotContinue(EngineError):
+    """The request cannot go on behind tokens that another engine generated for it."""
+
+    def __init__(self) -> None:
+        super().__init__("its worker stopped, and this engine cannot go on exactly where it stopped")
 
 
 class EngineDead(Exception):
     """The engine is gone for good (its process died, the device is poisoned): leave it."""
+
+
+class Prompt(tuple[int, ...]):
+    """A prompt's token ids. `media` is what else the engine found in the messages (images), in its own form."""
+
+    media: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +66,12 @@ class Sampling:
     max_tokens: int | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logprobs: int | None = None
+    """How many of the likeliest tokens are reported beside the chosen one; None: no log probabilities at all."""
+    structured: Structured | None = None
+    adapter: str | None = None
+    """A LoRA adapter's model name; None: the model itself."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    def less(self, tokens: int) -> Sampling:
-        """The same, after `tokens` output tokens are there already."""
-        left = None if self.max_tokens is None else self.max_tokens - tokens
-        return replace(self, max_tokens=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +85,8 @@ class EngineDelta:
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     """Prompt tokens that came from the engine's prefix cache."""
-
-
-class Decoder(Protocol):
-    """Token ids -> text, incrementally; pure but for its own state."""
-
-    def feed(self, token_ids: Sequence[int]) -> str:
-        """The characters that are certain now: never half a UTF-8 sequence, never a special token."""
-
-    def flush(self) -> str:
-        """What was held back, at the end (a cut UTF-8 sequence becomes U+FFFD)."""
+    logprobs: tuple[Json, ...] = ()
+    """One for each token, where asked for: `{token, bytes, logprob, top_logprobs: [{token, bytes, logprob}]}`."""
 
 
 class Engine(Protocol):
@@ -94,24 +100,38 @@ class Engine(Protocol):
     async def stop(self) -> None:
         """Ends the engine and every process of it. May be called twice."""
 
-    async def render(self, messages: Sequence[Message], template_args: Mapping[str, Any]) -> tuple[int, ...]:
+    async def render(
+        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
+    ) -> Prompt:
         """The prompt's token ids by the model's chat template, off the event loop.
 
-        Raises PromptTooLong where not even one output token would fit, EngineError where the
-        template refuses the messages.
+        `tools` are functions as chat templates take them. Raises PromptTooLong where not even one output
+        token would fit, EngineError where the template refuses the messages.
         """
 
+    async def dialect(self, form: Form) -> Dialect:
+        """How the model answers in this form. Raises InvalidSampling where it cannot, naming the field."""
+
     def decoder(self) -> Decoder:
-        """A fresh decoder for one response."""
+        """A fresh decoder that skips special tokens."""
 
     def generate(
-        self, request_id: str, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        committed: Sequence[int] = (),
     ) -> AsyncGenerator[EngineDelta]:
         """Generates; deltas that the caller was too slow for come merged into one.
 
         `request_id` must not be running. `priority`: lower goes first, where the engine's scheduler is told
-        to care. Closing the iterator (or cancelling its consumer) aborts the request and frees its slot.
-        Raises InvalidSampling, EngineError or EngineDead.
+        to care. `committed` are output tokens that are there already (from an engine that is gone): what
+        comes is what would have come behind them, and they count in `max_tokens`, `min_tokens` and penalties,
+        in a seed's draws and in a grammar as if generated here. They are not delivered again.
+        Closing the iterator (or cancelling its consumer) aborts the request and frees its slot.
+        Raises InvalidSampling, CannotContinue, EngineError or EngineDead.
         """
 
     async def check(self) -> None:

@@ -1,18 +1,9 @@
 """An engine without a model: for tests, and for measuring everything of Longhaul that is not the engine.
 
-Tokens are the bytes of UTF-8 text, and three marks. The last user message decides the reply:
-
-    /say TEXT         TEXT
-    /count N          1 2 3 ... N
-    /repeat N TEXT    TEXT, N times
-    /fail N           N tokens, then this request fails (EngineError)
-    /die N            N tokens, then the whole engine is dead (EngineDead), for good
-    /hang N           N tokens, then nothing until the request is aborted
-    TEXT              You said: TEXT
-
-The same prompt always gets the same reply, and a prompt that ends in the first k tokens of its reply
-gets the rest of it. Temperature, penalties and the like are checked and have no effect; `max_tokens`,
-`min_tokens` and `ignore_eos` (the text over and over) do what they say.
+`script.py` says what it replies to what. The same prompt always gets the same reply, and a prompt that
+ends in the first k tokens of its reply gets the rest of it. Temperature, penalties, grammars and the like
+are checked and have no effect; `max_tokens`, `min_tokens` and `ignore_eos` (the text over and over) do
+what they say.
 
 `engine_args`: see `Args`.
 """
@@ -20,12 +11,10 @@ gets the rest of it. Temperature, penalties and the like are checked and have no
 from __future__ import annotations
 
 import asyncio
-import codecs
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,26 +23,23 @@ from app.protocol.deltas import FinishReason
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import (
-    Decoder,
     EngineDead,
     EngineDelta,
     EngineError,
     InvalidSampling,
     Message,
+    Prompt,
     PromptTooLong,
     Sampling,
 )
+from workers.engine.dialect import Decoder, Dialect, Form, Json
+from workers.engine.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
+from workers.engine.scripted_dialect import ScriptedDecoder, ScriptedDialect, logprob_of
 
-END = 256
-"""Ends a message of the prompt, and the reply."""
-BEGIN = 257
-"""Begins a message of the prompt; its role and a line feed follow."""
-ANSWER = 258
-"""Ends the prompt: what follows is the reply."""
+__all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 
 CONTEXT_LENGTH = 32768
 _NAP = 0.2  # seconds, at most, until a sleeping stream notices that the engine is gone
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0, 2),
     "top_p": (0, 1),
@@ -69,6 +55,10 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }
 """Sampling parameters and what they may be."""
 _INTEGERS = frozenset({"max_tokens", "min_tokens", "seed", "top_k"})
+_NO_NUMBERS = frozenset(
+    {"allowed_token_ids", "bad_words", "cache_salt", "logit_bias", "stop_token_ids", "thinking_token_budget"}
+)
+"""What is taken as it is."""
 
 
 class Args(BaseModel):
@@ -94,21 +84,6 @@ class Life(Enum):
     STOPPED = "has stopped"
 
 
-class Ending(Enum):
-    """What comes after the text of a reply."""
-
-    STOP = "stop"
-    FAIL = "fail"
-    DIE = "die"
-    HANG = "hang"
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    text: bytes
-    ending: Ending = Ending.STOP
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The tokens of one request by their place in the reply: from `start` up to `last`, and `reason` then.
@@ -123,8 +98,13 @@ class Plan:
     """Where an end token stands."""
     reason: FinishReason | None
 
+    def delta(self, start: int, stop: int, logprobs: int | None, reason: FinishReason | None = None) -> EngineDelta:
+        tokens = self.tokens(start, stop)
+        likely = () if logprobs is None else tuple(logprob_of(token, logprobs) for token in tokens)
+        return EngineDelta(tokens, reason, logprobs=likely)
+
     def tokens(self, start: int, stop: int) -> tuple[int, ...]:
-        text = self.reply.text or b" "
+        text = self.reply.tokens or (ord(" "),)
         return tuple(END if place == self.stop_at else text[place % len(text)] for place in range(start, stop))
 
 
@@ -137,6 +117,7 @@ class ScriptedEngine:
             where = ".".join(str(part) for part in first["loc"])
             raise ConfigError(f"model {model.name!r}: engine_args: {where}: {first['msg']}") from None
         self._name = model.name
+        self._adapters = frozenset(adapter.name for adapter in model.adapters)
         self._context_length = model.context_length or CONTEXT_LENGTH
         self._slots = asyncio.Semaphore(self._args.max_num_seqs)
         self._life = Life.NEW
@@ -165,33 +146,46 @@ class ScriptedEngine:
         if self._life is not Life.READY:
             raise EngineDead(f"the engine {self._life.value}")
 
-    async def render(self, messages: Sequence[Message], template_args: Mapping[str, object]) -> tuple[int, ...]:
+    async def render(
+        self, messages: Sequence[Message], template_args: Mapping[str, object], tools: Sequence[Json] = ()
+    ) -> Prompt:
         await self.check()
         if not messages:
             raise EngineError("there are no messages")
-        prompt = (*(token for message in messages for token in _rendered(message)), ANSWER)
+        prompt = Prompt(rendered(messages, template_args, tools))
         self._room(prompt)
         return prompt
+
+    async def dialect(self, form: Form) -> Dialect:
+        return ScriptedDialect(form)
 
     def decoder(self) -> Decoder:
         return ScriptedDecoder()
 
     async def generate(
-        self, request_id: str, prompt: Sequence[int], sampling: Sampling, *, priority: int = 0
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        committed: Sequence[int] = (),
     ) -> AsyncGenerator[EngineDelta]:
         await self.check()
-        plan = _plan(prompt, sampling, self._room(prompt))
+        if sampling.adapter is not None and sampling.adapter not in self._adapters:
+            raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
+        plan = _plan(prompt, committed, sampling, self._room(prompt))
         place = plan.start
         async with self._slot(request_id):
             begun = asyncio.get_running_loop().time()
             while (stop := await self._due(plan, place, begun)) < plan.last:
-                yield EngineDelta(plan.tokens(place, stop))
+                yield plan.delta(place, stop, sampling.logprobs)
                 place = stop
             if plan.reason is None:
                 if place < stop:
-                    yield EngineDelta(plan.tokens(place, stop))
+                    yield plan.delta(place, stop, sampling.logprobs)
                 await self._misbehave(plan.reply.ending)
-        yield EngineDelta(plan.tokens(place, stop), plan.reason)
+        yield plan.delta(place, stop, sampling.logprobs, plan.reason)
 
     @asynccontextmanager
     async def _slot(self, request_id: str) -> AsyncIterator[None]:
@@ -235,52 +229,37 @@ class ScriptedEngine:
         return room
 
 
-class ScriptedDecoder:
-    def __init__(self) -> None:
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, token_ids: Sequence[int]) -> str:
-        return self._utf8.decode(bytes(token for token in token_ids if token < END))
-
-    def flush(self) -> str:
-        return self._utf8.decode(b"", final=True)
-
-
-def _rendered(message: Message) -> tuple[int, ...]:
-    role, content = message.get("role"), message.get("content")
-    if role not in _ROLES:
-        raise EngineError(f"the template knows no role {role!r}")
-    if isinstance(content, list):
-        content = "".join(part["text"] for part in content)
-    text = f"{role}\n{content or ''}".encode(errors="replace")
-    return (BEGIN, *text, END)
-
-
-def _plan(prompt: Sequence[int], sampling: Sampling, room: int) -> Plan:
-    """Raises InvalidSampling, and EngineError where the prompt is none of ours."""
+def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, room: int) -> Plan:
+    """Raises InvalidSampling, and EngineError where the prompt is none of ours or the tokens not of its reply."""
     _check(sampling)
     if not prompt:
         raise EngineError("the prompt is empty")
     if ANSWER not in prompt:
         raise EngineError("the prompt asks for no answer")
     asked = list(prompt).index(ANSWER)
-    reply = _reply_to(_last_user_message(prompt[:asked]))
-    start = len(prompt) - asked - 1
-    limit = start + min(sampling.max_tokens or room, room)
+    reply = reply_to(prompt[:asked])
+    begin = len(prompt) - asked - 1
+    start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)
     stops = reply.ending is Ending.STOP
-    stop_at = max(len(reply.text), start + sampling.extra.get("min_tokens", 0)) if stops else -1
+    stop_at = max(len(reply.tokens), begin + sampling.extra.get("min_tokens", 0)) if stops else -1
     if stops and sampling.extra.get("ignore_eos"):
         stop_at = limit
-    own_end = stop_at + 1 if stops else len(reply.text)
+    own_end = stop_at + 1 if stops else len(reply.tokens)
     if own_end <= limit:
-        return Plan(reply, start, own_end, stop_at, FinishReason.STOP if stops else None)
-    return Plan(reply, start, limit, stop_at, FinishReason.LENGTH)
+        plan = Plan(reply, start, max(own_end, start), stop_at, FinishReason.STOP if stops else None)
+    else:
+        plan = Plan(reply, start, max(limit, start), stop_at, FinishReason.LENGTH)
+    if tuple(committed) != plan.tokens(begin, start):
+        raise EngineError("the committed tokens are not of this reply")
+    return plan
 
 
 def _check(sampling: Sampling) -> None:
     fields = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
     values = {name: getattr(sampling, name) for name in fields} | dict(sampling.extra)
     for name, value in values.items():
+        if name in _NO_NUMBERS:
+            continue
         if name not in _RANGES:
             raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
         least, most = _RANGES[name]
@@ -291,46 +270,3 @@ def _check(sampling: Sampling) -> None:
             raise InvalidSampling(f"{name} must be a number from {least} to {most}")
     if sampling.max_tokens is not None and sampling.extra.get("min_tokens", 0) > sampling.max_tokens:
         raise InvalidSampling("min_tokens must be at most max_tokens")
-
-
-def _last_user_message(prompt: Sequence[int]) -> str:
-    mark, text = b"user\n", b""
-    for place, token in enumerate(prompt):
-        if token == BEGIN:
-            message = bytes(prompt[place + 1 : prompt.index(END, place)])
-            text = message.removeprefix(mark) if message.startswith(mark) else text
-    return text.decode(errors="replace")
-
-
-def _reply_to(message: str) -> Reply:
-    command, _, rest = message.partition(" ")
-    try:
-        return _COMMANDS[command](rest)
-    except (KeyError, ValueError):
-        return Reply(f"You said: {message}".encode())
-
-
-def _repeated(rest: str) -> Reply:
-    times, _, text = rest.partition(" ")
-    return Reply((text * int(times)).encode())
-
-
-def _cut_short(ending: Ending) -> Callable[[str], Reply]:
-    def reply(rest: str) -> Reply:
-        length, text = int(rest), bytearray()
-        numbers = count(1)
-        while len(text) < length:
-            text += b"%d " % next(numbers)
-        return Reply(bytes(text[:length]), ending)
-
-    return reply
-
-
-_COMMANDS: Mapping[str, Callable[[str], Reply]] = {
-    "/say": lambda rest: Reply(rest.encode()),
-    "/count": lambda rest: Reply(" ".join(str(number + 1) for number in range(int(rest))).encode()),
-    "/repeat": _repeated,
-    "/fail": _cut_short(Ending.FAIL),
-    "/die": _cut_short(Ending.DIE),
-    "/hang": _cut_short(Ending.HANG),
-}

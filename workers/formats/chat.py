@@ -1,48 +1,54 @@
-"""Chat models: items of a request -> messages for the chat template; token ids -> deltas."""
+"""Chat models: one turn, from the items of its context to what the model says."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from app.protocol.deltas import Delta, Text
-from workers.engine.base import Decoder, Message
+from config.models import ServedModel
+from workers.engine.base import Engine
+from workers.formats.messages import Item, messages_of
+from workers.formats.parser import ChatParser, Rules
+from workers.formats.template import template_args_of
+from workers.formats.tools import Tools, form_of, shown, tools_of
+from workers.formats.turn import Turn
+from workers.prompting import fitted
+from workers.sampling import sampling_of
 
-_ROLES = {"developer": "system"}
-"""Roles that chat templates do not know, and what they are called there."""
 
+async def chat_turn(engine: Engine, model: ServedModel, request: Mapping[str, Any], items: Sequence[Item]) -> Turn:
+    """The turn that `request` asks for behind `items`: what it continues, and its own input.
 
-def messages_of(request: Mapping[str, Any]) -> list[Message]:
-    """The messages of a stored request, instructions first.
-
-    System messages at the head become one: most templates take a single one, and only there.
+    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
-    messages: list[dict[str, Any]] = []
-    if request["instructions"]:
-        messages.append({"role": "system", "content": request["instructions"]})
-    for item in request["input"]:
-        role = _ROLES.get(item["role"], item["role"])
-        text = "".join(part["text"] for part in item["content"])
-        if role == "system" and len(messages) == 1 and messages[0]["role"] == "system":
-            messages[0]["content"] += "\n\n" + text
-        else:
-            messages.append({"role": role, "content": text})
-    return list(messages)
+    tools = tools_of(request)
+    template_args = template_args_of(request, model.chat_template_args)
+    dialect = await engine.dialect(form_of(request, tools, template_args))
+    functions = shown(tools.allowed if tools.closed and dialect.structured is None else tools.all)
+
+    async def render(kept: Sequence[Item]) -> tuple[int, ...]:
+        messages = messages_of(kept, request["instructions"], model.tool_parser)
+        return await engine.render(messages, template_args, functions)
+
+    prompt = await fitted(items, render, truncate=request["truncation"] == "auto")
+    sampling = sampling_of(request, dialect.structured, _adapter(request, model))
+    return Turn(prompt, sampling, partial(ChatParser, dialect, prompt, _rules(request, tools)))
 
 
-class ChatParser:
-    """One response's token ids -> what the model said; a function of the whole token list."""
+def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:
+    name: str = request["model"]
+    return name if any(adapter.name == name for adapter in model.adapters) else None
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
 
-    def feed(self, token_ids: Sequence[int]) -> list[Delta]:
-        """What these tokens add for certain."""
-        return self._deltas(self._decoder.feed(token_ids))
-
-    def flush(self) -> list[Delta]:
-        """What was held back, once the last token is there."""
-        return self._deltas(self._decoder.flush())
-
-    def _deltas(self, text: str) -> list[Delta]:
-        return [Text(text)] if text else []
+def _rules(request: Mapping[str, Any], tools: Tools) -> Rules:
+    extra = request["extra"]
+    stop = extra.get("stop") or ()
+    return Rules(
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        keep_stop=bool(extra.get("include_stop_str_in_output")),
+        min_tokens=extra.get("min_tokens") or 0,
+        functions=tools.functions,
+        custom=tools.custom_allowed,
+        single_call=tools.single,
+    )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from app.api import schemas
-from app.api.body import read_request
-from app.api.dependencies import Key, Project, RuntimeOf, only_query
+from app.api.body import read_derived, read_request
+from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
+from app.api.derived import Shape, compacted, input_tokens
 from app.api.query import INCLUDE, LIST, READ, page_query, read_query
 from app.api.replies import reply
 from app.api.schemas import refusals
 from app.api.sse import EventStream
 from app.api.waiting import ForegroundAnswer
+from app.protocol.derived import Compact, CountTokens, compact_request, count_request
+from app.protocol.request import ResponseRequest
 from app.protocol.status import Status
+from app.queue import Priority
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
@@ -51,6 +56,42 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
     # With a key it may be an old response, whose events may be gone.
     events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)
     return EventStream(events, runtime.stopping)
+
+
+@router.post(
+    "/input_tokens",
+    summary="Count the tokens of a prompt",
+    description=schemas.COUNT_HELP,
+    responses={200: {"model": schemas.InputTokens}, **refusals(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": schemas.body_of(CountTokens)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    derive = partial(count_request, only_model=runtime.service.acceptance.only_model)
+    wanted = await read_derived(request, runtime.settings.max_body_bytes, derive)
+    return _derived(runtime, project, wanted, input_tokens, Priority.URGENT)
+
+
+@router.post(
+    "/compact",
+    summary="Compact a conversation",
+    description=schemas.COMPACT_HELP,
+    responses={200: {"model": schemas.Compaction}, **refusals(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": schemas.body_of(Compact)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+    wanted = await read_derived(request, runtime.settings.max_body_bytes, compact_request)
+    return _derived(runtime, project, wanted, compacted(runtime.service.acceptance.seals.get))
+
+
+def _derived(
+    runtime: Runtime, project: str, request: ResponseRequest, shape: Shape, priority: Priority | None = None
+) -> ForegroundAnswer:
+    grace = runtime.settings.shutdown_grace_seconds / 2
+    return ForegroundAnswer(runtime.service, project, request, None, runtime.stopping, grace, priority, shape)
 
 
 @router.get(

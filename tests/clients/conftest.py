@@ -1,0 +1,49 @@
+"""Each client is pointed at the scripted engine, and once at vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from tests.clients.target import SCRIPTED, Target, demo_script
+
+# What these clients would fetch or send elsewhere at import and at run time.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+os.environ["LANGSMITH_TRACING"] = "false"
+
+_TALKS = Path(__file__).resolve().parent.parent.parent / "config" / "demo" / "script.json"
+
+
+@pytest.fixture(scope="session", params=["scripted", pytest.param("demo", marks=pytest.mark.vllm)])
+def target(request: pytest.FixtureRequest) -> Target:
+    if request.param == "scripted":
+        return Target(request.getfixturevalue("scripted"), "scripted", SCRIPTED)
+    talks = {talk["name"]: talk["messages"] for talk in json.loads(_TALKS.read_text(encoding="utf-8"))}
+    return Target(request.getfixturevalue("longhaul"), "longhaul-demo", demo_script(talks))
+
+
+@pytest.fixture
+def client(target: Target) -> Iterator[OpenAI]:
+    with target.installation.client() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def async_client(target: Target) -> AsyncIterator[AsyncOpenAI]:
+    async with target.installation.async_client() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def idle_tasks() -> AsyncIterator[None]:
+    """Ends what a client leaves behind in the event loop."""
+    yield
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()

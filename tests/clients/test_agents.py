@@ -1,0 +1,123 @@
+"""openai-agents: whole runs, over HTTP and over its WebSocket transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    Model,
+    ModelSettings,
+    OpenAIResponsesModel,
+    OpenAIResponsesWSModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
+from openai import AsyncOpenAI
+
+from tests.clients.target import PARIS, REPORT, City, Target
+
+PLAIN = RunConfig(tracing_disabled=True)
+
+
+@pytest.fixture(params=["http", "websocket"])
+async def model(request: pytest.FixtureRequest, async_client: AsyncOpenAI, target: Target) -> AsyncIterator[Model]:
+    if request.param == "http":
+        yield OpenAIResponsesModel(target.model, async_client)
+        return
+    opened = OpenAIResponsesWSModel(target.model, async_client)
+    yield opened
+    await opened.close()
+
+
+@function_tool
+def get_weather(city: str) -> str:
+    """Current weather of a city."""
+    assert city == "Paris"
+    return REPORT
+
+
+def agent(model: Model, **more: Any) -> Agent[None]:
+    return Agent(name="Assistant", model=model, **more)
+
+
+async def test_run(model: Model, target: Target) -> None:
+    result = await Runner.run(agent(model), target.script.hello, run_config=PLAIN)
+    assert result.final_output == target.script.hello_answer
+    assert result.raw_responses[0].usage.output_tokens > 0
+
+
+async def test_run_streamed(model: Model, target: Target) -> None:
+    result = Runner.run_streamed(agent(model), target.script.long, run_config=PLAIN)
+    text = ""
+    async for event in result.stream_events():
+        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+            text += event.data.delta
+    assert text == result.final_output == target.script.long_answer
+
+
+async def test_a_function_tool_is_called_in_a_loop(model: Model, target: Target) -> None:
+    result = await Runner.run(agent(model, tools=[get_weather]), target.script.weather, run_config=PLAIN)
+    assert result.final_output == target.script.weather_answer
+    kinds = [item.type for item in result.new_items]
+    assert kinds == ["tool_call_item", "tool_call_output_item", "message_output_item"]
+
+
+async def test_a_function_tool_is_called_in_a_streamed_loop(model: Model, target: Target) -> None:
+    result = Runner.run_streamed(agent(model, tools=[get_weather]), target.script.weather, run_config=PLAIN)
+    seen = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
+    assert seen == ["tool_called", "tool_output", "message_output_created"]
+    assert result.final_output == target.script.weather_answer
+
+
+async def test_previous_response_id_carries_the_history(model: Model, target: Target) -> None:
+    first = await Runner.run(agent(model), target.script.name, run_config=PLAIN)
+    assert first.final_output == target.script.name_answer
+    second = await Runner.run(
+        agent(model), target.script.asked, previous_response_id=first.last_response_id, run_config=PLAIN
+    )
+    assert second.final_output == target.script.asked_answer
+    used = [result.raw_responses[0].usage for result in (first, second)]
+    assert used[1].input_tokens > used[0].total_tokens
+
+
+async def test_previous_response_id_carries_a_tool_loop(model: Model, target: Target) -> None:
+    result = await Runner.run(
+        agent(model, tools=[get_weather]), target.script.weather, auto_previous_response_id=True, run_config=PLAIN
+    )
+    assert result.final_output == target.script.weather_answer
+
+
+async def test_a_conversation_carries_the_history(model: Model, async_client: AsyncOpenAI, target: Target) -> None:
+    conversation = await async_client.conversations.create()
+    for said, answer in (
+        (target.script.name, target.script.name_answer),
+        (target.script.asked, target.script.asked_answer),
+    ):
+        result = await Runner.run(agent(model), said, conversation_id=conversation.id, run_config=PLAIN)
+        assert result.final_output == answer
+
+
+async def test_a_session_sends_the_history(model: Model, target: Target) -> None:
+    session = SQLiteSession("talk")
+    try:
+        await Runner.run(agent(model), target.script.name, session=session, run_config=PLAIN)
+        result = await Runner.run(agent(model), target.script.asked, session=session, run_config=PLAIN)
+    finally:
+        session.close()
+    assert result.final_output == target.script.asked_answer
+
+
+async def test_an_output_type_is_a_structured_output(model: Model, target: Target) -> None:
+    result = await Runner.run(agent(model, output_type=City), target.script.paris, run_config=PLAIN)
+    assert result.final_output == PARIS
+
+
+async def test_settings_are_honoured(model: Model, target: Target) -> None:
+    settings = ModelSettings(temperature=0.0, max_tokens=300, store=False, metadata={"a": "b"}, verbosity=None)
+    result = await Runner.run(agent(model, model_settings=settings), target.script.hello, run_config=PLAIN)
+    assert result.final_output == target.script.hello_answer

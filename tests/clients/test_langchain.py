@@ -1,0 +1,112 @@
+"""langchain-openai with `use_responses_api=True`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from tests.clients.target import PARIS, REPORT, City, Target
+
+Chat = Callable[..., ChatOpenAI]
+
+
+@pytest.fixture
+def chat(target: Target) -> Chat:
+    def make(**more: Any) -> ChatOpenAI:
+        return ChatOpenAI(
+            model=target.model,
+            base_url=target.url,
+            api_key=SecretStr("unused"),
+            use_responses_api=True,
+            max_retries=0,
+            **more,
+        )
+
+    return make
+
+
+@tool
+def get_weather(city: str) -> str:
+    """Current weather of a city."""
+    return REPORT
+
+
+def test_invoke(chat: Chat, target: Target) -> None:
+    message = chat().invoke(target.script.hello)
+    assert message.text == target.script.hello_answer
+    assert message.usage_metadata is not None
+    assert message.usage_metadata["output_tokens"] > 0
+    assert message.response_metadata["status"] == "completed"
+
+
+async def test_ainvoke(chat: Chat, target: Target) -> None:
+    assert (await chat().ainvoke(target.script.hello)).text == target.script.hello_answer
+
+
+def test_stream(chat: Chat, target: Target) -> None:
+    chunks = list(chat().stream(target.script.long))
+    assert "".join(chunk.text for chunk in chunks) == target.script.long_answer
+    assert len(chunks) > 10
+
+
+async def test_astream(chat: Chat, target: Target) -> None:
+    text = "".join([chunk.text async for chunk in chat().astream(target.script.hello)])
+    assert text == target.script.hello_answer
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_bind_tools_makes_a_loop(chat: Chat, target: Target, chained: bool) -> None:
+    model = chat(use_previous_response_id=chained).bind_tools([get_weather])
+    asked = HumanMessage(target.script.weather)
+    called = model.invoke([asked])
+    (call,) = called.tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
+    said = ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
+    assert model.invoke([asked, called, said]).text == target.script.weather_answer
+
+
+def test_a_call_is_streamed(chat: Chat, target: Target) -> None:
+    whole: AIMessageChunk | None = None
+    for chunk in chat().bind_tools([get_weather]).stream(target.script.weather):
+        assert isinstance(chunk, AIMessageChunk)
+        whole = chunk if whole is None else whole + chunk
+    assert whole is not None
+    (call,) = whole.tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
+
+
+@pytest.mark.parametrize("strict", [None, True])
+def test_with_structured_output(chat: Chat, target: Target, strict: bool | None) -> None:
+    model = chat().with_structured_output(City, method="json_schema", strict=strict)
+    assert model.invoke(target.script.paris) == PARIS
+
+
+def test_json_mode(chat: Chat, target: Target) -> None:
+    model = chat().with_structured_output(City, method="json_mode")
+    assert model.invoke(f"{target.script.paris}") == PARIS
+
+
+def test_messages_carry_the_history(chat: Chat, target: Target) -> None:
+    said = [HumanMessage(target.script.name)]
+    first = chat().invoke(said)
+    assert isinstance(first, AIMessage)
+    assert chat().invoke([*said, first, HumanMessage(target.script.asked)]).text == target.script.asked_answer
+
+
+def test_previous_response_id_carries_the_history(chat: Chat, target: Target) -> None:
+    first = chat().invoke(target.script.name)
+    second = chat().invoke(target.script.asked, previous_response_id=first.response_metadata["id"])
+    assert second.text == target.script.asked_answer
+
+
+def test_reasoning_comes_beside_the_text(chat: Chat, target: Target) -> None:
+    message = chat(reasoning={"effort": "medium"}).invoke(target.script.hello)
+    assert message.text == target.script.hello_answer
+    assert message.usage_metadata is not None
+    assert message.usage_metadata["output_token_details"]["reasoning"] > 0

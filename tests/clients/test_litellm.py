@@ -1,0 +1,116 @@
+"""LiteLLM's SDK: its Responses API, and its chat completions on top of that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import litellm
+import pytest
+
+from tests.clients.target import PARIS, REPORT, WEATHER_TOOL, City, Target
+
+TOOLS: Any = [WEATHER_TOOL]
+CHAT_TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {name: value for name, value in WEATHER_TOOL.items() if name != "type"},
+    }
+]
+
+
+@pytest.fixture
+def to(target: Target) -> dict[str, Any]:
+    """Where a request goes."""
+    return {"model": f"openai/{target.model}", "api_base": target.url, "api_key": "unused", "max_retries": 0}
+
+
+@pytest.fixture
+def chat_to(to: dict[str, Any], target: Target) -> dict[str, Any]:
+    return {**to, "model": f"openai/responses/{target.model}"}
+
+
+def test_responses(to: dict[str, Any], target: Target) -> None:
+    response = litellm.responses(input=target.script.hello, **to)
+    assert response.status == "completed"
+    assert response.output_text == target.script.hello_answer
+    assert response.usage.output_tokens > 0
+
+
+async def test_aresponses(to: dict[str, Any], target: Target) -> None:
+    response = await litellm.aresponses(input=target.script.hello, **to)
+    assert response.output_text == target.script.hello_answer
+
+
+def test_responses_as_a_stream(to: dict[str, Any], target: Target) -> None:
+    events = list(litellm.responses(input=target.script.long, stream=True, **to))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == (
+        target.script.long_answer
+    )
+    assert events[-1].type == "response.completed"
+
+
+async def test_aresponses_as_a_stream(to: dict[str, Any], target: Target) -> None:
+    stream = await litellm.aresponses(input=target.script.hello, stream=True, **to)
+    events = [event async for event in stream]
+    assert events[-1].type == "response.completed"
+
+
+def test_a_tool_is_called_and_answered_by_previous_response_id(to: dict[str, Any], target: Target) -> None:
+    first = litellm.responses(input=target.script.weather, tools=TOOLS, **to)
+    (call,) = first.output
+    assert (call.type, json.loads(call.arguments)) == ("function_call", {"city": "Paris"})
+    said: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": REPORT}]
+    second = litellm.responses(input=said, tools=TOOLS, previous_response_id=first.id, **to)
+    assert second.output_text == target.script.weather_answer
+
+
+def test_a_structured_output(to: dict[str, Any], target: Target) -> None:
+    response = litellm.responses(input=target.script.paris, text_format=City, **to)
+    assert City.model_validate_json(response.output_text) == PARIS
+
+
+def test_a_response_is_read_and_deleted(to: dict[str, Any], target: Target) -> None:
+    response = litellm.responses(input=target.script.hello, **to)
+    at = {name: to[name] for name in ("api_base", "api_key")} | {"custom_llm_provider": "openai"}
+    assert litellm.get_responses(response.id, **at).output_text == target.script.hello_answer
+    litellm.delete_responses(response.id, **at)
+    with pytest.raises(litellm.NotFoundError):
+        litellm.get_responses(response.id, **at)
+
+
+def test_an_error_is_typed(to: dict[str, Any]) -> None:
+    with pytest.raises(litellm.BadRequestError, match="temperature"):
+        litellm.responses(input="Hi", temperature=9, **to)
+
+
+def test_completion(chat_to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.hello}]
+    answer = litellm.completion(messages=said, **chat_to)
+    assert answer.choices[0].message.content == target.script.hello_answer
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_completion_as_a_stream(chat_to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.long}]
+    chunks = litellm.completion(messages=said, stream=True, **chat_to)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == target.script.long_answer
+
+
+async def test_acompletion_makes_a_tool_loop(chat_to: dict[str, Any], target: Target) -> None:
+    said: list[Any] = [{"role": "user", "content": target.script.weather}]
+    first = await litellm.acompletion(messages=said, tools=CHAT_TOOLS, **chat_to)
+    assert first.choices[0].finish_reason == "tool_calls"
+    message = first.choices[0].message
+    (call,) = message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Paris"}
+    said += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
+    second = await litellm.acompletion(messages=said, tools=CHAT_TOOLS, **chat_to)
+    assert second.choices[0].message.content == target.script.weather_answer
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await litellm.close_litellm_async_clients()

@@ -1,0 +1,160 @@
+"""Going on behind tokens that another engine generated: the joined output is the undisturbed one's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.protocol.deltas import FinishReason
+from tests.engine.cases import Case, new_id
+from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
+from workers.engine.dialect import Form
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "year": {"type": "integer"}},
+    "required": ["name", "year"],
+    "additionalProperties": False,
+}
+
+SAMPLINGS: Mapping[str, Sampling] = {
+    "greedy": Sampling(temperature=0.0),
+    "cut by max_tokens": Sampling(temperature=0.0, max_tokens=40),
+    "presence penalty": Sampling(temperature=0.0, presence_penalty=1.5),
+    "frequency penalty": Sampling(temperature=0.0, frequency_penalty=1.5),
+    "repetition penalty": Sampling(temperature=0.0, extra={"repetition_penalty": 1.3}),
+    "seed": Sampling(temperature=1.0, max_tokens=60, extra={"seed": 11}),
+    "hot seed": Sampling(temperature=2.0, max_tokens=60, extra={"seed": 12}),
+    "min_tokens": Sampling(temperature=0.0, max_tokens=260, extra={"min_tokens": 240}),
+    "ignore_eos": Sampling(temperature=0.0, max_tokens=260, extra={"ignore_eos": True}),
+}
+
+
+async def rest(case: Case, prompt: Sequence[int], sampling: Sampling, committed: Sequence[int]) -> list[EngineDelta]:
+    stream = case.engine.generate(new_id(), prompt, sampling, committed=committed)
+    async with aclosing(stream):
+        return [delta async for delta in stream]
+
+
+def tokens_of(deltas: Sequence[EngineDelta]) -> list[int]:
+    return [token for delta in deltas for token in delta.token_ids]
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+async def test_a_cut_request_goes_on_exactly(case: Case, name: str) -> None:
+    sampling, prompt = SAMPLINGS[name], await case.prompt()
+    whole = await case.deltas(prompt, sampling)
+    tokens = tokens_of(whole)
+    cuts = (1, 2, len(tokens) // 3, len(tokens) // 2, len(tokens) - 1)
+    for cut in cuts:
+        joined = await rest(case, prompt, sampling, tokens[:cut])
+        assert tokens[:cut] + tokens_of(joined) == tokens
+        assert joined[-1].finish_reason is whole[-1].finish_reason
+
+
+async def test_where_all_that_is_allowed_was_committed_the_answer_is_cut_at_once(case: Case) -> None:
+    prompt, sampling = await case.prompt(), Sampling(temperature=0.0, max_tokens=9)
+    tokens = await case.tokens(prompt, sampling)
+    assert await rest(case, prompt, sampling, tokens) == [EngineDelta((), FinishReason.LENGTH)]
+
+
+async def test_log_probabilities_go_on_with_the_tokens(case: Case) -> None:
+    prompt = await case.prompt()
+    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["seed"]):
+        asked = replace(sampling, max_tokens=20, logprobs=3)
+        whole = await case.deltas(prompt, asked)
+        found = [entry for delta in whole for entry in delta.logprobs]
+        deltas = await rest(case, prompt, asked, tokens_of(whole)[:7])
+        assert [entry["token"] for delta in deltas for entry in delta.logprobs] == [e["token"] for e in found[7:]]
+        assert all(len(entry["top_logprobs"]) == 3 for entry in found)
+
+
+async def test_a_cut_request_can_be_cut_again_and_again(case: Case) -> None:
+    sampling, prompt = SAMPLINGS["seed"], await case.prompt()
+    tokens = await case.tokens(prompt, sampling)
+    committed: list[int] = []
+    while len(committed) < len(tokens):
+        async with aclosing(case.engine.generate(new_id(), prompt, sampling, committed=committed)) as stream:
+            async for delta in stream:
+                committed += delta.token_ids
+                if len(committed) % 13 > 9:
+                    break
+    assert committed == tokens
+
+
+async def test_many_cut_requests_go_on_side_by_side(case: Case) -> None:
+    prompt = await case.prompt()
+    samplings = [replace(SAMPLINGS["hot seed"], extra={"seed": seed}) for seed in range(12)]
+    wholes = await asyncio.gather(*(case.tokens(prompt, sampling) for sampling in samplings))
+
+    async def cut(sampling: Sampling, tokens: list[int], at: int) -> list[int]:
+        return tokens[:at] + tokens_of(await rest(case, prompt, sampling, tokens[:at]))
+
+    jobs = [
+        cut(sampling, whole, place * 5) for place, (sampling, whole) in enumerate(zip(samplings, wholes, strict=True))
+    ]
+    assert await asyncio.gather(*jobs) == wholes
+
+
+async def test_the_scripted_engine_refuses_tokens_that_are_not_of_its_reply(scripted_case: Case) -> None:
+    with pytest.raises(EngineError, match="not of this reply"):
+        await rest(scripted_case, await scripted_case.prompt(), SAMPLINGS["greedy"], [1, 2])
+
+
+async def structured(case: Case, schema: Mapping[str, Any], **fields: Any) -> Sampling:
+    form = Form(text_format={"type": "json_schema", "schema": schema}, template_args=case.template_args)
+    dialect = await case.engine.dialect(form)
+    return Sampling(structured=dialect.structured, **fields)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("seed", range(3))
+async def test_json_fits_its_schema_after_three_cuts(vllm_case: Case, seed: int) -> None:
+    sampling = await structured(vllm_case, PERSON, temperature=1.0, max_tokens=200, extra={"seed": seed})
+    prompt = await vllm_case.prompt("Extract the person: Ada Lovelace was born in 1815 in London.")
+    whole = await vllm_case.tokens(prompt, sampling)
+    text = vllm_case.text(whole)
+    assert set(json.loads(text)) == {"name", "year"}
+    for share in (0.25, 0.5, 0.75):
+        cut = int(len(whole) * share)
+        assert whole[:cut] + tokens_of(await rest(vllm_case, prompt, sampling, whole[:cut])) == whole
+
+
+@pytest.mark.vllm
+async def test_a_grammar_behind_reasoning_goes_on_wherever_it_was_cut(vllm_case: Case) -> None:
+    args = {"enable_thinking": True}
+    form = Form(text_format={"type": "json_schema", "schema": PERSON}, template_args=args)
+    dialect = await vllm_case.engine.dialect(form)
+    sampling = Sampling(temperature=0.0, max_tokens=120, structured=dialect.structured)
+    message = {"role": "user", "content": "Extract the person: Ada Lovelace was born in 1815 in London."}
+    prompt = await vllm_case.engine.render([message], args)
+    whole = await vllm_case.tokens(prompt, sampling)
+    for cut in range(1, len(whole), 4):
+        assert whole[:cut] + tokens_of(await rest(vllm_case, prompt, sampling, whole[:cut])) == whole
+
+
+@pytest.mark.vllm
+async def test_tokens_that_do_not_fit_the_grammar_are_never_gone_on_with(vllm_case: Case) -> None:
+    sampling = await structured(vllm_case, PERSON, temperature=0.0, max_tokens=50)
+    with pytest.raises(EngineError):
+        await rest(vllm_case, await vllm_case.prompt(), sampling, vllm_case.encode("No JSON at all"))
+    await vllm_case.engine.check()
+    assert await vllm_case.tokens(await vllm_case.prompt())
+
+
+@pytest.mark.vllm
+async def test_an_engine_that_cannot_force_says_so(vllm_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = vllm_case.engine._loaded  # type: ignore[attr-defined]
+    monkeypatch.setattr(vllm_case.engine, "_loaded", replace(loaded, can_force=False))
+    prompt, tokens = await vllm_case.prompt(), await vllm_case.tokens(await vllm_case.prompt())
+    with pytest.raises(CannotContinue):
+        await rest(vllm_case, prompt, SAMPLINGS["seed"], tokens[:3])
+    assert tokens_of(await rest(vllm_case, prompt, SAMPLINGS["greedy"], tokens[:3])) == tokens[3:]

@@ -1,0 +1,118 @@
+"""Switches one promise of the product off, in a process that was started with this folder in PYTHONPATH.
+
+LONGHAUL_BREAK names it (`tests.faults.breaks`). Python imports a `sitecustomize` at its start, before any program;
+the module in question is changed right after it was executed. Nothing in the product knows of this.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+Change = Callable[[Any], None]
+
+
+def _without_fence(journal: Any) -> None:
+    """Appends whatever it is given: status, attempt and owner do not matter, nor what is there already."""
+    statement = str(journal._APPEND)
+    for condition, instead in (
+        (" AND b.attempt = r.attempt", ""),
+        ("AND b.worker = r.worker", ""),
+        ("WHERE r.status = 'in_progress' ORDER BY r.id FOR SHARE OF r", ""),
+        (
+            "SET attempt = excluded.attempt",
+            "SET last = excluded.last, final = excluded.final, frames = excluded.frames",
+        ),
+        ("WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames", ""),
+    ):
+        assert condition in statement, condition
+        statement = statement.replace(condition, instead)
+    journal._APPEND = journal.text(statement)
+
+
+def _without_claim(responses: Any) -> None:
+    """Any message makes its worker the owner, whatever the row says."""
+
+    async def claim(db: Any, response_id: str, worker: str) -> Any:
+        statement = (
+            responses.update(responses.responses)
+            .where(responses.responses.c.id == response_id)
+            .values(
+                status="in_progress",
+                attempt=responses.responses.c.attempt + 1,
+                worker=worker,
+                started_at=responses.func.coalesce(responses.responses.c.started_at, responses.func.now()),
+                finished_at=None,
+                output=None,
+                usage=None,
+                error=None,
+                incomplete_details=None,
+                log="live",
+            )
+            .returning(*responses._COLUMNS)
+        )
+        async with db.autocommit() as connection:
+            row = (await connection.execute(statement)).one_or_none()
+        return None if row is None else responses.response_row(row)
+
+    responses.claim = claim
+
+
+def _publish_first(journal: Any) -> None:
+    """Readers are told before Postgres is."""
+    commit = journal.Journal._commit
+
+    async def publish_and_commit(self: Any, batch: Sequence[Any]) -> None:
+        for entry, _ in batch:
+            self.publish(entry.chunk)
+        await journal.asyncio.sleep(0.02)
+        await commit(self, batch)
+
+    journal.Journal._commit = publish_and_commit
+
+
+BREAKS: dict[str, tuple[str, Change]] = {
+    "fence": ("app.store.journal", _without_fence),
+    "claim": ("app.store.responses", _without_claim),
+    "publish": ("workers.journal", _publish_first),
+}
+
+
+class _Changed(importlib.abc.Loader):
+    """Another loader, and then the change."""
+
+    def __init__(self, loader: importlib.abc.Loader, change: Change) -> None:
+        self._loader = loader
+        self._change = change
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._change(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, change: Change) -> None:
+        self._name = name
+        self._change = change
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        assert spec is not None and spec.loader is not None
+        spec.loader = _Changed(spec.loader, self._change)
+        return spec
+
+
+if (_chosen := os.environ.get("LONGHAUL_BREAK")) is not None:
+    sys.meta_path.insert(0, _Finder(*BREAKS[_chosen]))

@@ -1,0 +1,42 @@
+"""Questions for the demo model on real vLLM; the answers are those of an undisturbed run, made here and now."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import httpx
+
+from app.protocol.status import Status
+from config.settings import CHECKOUT
+from tests.faults.clients import text_of
+from tests.faults.fleet import Fleet
+from tests.faults.plan import DEMO
+from tests.faults.questions import Ask, Question
+
+TALKS = ("story", "count", "unicode", "markdown")
+SECONDS = 60.0
+
+
+async def questions(fleet: Fleet) -> Ask:
+    """Asks each talk of the script once, to its end and for ever so long; later clients draw from those."""
+    script = json.loads((CHECKOUT / "config" / "demo" / "script.json").read_text(encoding="utf-8"))
+    inputs = [talk["messages"][0]["content"] for talk in script if talk["name"] in TALKS]
+    endless = {"ignore_eos": True, "max_output_tokens": 400}
+    asked = [await _answered(fleet, text, fields) for text in inputs for fields in ({}, endless)]
+
+    def ask(random: Random) -> Question:
+        return random.choice(asked)
+
+    return ask
+
+
+async def _answered(fleet: Fleet, text: str, fields: dict[str, Any]) -> Question:
+    body = {"model": DEMO, "input": text, **fields}
+    answer = await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body, timeout=SECONDS)
+    assert answer.status_code == httpx.codes.OK, answer.text
+    said = answer.json()
+    usage = said["usage"]
+    status = Status(said["status"])
+    return Question(text, text_of(said), status, usage["input_tokens"], usage["output_tokens"], fields, DEMO)

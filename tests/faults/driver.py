@@ -1,0 +1,108 @@
+"""One run: a fleet, load, a schedule of faults; then rest, and the checker's word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tests.faults import checker, demo
+from tests.faults.evidence import Evidence, gather, settled
+from tests.faults.fleet import Fleet, running, stop
+from tests.faults.load import Load
+from tests.faults.plan import Plan
+from tests.faults.proxy import Mode
+from tests.faults.questions import counting, question
+from tests.faults.report import Report, pauses
+from tests.faults.schedule import Schedule
+from tests.support.waiting import until
+
+PROGRESS_SECONDS = 15.0
+WHOLE_SECONDS = 90.0
+
+Say = Callable[[str], None]
+
+
+async def run(plan: Plan, say: Say = lambda _: None) -> Report:
+    """Does all of it. What is found is in the report; raises only where the suite itself could not go on."""
+    began, report = time.monotonic(), Report(plan.seed)
+    async with running(plan) as fleet:
+        say(f"the fleet is ready; its logs are in {fleet.folder}")
+        ask = await demo.questions(fleet) if plan.demo else question
+        load, schedule = Load(plan, fleet.urls, ask), Schedule(plan, fleet)
+        evidence = Evidence(load.stories, await _knows_keys(fleet))
+        progress = asyncio.create_task(_progress(plan, load, schedule, say))
+        try:
+            await _disturb(plan, fleet, load, schedule)
+            evidence.unsettled += await settled(fleet, plan.settle_seconds)
+            say("at rest; looking at what there is")
+            await gather(fleet, evidence)
+        finally:
+            progress.cancel()
+        evidence.complaints = [f"{member.name}: {line}" for member in fleet.members for line in member.complaints]
+        (fleet.folder / "faults.log").write_text("\n".join(schedule.history), encoding="utf-8")
+        await stop(fleet)
+        evidence.left_behind = fleet.left_behind()
+    report.violations = checker.check(evidence)
+    report.complaints = evidence.complaints
+    _count(report, load, schedule, evidence)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+async def _disturb(plan: Plan, fleet: Fleet, load: Load, schedule: Schedule) -> None:
+    """Load and faults until both are done, then everything whole again, and all clients gone."""
+    enough = asyncio.Event()
+    loading = asyncio.create_task(load.run(plan.faults * plan.pause, enough))
+    try:
+        await schedule.run()
+        await _heal(fleet)
+        enough.set()
+        await loading
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+
+
+async def _heal(fleet: Fleet) -> None:
+    await asyncio.to_thread(fleet.services.heal)
+    for member in fleet.members:
+        member.postgres.set(Mode.OPEN)
+        member.redis.set(Mode.OPEN)
+    await until(fleet.is_whole, WHOLE_SECONDS, "the fleet is whole again")
+
+
+async def _knows_keys(fleet: Fleet) -> bool:
+    """Whether this API gives one response for one Idempotency-Key."""
+    body = counting(1).body("twice") | {"background": True, "model": fleet.plan.model}
+    key = {"Idempotency-Key": "twice"}
+    asked = [await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body, headers=key) for _ in range(2)]
+    return len({answer.json()["id"] for answer in asked}) == 1
+
+
+async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        ended = sum(story.ended > 0 for story in load.stories)
+        faults = schedule.inflicted.total()
+        say(
+            f"{time.monotonic() - began:5.0f} s: {faults} of {plan.faults} faults, "
+            f"{ended} of {max(plan.responses, len(load.stories))} clients have their answer"
+        )
+
+
+def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -> None:
+    report.faults = schedule.inflicted
+    report.failures = schedule.failures
+    report.responses = len(evidence.lives)
+    report.statuses = Counter(row.status.value for row in evidence.rows.values())
+    report.statuses["deleted"] = len(evidence.lives) - len(evidence.rows)
+    report.forms = Counter(story.form.value for story in load.stories)
+    seen = [seen for story in load.stories for seen in story.readers]
+    report.readers = len(seen)
+    report.resumed = sum(max(0, reader.connections - 1) for reader in seen)
+    report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
+    report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.lives.values())
+    report.pauses = pauses(schedule.takeovers, load.stories)

@@ -1,0 +1,142 @@
+"""What there is to see once everything has come to rest: rows, logs, replays, transitions, and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import httpx
+import redis.asyncio
+from sqlalchemy import text
+
+from app.protocol.chunk import Chunk
+from app.relay import CHANNEL
+from app.store import journal, responses
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from tests.faults import audit
+from tests.faults.audit import Step
+from tests.faults.fleet import Fleet
+from tests.faults.member import Member, Role
+from tests.faults.records import Story
+from tests.support.waiting import until
+
+AT_ONCE = 16
+DRAIN_SECONDS = 30.0
+REPLAY_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything the checker looks at."""
+
+    stories: list[Story]
+    idempotent: bool
+    """Whether the API knew a repeated Idempotency-Key when the run began."""
+    rows: dict[str, ResponseRow] = field(default_factory=dict)
+    logs: dict[str, tuple[Chunk, ...]] = field(default_factory=dict)
+    replays: dict[str, bytes | int] = field(default_factory=dict)
+    """What GET with `stream` gives: bytes, or the status code that is not 200 (0: no end). For those that have it."""
+    lives: dict[str, list[Step]] = field(default_factory=dict)
+    api_stops: list[float] = field(default_factory=list)
+    """When an API was told to stop (monotonic seconds)."""
+    waiting: list[str] = field(default_factory=list)
+    """What is left in Redis."""
+    owners: list[str] = field(default_factory=list)
+    """Rows of `workers` that no living process has."""
+    unsettled: list[str] = field(default_factory=list)
+    """What did not come to rest."""
+    complaints: list[str] = field(default_factory=list)
+    """Lines of logs at ERROR or above, with the process in front."""
+    left_behind: list[str] = field(default_factory=list)
+    """Processes that outlived the fleet."""
+
+
+async def settled(fleet: Fleet, seconds: float) -> list[str]:
+    """Waits until every response is final; what is not by then comes back."""
+    unfinished = text("SELECT id, status FROM responses WHERE status IN ('queued', 'in_progress')")
+
+    async def left() -> list[str]:
+        async with fleet.db.autocommit() as connection:
+            return [f"{row.id} is {row.status}" for row in await connection.execute(unfinished)]
+
+    async def none_left() -> bool:
+        return not await left()
+
+    try:
+        await until(none_left, seconds)
+    except AssertionError:
+        return await left()
+    return []
+
+
+async def gather(fleet: Fleet, evidence: Evidence) -> None:
+    """Fills the evidence; all responses are final, all readers gone, all processes up."""
+    evidence.lives = await audit.lives(fleet.db)
+    evidence.rows = await _rows(fleet.db)
+    for response_id in evidence.rows:
+        evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks
+    evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.told_to_stop]
+    evidence.replays = await _replays(fleet.urls, evidence.rows.values())
+    evidence.waiting = await _left_in_redis(fleet)
+    evidence.owners = await _unknown_workers(fleet, fleet.of(Role.WORKER))
+
+
+async def _rows(db: Database) -> dict[str, ResponseRow]:
+    async with db.autocommit() as connection:
+        ids = list((await connection.execute(text("SELECT id FROM responses"))).scalars())
+    found = [await responses.find(db, response_id) for response_id in ids]
+    return {row.id: row for row in found if row is not None}
+
+
+async def _replays(urls: list[str], rows: Iterable[ResponseRow]) -> dict[str, bytes | int]:
+    found: dict[str, bytes | int] = {}
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def replay(client: httpx.AsyncClient, number: int, row: ResponseRow) -> None:
+        url = f"{urls[number % len(urls)]}/v1/responses/{row.id}"
+        try:
+            async with places, asyncio.timeout(REPLAY_SECONDS):
+                answer = await client.get(url, params={"stream": "true"})
+            found[row.id] = answer.content if answer.status_code == httpx.codes.OK else answer.status_code
+        except TimeoutError:
+            found[row.id] = 0
+
+    async with httpx.AsyncClient(timeout=30, verify=False) as client, asyncio.TaskGroup() as group:
+        for number, row in enumerate(rows):
+            if row.background and row.stream:
+                group.create_task(replay(client, number, row))
+    return found
+
+
+async def _left_in_redis(fleet: Fleet) -> list[str]:
+    """Lists and hashes of messages, and channels with nobody to read them; waits for what is on its way out."""
+    async with fleet.valkey as client:
+
+        async def empty() -> bool:
+            return not await _contents(client)
+
+        try:
+            await until(empty, DRAIN_SECONDS)
+        except AssertionError:
+            return await _contents(client)
+    return []
+
+
+async def _contents(client: redis.asyncio.Redis) -> list[str]:
+    found = []
+    async for key in client.scan_iter():
+        name = key.decode(errors="replace")
+        kind = (await client.type(key)).decode()
+        if kind == "list" or (name.startswith("unacked") and kind in ("hash", "zset")):
+            found.append(f"{kind} {name!r}")
+    channels = [name.decode() for name in await client.pubsub_channels(f"{CHANNEL}*")]
+    return found + [f"channel {name}" for name in channels if name != CHANNEL]
+
+
+async def _unknown_workers(fleet: Fleet, workers: list[Member]) -> list[str]:
+    known = {member.pid for member in workers}
+    async with fleet.db.autocommit() as connection:
+        rows = await connection.execute(text("SELECT id, pid FROM workers"))
+        return [row.id for row in rows if row.pid not in known]

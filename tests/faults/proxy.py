@@ -1,0 +1,125 @@
+"""A TCP proxy that can be told to fail: between one process and one service.
+
+    OPEN      everything passes
+    CUT       connections are reset, new ones too
+    STALL     nothing passes in either direction, and nobody is told (a partition)
+    MUTE      what the client says arrives, the answers do not: was that commit done?
+
+Written because toxiproxy is a program from another ecosystem, and this is a screen of asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum
+from typing import Any
+
+HOST = "127.0.0.1"
+PIECE = 64 * 1024
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, zero seconds
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+class Mode(Enum):
+    OPEN = "open"
+    CUT = "cut"
+    STALL = "stall"
+    MUTE = "mute"
+
+
+_TO_SERVER = frozenset({Mode.OPEN, Mode.MUTE})
+_TO_CLIENT = frozenset({Mode.OPEN})
+
+
+class Proxy:
+    """Listens on a port of its own; `connect` opens a connection to the service."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._mode = Mode.OPEN
+        self._changed = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, HOST, 0)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.reset()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def set(self, mode: Mode) -> None:
+        """Changes what passes. What was withheld passes once the proxy is open again, but for what was cut."""
+        self._mode = mode
+        if mode is Mode.CUT:
+            self.reset()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def reset(self) -> None:
+        """Resets every connection of this moment."""
+        for writer in list(self._open):
+            _abort(writer)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        upstream: asyncio.StreamWriter | None = None
+        try:
+            if self._mode is Mode.CUT:
+                return
+            answers, upstream = await self._connect()
+            self._open.add(upstream)
+            await _first(self._pump(reader, upstream, _TO_SERVER), self._pump(answers, writer, _TO_CLIENT))
+        except OSError:
+            pass
+        finally:
+            for end in filter(None, (writer, upstream)):
+                self._open.discard(end)
+                end.close()
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, modes: frozenset[Mode]) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await source.read(PIECE):
+                while self._mode not in modes:
+                    await self._changed.wait()
+                sink.write(piece)
+                await sink.drain()
+
+
+async def _first(*works: Coroutine[Any, Any, None]) -> None:
+    """Returns when one of them has ended; the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    plug: socket.socket | None = writer.get_extra_info("socket")
+    if plug is not None and plug.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+    writer.transport.abort()

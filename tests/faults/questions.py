@@ -1,0 +1,110 @@
+"""What clients ask, and what an undisturbed run would answer: worked out here, not by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from app.protocol.status import Status
+from tests.faults.plan import MODEL
+
+WORDS = (
+    "cold",
+    "héllo",
+    "wörld",
+    "👋🏽",
+    "你好",
+    "naïve",
+    "ﬁne",
+    "e\u0301",
+    "🏳️‍🌈",
+    "end.",
+    '"quoted"',
+    "\\n",
+    "a\nb",
+)
+PROMPT_MARKS = len("user\n") + 3
+"""Tokens of a one-message prompt besides its text: the role, its line feed, and three marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request's input and limits, and the only right answer."""
+
+    command: str
+    answer: str
+    status: Status
+    input_tokens: int
+    output_tokens: int | None
+    """None where the response fails."""
+    fields: dict[str, Any]
+    model: str = MODEL
+
+    def body(self, key: str) -> dict[str, Any]:
+        return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
+
+
+Ask = Callable[[Random], Question]
+"""Draws a question."""
+
+
+def question(random: Random) -> Question:
+    """Some question, long enough that faults meet it in the middle, most of the time."""
+    command, full = random.choices((_count, _say, _repeat), (4, 3, 3))[0](random)
+    chance = random.random()
+    if chance < 0.04:
+        return _failing(random)
+    if chance < 0.14:
+        return _limited(command, full, random.randint(1, len(full.encode()) + 20))
+    if chance < 0.19:
+        return _whole(command, full, {"presence_penalty": 0.5, "seed": 1})
+    return _whole(command, full, {})
+
+
+def counting(numbers: int) -> Question:
+    """A plain one of known length."""
+    return _whole(f"/count {numbers}", _numbers(numbers), {})
+
+
+def _whole(command: str, full: str, fields: dict[str, Any]) -> Question:
+    return Question(command, full, Status.COMPLETED, _prompt(command), len(full.encode()) + 1, fields)
+
+
+def _limited(command: str, full: str, limit: int) -> Question:
+    tokens = full.encode()
+    fields = {"max_output_tokens": limit}
+    if limit > len(tokens):
+        return _whole(command, full, fields)
+    said = tokens[:limit].decode(errors="replace")
+    return Question(command, said, Status.INCOMPLETE, _prompt(command), limit, fields)
+
+
+def _prompt(command: str) -> int:
+    return len(command.encode()) + PROMPT_MARKS
+
+
+def _failing(random: Random) -> Question:
+    length = random.randint(5, 60)
+    command = f"/fail {length}"
+    return Question(command, _numbers(99)[:length], Status.FAILED, _prompt(command), None, {})
+
+
+def _numbers(last: int) -> str:
+    return " ".join(str(number + 1) for number in range(last))
+
+
+def _count(random: Random) -> tuple[str, str]:
+    last = random.randint(10, 220)
+    return f"/count {last}", _numbers(last)
+
+
+def _say(random: Random) -> tuple[str, str]:
+    said = " ".join(random.choices(WORDS, k=random.randint(5, 60)))
+    return f"/say {said}", said
+
+
+def _repeat(random: Random) -> tuple[str, str]:
+    times, said = random.randint(2, 25), " ".join(random.choices(WORDS, k=random.randint(1, 4)))
+    return f"/repeat {times} {said}", said * times

@@ -1,0 +1,82 @@
+"""Readers of one stream: they drop their connection when they like, lose it when they must, and resume."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from random import Random
+
+import httpx
+
+from app.protocol.frames import DONE
+from tests.faults.records import Seen
+
+PAUSE_SECONDS = (0.05, 0.4)
+_SEQUENCE = re.compile(rb'"sequence_number":(\d+)')
+_TERMINAL = re.compile(rb"event: response\.(completed|incomplete|failed|cancelled)\n")
+_LOST = (httpx.TransportError, httpx.StreamError)
+
+
+class Gone(Exception):
+    """The API says that there is no such response."""
+
+
+async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole frames out of whatever pieces the network makes; a cut last one is dropped."""
+    buffer = b""
+    async for piece in pieces:
+        *whole, buffer = (buffer + piece).split(b"\n\n")
+        for frame in whole:
+            yield frame + b"\n\n"
+
+
+async def take(response: httpx.Response, seen: Seen, most: int | None = None) -> None:
+    """Reads a stream into `seen`, up to its end or for `most` events."""
+    seen.connections += 1
+    async for frame in frames_of(response.aiter_raw()):
+        if frame == DONE:
+            seen.done = True
+            return
+        if frame.startswith(b":"):
+            continue
+        _note(frame, seen)
+        if most is not None and (most := most - 1) <= 0:
+            return
+
+
+def _note(frame: bytes, seen: Seen) -> None:
+    found = _SEQUENCE.search(frame)
+    number = int(found[1]) if found else None
+    if number != seen.next:
+        seen.wrong.append(f"event {number} came where {seen.next} was due")
+    if seen.terminal or seen.done:
+        seen.wrong.append(f"event {number} came after the end")
+    seen.frames.append(frame)
+    seen.arrivals.append(time.monotonic())
+    seen.terminal = _TERMINAL.match(frame) is not None
+
+
+async def resume(
+    client: httpx.AsyncClient, urls: list[str], response_id: str, seen: Seen, random: Random, restless: float
+) -> None:
+    """Reads on until the end, through any API. `restless` is the chance to drop each connection at a random event.
+
+    Raises Gone for a 404.
+    """
+    while not (seen.done or seen.terminal):
+        most = random.randint(1, 40) if random.random() < restless else None
+        query = {"stream": "true"} | ({"starting_after": str(seen.next - 1)} if seen.next > 0 else {})
+        url = f"{random.choice(urls)}/v1/responses/{response_id}"
+        try:
+            async with client.stream("GET", url, params=query) as response:
+                if response.status_code == httpx.codes.OK:
+                    await take(response, seen, most)
+                elif response.status_code == httpx.codes.NOT_FOUND:
+                    raise Gone
+                elif response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                    seen.wrong.append(f"GET was answered with {response.status_code}")
+        except _LOST:
+            pass
+        await asyncio.sleep(random.uniform(*PAUSE_SECONDS))

@@ -1,0 +1,97 @@
+"""What a run comes to, in a few lines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.faults.checker import Violation
+from tests.faults.kinds import Takeover
+from tests.faults.records import Story
+
+SHOWN = 40
+_DETAILS = re.compile(r"resp_[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]+|\d+")
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of a run. `ok` where nothing was broken, and nothing went wrong in the suite itself."""
+
+    seed: int
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    """Faults that could not be inflicted."""
+    violations: list[Violation] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """Lines of logs at ERROR or above."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
+    responses: int = 0
+    """Rows that ever were, those of lost answers and deleted ones too."""
+    events: int = 0
+    readers: int = 0
+    resumed: int = 0
+    """Connections of readers beyond their first."""
+    attempts: int = 0
+    """Claims beyond each response's first."""
+    pauses: dict[str, list[float]] = field(default_factory=dict)
+    """Signal -> seconds from it to the next new event of each of the worker's streams."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations and not self.failures
+
+    def lines(self) -> Iterator[str]:
+        for name, count in self.faults.most_common():
+            yield f"{count:6} {name}"
+        yield f"{self.faults.total():6} faults in {self.seconds:.0f} s, seed {self.seed}"
+        yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
+        yield f"{self.events:6} events; {self.readers} readers, who resumed {self.resumed} times"
+        yield f"{self.attempts:6} takeovers of responses"
+        for how, pauses in self.pauses.items():
+            yield f"{len(pauses):6} streams went on after {how} of their worker: {spread(pauses)}"
+        for line, count in Counter(map(_without_details, self.complaints)).most_common(SHOWN):
+            yield f"{count:6} times logged: {line[:200]}"
+        for failure in self.failures[:SHOWN]:
+            yield f" suite {failure}"
+        for violation in self.violations[:SHOWN]:
+            yield f"BROKEN {violation}"
+        yield f"{len(self.violations):6} violations"
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counter.most_common())
+
+
+def _without_details(line: str) -> str:
+    """A line of a log without its time, process, and numbers."""
+    return _DETAILS.sub("…", line.split("Z ", 1)[-1])
+
+
+def spread(seconds: Sequence[float]) -> str:
+    """p50, p95 and the most, by nearest rank."""
+    if not seconds:
+        return "none"
+    ordered = sorted(seconds)
+    p50, p95 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.95))
+    return f"p50 {p50:.2f} s, p95 {p95:.2f} s, most {ordered[-1]:.2f} s"
+
+
+def pauses(takeovers: Sequence[Takeover], stories: Sequence[Story]) -> dict[str, list[float]]:
+    """From each signal to the first event after what was committed by then, as the readers of each stream got it."""
+    readers = {story.response_id: story.readers for story in stories if story.response_id is not None}
+    found: dict[str, list[float]] = {}
+    for takeover in takeovers:
+        for response_id, last in takeover.last.items():
+            came = [
+                seen.arrivals[last - seen.after]
+                for seen in readers.get(response_id, ())
+                if 0 <= last - seen.after < len(seen.arrivals)
+            ]
+            if came:
+                found.setdefault(takeover.how, []).append(min(came) - takeover.at)
+    return found

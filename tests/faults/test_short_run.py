@@ -1,0 +1,12 @@
+"""A short run of the whole suite: every kind of process, fault and request, and not one broken promise."""
+
+from __future__ import annotations
+
+from tests.faults.driver import run
+from tests.faults.plan import Plan
+
+
+async def test_a_short_schedule_breaks_no_promise() -> None:
+    report = await run(Plan(seed=3, faults=25, responses=50, pause=0.7))
+    assert report.ok, "\n".join(report.lines())
+    assert report.faults.total() == 25

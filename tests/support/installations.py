@@ -1,0 +1,46 @@
+"""Installations that a whole session of tests shares: fixtures, for `tests/conftest.py` to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.longhaul import Longhaul
+from tests.support.services import open_folder
+
+SCRIPTED = """
+[[models]]
+name = "scripted"
+engine = "scripted"
+reasoning_parser = "qwen3"
+tool_parser = "hermes"
+"""
+
+
+@contextmanager
+def running(installation: Longhaul) -> Iterator[Longhaul]:
+    """Started, and stopped whatever happens."""
+    try:
+        installation.start()
+        yield installation
+    finally:
+        installation.stop()
+
+
+@pytest.fixture(scope="session")
+def longhaul() -> Iterator[Longhaul]:
+    """`longhaul up` with the demo model on the real engine."""
+    with open_folder() as folder, running(Longhaul(folder / "home")) as installation:
+        yield installation
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Iterator[Longhaul]:
+    """`longhaul up` with a scripted chat model, that reasons and calls tools."""
+    with open_folder() as folder:
+        models = folder / "models.toml"
+        models.write_text(SCRIPTED)
+        with running(Longhaul(folder / "home", models)) as installation:
+            yield installation

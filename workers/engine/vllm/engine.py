@@ -1,0 +1,202 @@
+"""One AsyncLLM, as an Engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Any
+
+from vllm import AsyncEngineArgs
+from vllm.exceptions import VLLMClientError, VLLMError
+from vllm.platforms import current_platform
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from app.protocol.deltas import FinishReason
+from config.models import ServedModel
+from config.settings import ConfigError
+from workers.engine.base import (
+    EngineDead,
+    EngineDelta,
+    EngineError,
+    InvalidSampling,
+    Message,
+    Prompt,
+    PromptTooLong,
+    Sampling,
+)
+from workers.engine.dialect import Decoder, Dialect, Form, Json
+from workers.engine.lifeline import CPU_NICENESS, Lifeline
+from workers.engine.scratch import Scratch
+from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.decoder import VllmDecoder
+from workers.engine.vllm.errors import one_line
+from workers.engine.vllm.generation import Generation
+from workers.engine.vllm.loading import Loaded, load
+from workers.engine.vllm.rendering import render
+
+_CUT_EVERY = 0.1  # seconds between attempts to end an engine that is still starting
+_DEAD = "the engine has died"
+
+
+class VllmEngine:
+    """One AsyncLLM. vLLM's own processes are tied to this one by a lifeline (`lifeline.py`)."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        self._lifeline = Lifeline(CPU_NICENESS if current_platform.is_cpu() else 0)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # the lifeline hangs on it: one for life
+        self._scratch = Scratch()  # for vLLM's sockets, which it leaves lying about
+        self._stopping = asyncio.Lock()
+        self._launch: asyncio.Future[Loaded] | None = None
+        self._loaded: Loaded | None = None
+        self._streams: set[str] = set()
+
+    @property
+    def context_length(self) -> int:
+        length: int = self._llm().model_config.max_model_len
+        return length
+
+    @property
+    def running(self) -> int:
+        if self._loaded is None or self._loaded.llm.errored:
+            return 0
+        unfinished: int = self._loaded.llm.get_num_unfinished_requests()
+        return unfinished
+
+    async def start(self) -> None:
+        args = engine_args(self._model)
+        self._launch = asyncio.get_running_loop().run_in_executor(self._thread, self._load, args)
+        try:
+            self._loaded = await asyncio.shield(self._launch)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    def _load(self, args: AsyncEngineArgs) -> Loaded:
+        try:
+            os.environ["VLLM_RPC_BASE_PATH"] = str(self._scratch.open())
+            with self._lifeline.attached():
+                return load(self._model, args)
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever a model, a device or a library may come up with
+            raise ConfigError(f"model {self._model.name!r}: vLLM cannot start: {one_line(error)}") from None
+
+    async def stop(self) -> None:
+        async with self._stopping:
+            try:
+                await self._abandon_start()
+                await self._shut_down()
+            finally:
+                self._lifeline.cut()
+                self._scratch.remove()
+                self._thread.shutdown(wait=False)
+
+    async def _shut_down(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is None:
+            return
+        llm = loaded.llm
+        llm.output_processor.propagate_error(EngineDeadError())  # it would leave its readers waiting
+        if llm.output_handler is not None:
+            llm.output_handler.cancel()
+        await asyncio.get_running_loop().run_in_executor(self._thread, llm.shutdown)
+        llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
+
+    async def _abandon_start(self) -> None:
+        launch, self._launch = self._launch, None
+        if launch is None:
+            return
+        while not launch.done():
+            self._lifeline.cut()  # the engine cannot be told to give up, but it fails without its processes
+            await asyncio.wait({launch}, timeout=_CUT_EVERY)
+        if launch.exception() is None:
+            self._loaded = launch.result()
+
+    async def render(
+        self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
+    ) -> Prompt:
+        if not messages:
+            raise EngineError("there are no messages")
+        try:
+            prompt = await render(self._llm(), messages, template_args, tools)
+        except EngineError:
+            raise
+        except Exception as error:  # a chat template is a program
+            raise self._failure(error, "the chat template refuses the messages: ") from None
+        self._room(prompt)
+        return prompt
+
+    async def dialect(self, form: Form) -> Dialect:
+        return await self._alive().dialects.dialect(form)
+
+    def decoder(self) -> Decoder:
+        return VllmDecoder(self._llm().renderer.get_tokenizer())
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        committed: Sequence[int] = (),
+    ) -> AsyncGenerator[EngineDelta]:
+        loaded, room = self._alive(), self._room(prompt)
+        generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=loaded.logprobs)
+        adapter = loaded.adapter(sampling.adapter)
+        if request_id in self._streams:
+            raise EngineError(f"request {request_id} is already running")
+        if generation.is_over:
+            yield EngineDelta((), FinishReason.LENGTH)
+            return
+        self._streams.add(request_id)
+        try:
+            outputs = loaded.llm.generate(
+                generation.input,
+                generation.params,
+                request_id,
+                priority=priority,
+                lora_request=adapter,
+                reasoning_parser_kwargs=generation.parser_args,
+            )
+            async with aclosing(outputs):
+                async for output in outputs:
+                    if (delta := generation.delta(output)) is not None:
+                        yield delta
+        except VLLMClientError as error:
+            raise InvalidSampling(one_line(error)) from None
+        except VLLMError as error:
+            raise self._failure(error) from None
+        finally:
+            self._streams.discard(request_id)
+
+    async def check(self) -> None:
+        self._alive()
+
+    def _alive(self) -> Loaded:
+        if self._loaded is None or self._loaded.llm.errored:
+            raise EngineDead(_DEAD if self._loaded else "the engine is not running")
+        return self._loaded
+
+    def _llm(self) -> AsyncLLM:
+        return self._alive().llm
+
+    def _room(self, prompt: Sequence[int]) -> int:
+        """Output tokens that fit behind `prompt`."""
+        if not prompt:
+            raise EngineError("the prompt is empty")
+        room = self.context_length - len(prompt)
+        if room < 1:
+            raise PromptTooLong(len(prompt), self.context_length)
+        return room
+
+    def _failure(self, error: Exception, what: str = "") -> EngineError | EngineDead:
+        if isinstance(error, EngineDeadError) or self._loaded is None or self._loaded.llm.errored:
+            return EngineDead(_DEAD)
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        return EngineError(what + one_line(cause))

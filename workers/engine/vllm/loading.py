@@ -1,0 +1,68 @@
+"""Loads a model: the AsyncLLM, and what is made once for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vllm import AsyncEngineArgs
+from vllm.lora.request import LoRARequest
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from config.models import ServedModel
+from workers.engine.base import InvalidSampling
+from workers.engine.vllm.dialect import Dialects
+from workers.engine.vllm.logprobs import LogprobReader
+
+_FORCING = "workers.engine.vllm.forcing:"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    llm: AsyncLLM
+    dialects: Dialects
+    logprobs: LogprobReader
+    adapters: Mapping[str, LoRARequest]
+    can_force: bool
+    """Whether committed tokens can be forced through its sampler."""
+
+    def adapter(self, name: str | None) -> LoRARequest | None:
+        """Raises InvalidSampling."""
+        if name is not None and name not in self.adapters:
+            raise InvalidSampling(f"model {name!r} is no adapter of this engine")
+        return None if name is None else self.adapters[name]
+
+
+def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
+    """Starts the engine's processes. Raises ConfigError, and whatever vLLM may come up with."""
+    config = args.create_engine_config()
+    can_force = _add_forcing(config)
+    llm = AsyncLLM.from_vllm_config(
+        config, disable_log_stats=args.disable_log_stats, enable_log_requests=args.enable_log_requests
+    )
+    try:
+        tokenizer = llm.renderer.get_tokenizer()
+        dialects = Dialects(model, tokenizer, _end_tokens(llm, tokenizer), llm.model_config)
+    except Exception:
+        llm.shutdown()
+        raise
+    adapters = {each.name: LoRARequest(each.name, place + 1, each.path) for place, each in enumerate(model.adapters)}
+    return Loaded(llm, dialects, LogprobReader(tokenizer), adapters, can_force)
+
+
+def _add_forcing(config: Any) -> bool:
+    """Where vLLM takes no logits processors (its first model runner, when it speculates), none is added."""
+    second = config.use_v2_model_runner
+    if config.speculative_config is not None and not second:
+        return False
+    own = _FORCING + ("ForcedPrefixV2" if second else "ForcedPrefix")
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), own]
+    return True
+
+
+def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a turn."""
+    named = llm.model_config.try_get_generation_config().get("eos_token_id")
+    tokens = named if isinstance(named, list) else [named]
+    return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)

@@ -1,0 +1,148 @@
+"""Chat models: one response's token ids -> what the model said.
+
+Every token goes through alone, so that nothing depends on how tokens were batched:
+
+    token -> decoder -> stop strings -> the model's own markup (engine) -> calls -> trim -> deltas
+
+A token is settled, and may be committed, with the first delta that comes out with it or behind it: what
+was held back at a crash is generated again, and says what it would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from app.protocol.deltas import CallArguments, CustomInput, Delta, Reasoning, Text
+from workers.engine.dialect import Dialect, Json
+from workers.formats.calls import Calls
+from workers.formats.ledger import Ledger
+from workers.formats.stops import Kind, Piece, StopStrings, Token
+from workers.formats.trim import Trim
+from workers.formats.turn import Parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a request says of its answer beside the form."""
+
+    stop: tuple[str, ...] = ()
+    keep_stop: bool = False
+    """The stop string is part of the text."""
+    min_tokens: int = 0
+    """A stop string must begin behind these."""
+    functions: frozenset[str] = frozenset()
+    custom: frozenset[str] = frozenset()
+    single_call: bool = False
+
+
+class ChatParser:
+    """See `workers.formats.turn.Parser`."""
+
+    def __init__(self, dialect: Dialect, prompt: Sequence[int], rules: Rules) -> None:
+        self._dialect = dialect
+        self._decoder = dialect.decoder()
+        self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
+        self._markup = dialect.markup(prompt)
+        self._calls = Calls(rules.functions, rules.custom, single=rules.single_call)
+        self._trim = Trim()
+        self._min_tokens = rules.min_tokens
+        self._ledger = Ledger()
+        self._unsettled: list[int] = []
+        self._passed = 0
+        """Those of the unsettled that the markup has seen."""
+        self._undecided = 0
+        """Tokens since the markup last said something."""
+        self.tokens = 0
+        self.reasoning_tokens = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._stops.found or self._calls.ended
+
+    def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
+        said: list[Delta] = []
+        settled: list[int] = []
+        for place, token in enumerate(token_ids):
+            if self.ended:
+                break
+            deltas = self._step(token, logprobs[place] if logprobs else None)
+            if deltas:
+                said += deltas
+                settled += self._settle()
+        return Parsed(merged(said), tuple(settled))
+
+    def flush(self) -> Parsed:
+        said: list[Delta] = []
+        if not self.ended:
+            said += self._say(self._stops.feed(Piece(self._decoder.flush())))
+            said += self._say(self._stops.flush())
+        if not self._calls.ended:
+            said += self._understood(self._markup.flush())
+            said += self._trim.feed(self._calls.flush())
+            said += self._trim.flush()
+        settled, self._unsettled = tuple(self._unsettled), []
+        return Parsed(merged(said), settled)
+
+    def _step(self, token_id: int, logprob: Json | None) -> list[Delta]:
+        self.tokens += 1
+        self._unsettled.append(token_id)
+        token = self._token(token_id, logprob)
+        return self._say(self._stops.feed(Piece(token.text, token), exempt=self.tokens <= self._min_tokens))
+
+    def _token(self, token_id: int, logprob: Json | None) -> Token:
+        if token_id in self._dialect.silent:
+            return Token(token_id, Kind.SILENT)
+        kind = Kind.MARKER if token_id in self._dialect.markers else Kind.TEXT
+        return Token(token_id, kind, self._decoder.feed([token_id]), logprob)
+
+    def _say(self, pieces: Iterable[Piece]) -> list[Delta]:
+        return [delta for piece in pieces for delta in self._piece(piece)]
+
+    def _piece(self, piece: Piece) -> list[Delta]:
+        token = piece.token
+        if token is not None:
+            self._passed += 1
+            if token.kind is Kind.SILENT:
+                return []
+            self._undecided += 1
+            if token.logprob is not None and token.kind is Kind.TEXT:
+                self._ledger.add(token.text, token.logprob)
+        return self._understood(self._markup.feed(piece.text, [token.id] if token else []))
+
+    def _understood(self, deltas: list[Delta]) -> list[Delta]:
+        if any(isinstance(delta, Reasoning) for delta in deltas):
+            self.reasoning_tokens += self._undecided
+        if deltas:
+            self._undecided = 0
+        return self._trim.feed(self._with_logprobs(self._calls.feed(deltas)))
+
+    def _with_logprobs(self, deltas: list[Delta]) -> list[Delta]:
+        said: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, Text):
+                said.append(Text(delta.text, self._ledger.take(delta.text)))
+            else:
+                self._ledger.drop()
+                said.append(delta)
+        return said
+
+    def _settle(self) -> list[int]:
+        passed = len(self._unsettled) if self.ended else self._passed
+        settled, self._unsettled = self._unsettled[:passed], self._unsettled[passed:]
+        self._passed = 0
+        return settled
+
+
+def merged(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
+    """The same with neighbours of a kind made one."""
+    said: list[Delta] = []
+    for delta in deltas:
+        last = said[-1] if said else None
+        if isinstance(delta, Text) and isinstance(last, Text):
+            said[-1] = Text(last.text + delta.text, last.logprobs + delta.logprobs)
+        elif isinstance(delta, Reasoning | CallArguments | CustomInput) and type(delta) is type(last):
+            said[-1] = replace(delta, text=last.text + delta.text)
+        else:
+            said.append(delta)
+    return tuple(said)

@@ -1,0 +1,97 @@
+"""Stop strings over decoded text: found in the middle of a token or across tokens, and nothing behind them said.
+
+Of the stop strings, the one counts that is complete first. Text that may still become one is held back,
+and no more than that. A token goes out with the first of its text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Kind(Enum):
+    TEXT = "text"
+    MARKER = "marker"
+    """May be markup: its text is never divided."""
+    SILENT = "silent"
+    """Ends a turn: no text, and nothing for a parser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    id: int
+    kind: Kind = Kind.TEXT
+    text: str = ""
+    logprob: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Decoded text, and the token that begins with it."""
+
+    text: str
+    token: Token | None = None
+
+
+class StopStrings:
+    """`keep`: the stop string itself is said."""
+
+    def __init__(self, stops: Sequence[str] = (), *, keep: bool = False) -> None:
+        self._stops = tuple(stop for stop in stops if stop)
+        self._keep = keep
+        self._held: deque[Piece] = deque()
+        self.found = False
+
+    def feed(self, piece: Piece, *, exempt: bool = False) -> list[Piece]:
+        """What is certain now. `exempt`: text up to here is no part of a stop string."""
+        self._held.append(piece)
+        text = "".join(held.text for held in self._held)
+        if exempt or not self._stops:
+            return self.flush()
+        end = self._end(text)
+        if end is None:
+            return self._release(len(text) - self._open(text))
+        self.found = True
+        released = self._release(end)
+        self._held.clear()
+        return released
+
+    def flush(self) -> list[Piece]:
+        """What was held back."""
+        held = list(self._held)
+        self._held.clear()
+        return held
+
+    def _end(self, text: str) -> int | None:
+        """Where the text ends that is said before (or with) the first stop string."""
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if not found:
+            return None
+        end, start = min(found)
+        return end if self._keep else start
+
+    def _open(self, text: str) -> int:
+        """Characters at the end that may be the beginning of a stop string."""
+        longest = min(max(map(len, self._stops)) - 1, len(text))
+        sizes = range(longest, 0, -1)
+        return next((size for size in sizes if any(stop.startswith(text[-size:]) for stop in self._stops)), 0)
+
+    def _release(self, length: int) -> list[Piece]:
+        released = []
+        while self._held and len(self._held[0].text) <= length:
+            piece = self._held.popleft()
+            length -= len(piece.text)
+            released.append(piece)
+        if self._held and length and not _is_whole(self._held[0]):
+            cut = self._held.popleft()
+            released.append(Piece(cut.text[:length], cut.token))
+            self._held.appendleft(Piece(cut.text[length:]))
+        return released
+
+
+def _is_whole(piece: Piece) -> bool:
+    return piece.token is not None and piece.token.kind is Kind.MARKER

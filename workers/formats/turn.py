@@ -1,0 +1,57 @@
+"""What the runner needs of a model's format: a prompt, sampling parameters, and parsers of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.protocol.deltas import Delta
+from workers.engine.base import Sampling
+from workers.engine.dialect import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What some tokens said. Tokens whose text is still held back come with the deltas that bring it."""
+
+    deltas: tuple[Delta, ...] = ()
+    tokens: tuple[int, ...] = ()
+
+    def __add__(self, other: Parsed) -> Parsed:
+        return Parsed(self.deltas + other.deltas, self.tokens + other.tokens)
+
+
+class Parser(Protocol):
+    """One response's token ids -> deltas: a function of the whole token list, however it was batched.
+
+    A parser that is fed a response's committed tokens is where the one was that they came from.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """The answer is over, whatever the model would add (a stop string, a call too many)."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens taken so far: none behind the end."""
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Those of them that are reasoning."""
+
+    def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
+        """What these tokens add for certain; `logprobs`, where asked for, has one for each of them."""
+
+    def flush(self) -> Parsed:
+        """What was held back, once the last token is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer of a model, about to be generated."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    parser: Callable[[], Parser]
+    """Makes a fresh one."""
