@@ -28,6 +28,7 @@ _AWAY = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.UndefinedTableError,  # nobody has migrated yet
+    asyncpg.DeadlockDetectedError,  # nothing was done: it can be repeated
     OSError,
     TimeoutError,
 )

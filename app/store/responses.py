@@ -367,9 +367,11 @@ def _message(row: Row[Any]) -> Message:
 
 async def disown(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
     """Takes everything from a worker that is gone; returns what must be failed: its `max_crashes`th crash."""
+    # In the order in which the worker's journal locks rows: it may be alive, and in the middle of a batch.
+    owned = select(responses.c.id).where(responses.c.worker == worker, _may("take_over"))
     statement = (
         update(responses)
-        .where(responses.c.worker == worker, _may("take_over"))
+        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
         .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + 1)
         .returning(responses.c.id, responses.c.crashes)
     )

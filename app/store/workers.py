@@ -117,18 +117,21 @@ _PRESENT = """
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(w.id, 0))
 """
+# SKIP LOCKED: copies of maintenance that took rows in different orders would wait for each other.
 _NOTE_ABSENCE = text(
     f"""
-    UPDATE workers w SET absent_since = CASE WHEN {_PRESENT} THEN NULL ELSE now() END
-    WHERE (w.absent_since IS NULL) <> {_PRESENT}
+    UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
+        SELECT w.id FROM workers w WHERE (w.absent_since IS NULL) <> {_PRESENT} FOR UPDATE SKIP LOCKED)
     """
 )
 # After a restart of Postgres nobody holds a lock for a moment: everybody has time to come back.
 _BURY = text(
     f"""
-    DELETE FROM workers w WHERE w.lease_until < now() OR (
-        w.absent_since <= now() - make_interval(secs => :absence) AND NOT {_PRESENT}
-        AND pg_postmaster_start_time() < now() - make_interval(secs => :comeback))
+    DELETE FROM workers WHERE id IN (
+        SELECT w.id FROM workers w WHERE w.lease_until < now() OR (
+            w.absent_since <= now() - make_interval(secs => :absence) AND NOT {_PRESENT}
+            AND pg_postmaster_start_time() < now() - make_interval(secs => :comeback))
+        FOR UPDATE SKIP LOCKED)
     """
 )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import SecretStr
 
 from tests.clients.target import PARIS, REPORT, City, Target
@@ -17,18 +18,20 @@ Chat = Callable[..., ChatOpenAI]
 
 
 @pytest.fixture
-def chat(target: Target) -> Chat:
-    def make(**more: Any) -> ChatOpenAI:
-        return ChatOpenAI(
-            model=target.model,
-            base_url=target.url,
-            api_key=SecretStr("unused"),
-            use_responses_api=True,
-            max_retries=0,
-            **more,
-        )
-
-    return make
+async def chat(target: Target) -> AsyncIterator[Chat]:
+    """With connections of the test's own: langchain's are kept for the next event loop, too."""
+    with DefaultHttpxClient() as http_client:
+        async with DefaultAsyncHttpxClient() as http_async_client:
+            yield partial(
+                ChatOpenAI,
+                model=target.model,
+                base_url=target.url,
+                api_key=SecretStr("unused"),
+                use_responses_api=True,
+                max_retries=0,
+                http_client=http_client,
+                http_async_client=http_async_client,
+            )
 
 
 @tool

@@ -94,9 +94,10 @@ def a_replay_is_the_log(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def nothing_is_left(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No message, no channel, no worker's row, no process."""
+    """No message, no channel, no worker's row, no job, no process."""
     yield from (("redis", what) for what in evidence.waiting)
     yield from (("workers", what) for what in evidence.owners)
+    yield from (("pools", what) for what in evidence.busy)
     yield from (("processes", what) for what in evidence.left_behind)
 
 

@@ -11,10 +11,12 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.protocol.chunk import Chunk
+from app.queue import make_celery
 from app.relay import CHANNEL
 from app.store import journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
+from config.settings import load_settings
 from tests.faults import audit
 from tests.faults.audit import Step
 from tests.faults.fleet import Fleet
@@ -45,6 +47,8 @@ class Evidence:
     """What is left in Redis."""
     owners: list[str] = field(default_factory=list)
     """Rows of `workers` that no living process has."""
+    busy: list[str] = field(default_factory=list)
+    """Workers that still run something."""
     unsettled: list[str] = field(default_factory=list)
     """What did not come to rest."""
     complaints: list[str] = field(default_factory=list)
@@ -80,6 +84,7 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.told_to_stop]
     evidence.replays = await _replays(fleet.urls, evidence.rows.values())
     evidence.waiting = await _left_in_redis(fleet)
+    evidence.busy = await _busy(fleet)
     evidence.owners = await _unknown_workers(fleet, fleet.of(Role.WORKER))
 
 
@@ -133,6 +138,23 @@ async def _contents(client: redis.asyncio.Redis) -> list[str]:
             found.append(f"{kind} {name!r}")
     channels = [name.decode() for name in await client.pubsub_channels(f"{CHANNEL}*")]
     return found + [f"channel {name}" for name in channels if name != CHANNEL]
+
+
+async def _busy(fleet: Fleet) -> list[str]:
+    """Workers whose pools hold jobs though no response is in progress; waits for jobs that are ending."""
+    celery = make_celery(load_settings(REDIS_URL=fleet.services.redis_url))
+    found: list[str] = []
+
+    async def idle() -> bool:
+        stats = await asyncio.to_thread(lambda: celery.control.inspect(timeout=3).stats() or {})
+        found[:] = [f"{name} runs {pool['active']}" for name, each in stats.items() if (pool := each["pool"])["active"]]
+        return len(stats) == len(fleet.of(Role.WORKER)) and not found
+
+    try:
+        await until(idle, DRAIN_SECONDS)
+    except AssertionError:
+        return found or ["not every worker answers"]
+    return []
 
 
 async def _unknown_workers(fleet: Fleet, workers: list[Member]) -> list[str]:

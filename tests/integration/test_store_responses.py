@@ -16,6 +16,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.rows import Idempotency
 from tests.support import grammar
 from tests.support.rows import WORKER, Writer, alive, claimed, new_response, queued
+from tests.support.waiting import until
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -46,6 +47,39 @@ async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) 
     again = await responses.claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 0)
+
+
+async def test_taking_responses_from_a_worker_that_is_alive_and_writing_is_no_deadlock(db: Database) -> None:
+    """Its journal has locked the first of a batch; the rows lie in another order than their ids have."""
+    ids = sorted([(await queued(db)) for _ in range(2)])
+    for response_id in reversed(ids):
+        await responses.claim(db, response_id, WORKER)
+    lock = text("SELECT id FROM responses WHERE id = :id FOR SHARE")
+    async with db.begin() as batch:
+        await batch.execute(lock, {"id": ids[0]})
+        taking = asyncio.create_task(responses.disown(db, WORKER, 5))
+        await until(lambda: waits_for_a_lock(db), what="the taker waits")
+        await batch.execute(lock, {"id": ids[1]})
+    assert await taking == []
+    assert [(await responses.claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
+
+
+async def waits_for_a_lock(db: Database) -> bool:
+    async with db.autocommit() as connection:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool((await connection.execute(waiting)).scalar_one())
+
+
+async def test_a_look_for_the_dead_does_not_wait_for_what_another_copy_has_in_hand(db: Database) -> None:
+    for name in ("w1", "w2"):
+        await alive(db, name, lease_seconds=0.0)
+        row = await queued(db)
+        await responses.claim(db, row, name)
+    async with db.begin() as copy:
+        await copy.execute(text("SELECT id FROM workers WHERE id = 'w1' FOR UPDATE"))
+        async with asyncio.timeout(10):
+            assert await workers.take_dead(db) == ["w2"]
+    assert set(await workers.take_dead(db)) == {"w1", "w2"}
 
 
 async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:

@@ -27,7 +27,7 @@ def _as_object(model: ServedModel, runtime: Runtime) -> dict[str, Any]:
     response_model=None,
 )
 async def list_models(runtime: RuntimeOf) -> Response:
-    models = [_as_object(model, runtime) for model in runtime.catalog.models]
+    models = [_as_object(model, runtime) for model in runtime.catalog.served]
     return reply({"object": "list", "data": models})
 
 

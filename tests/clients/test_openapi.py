@@ -1,0 +1,126 @@
+"""Our OpenAPI document, and schemathesis as a client that reads it: whatever it sends, no 5xx and no surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from app.main import create_app
+from config.settings import load_settings
+from tests.support.api import CATALOG
+from tests.support.longhaul import Longhaul
+
+# What it leaves out: that all a schema allows is accepted (fields have to agree with each other, too), and that
+# `Allow` names documented methods only (GET /v1/responses/compact is a GET of a response called "compact").
+CHECKS: Any = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    unsupported_method,
+]
+EXAMPLES = settings(max_examples=8, derandomize=True)
+
+NOWHERE = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+DOCUMENT = create_app(load_settings(**NOWHERE), CATALOG).openapi()
+OPERATIONS = [
+    pytest.param(operation, id=f"{method.upper()} {path}")
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+ERROR = {"$ref": "#/components/schemas/ErrorBody"}
+
+schema = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+@pytest.fixture(scope="module")
+def http(scripted: Longhaul) -> Iterator[httpx.Client]:
+    with scripted.http() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def known(http: httpx.Client) -> dict[str, str]:
+    """Values of path parameters that name something."""
+
+    def created(path: str, **body: Any) -> Any:
+        answer = http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    item = {"type": "message", "role": "user", "content": "Hello!"}
+    conversation = created("/v1/conversations", items=[item])["id"]
+    listed = http.get(f"/v1/conversations/{conversation}/items").json()
+    return {
+        "response_id": created("/v1/responses", model="scripted", input="Hello!")["id"],
+        "conversation_id": conversation,
+        "item_id": listed["data"][0]["id"],
+        "model": "scripted",
+    }
+
+
+@schema.parametrize()
+@EXAMPLES
+def test_any_request_gets_a_documented_answer(case: schemathesis.Case, scripted: Longhaul) -> None:
+    case.call_and_validate(base_url=scripted.url, checks=CHECKS, timeout=30)
+
+
+@(
+    schema.exclude(method="DELETE")
+    .exclude(path="/v1/responses/{response_id}/cancel")
+    .include(path_regex=r"\{|responses$|input_tokens$|compact$")
+    .parametrize()
+)
+@EXAMPLES
+def test_so_does_one_about_what_exists(case: schemathesis.Case, scripted: Longhaul, known: dict[str, str]) -> None:
+    for name in case.path_parameters:
+        case.path_parameters[name] = known[name]
+    if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+        case.body["model"] = known["model"]
+    case.call_and_validate(base_url=scripted.url, checks=CHECKS, timeout=30)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_error_is_documented_in_its_shape(operation: dict[str, Any]) -> None:
+    errors = {status: answer for status, answer in operation["responses"].items() if status[0] in "45"}
+    assert "422" not in errors, "none of ours answers so"
+    for answer in errors.values():
+        assert answer["description"]
+        (media,) = answer["content"].values()
+        assert media["schema"] in (ERROR, {"$ref": "#/components/schemas/Ready"})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_success_shows_its_model(operation: dict[str, Any]) -> None:
+    (success,) = (answer for status, answer in operation["responses"].items() if status[0] == "2")
+    assert success["content"]["application/json"]["schema"] != {}
+
+
+def test_bodies_show_examples() -> None:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            for media in operation.get("requestBody", {"content": {}})["content"].values():
+                shown = DOCUMENT["components"]["schemas"][media["schema"]["$ref"].rsplit("/", 1)[1]]
+                assert media.get("examples") or shown.get("examples"), f"{method} {path}"
+
+
+def test_the_document_and_its_page_are_served(http: httpx.Client) -> None:
+    served = http.get("/openapi.json").json()
+    assert served["paths"].keys() == DOCUMENT["paths"].keys()
+    assert "swagger" in http.get("/docs").text.lower()

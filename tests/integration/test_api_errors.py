@@ -1,0 +1,110 @@
+"""Errors of every route: one shape, one line, the field as its sender wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api import schemas
+from app.store.database import Database
+from tests.support.api import MODEL, Api, serving, settings_for
+
+LIMIT = 4096
+JSON = {"content-type": "application/json"}
+
+BODIES = [
+    "/v1/responses",
+    "/v1/responses/input_tokens",
+    "/v1/responses/compact",
+    "/v1/conversations",
+    "/v1/conversations/conv_1",
+    "/v1/conversations/conv_1/items",
+]
+"""Routes that take a body, by POST."""
+
+ROUTES = [
+    ("GET", "/v1/responses/resp_1"),
+    ("GET", "/v1/responses/resp_1/input_items"),
+    ("DELETE", "/v1/responses/resp_1"),
+    ("POST", "/v1/responses/resp_1/cancel"),
+    ("GET", "/v1/conversations/conv_1"),
+    ("DELETE", "/v1/conversations/conv_1"),
+    ("GET", "/v1/conversations/conv_1/items"),
+    ("GET", "/v1/conversations/conv_1/items/msg_1"),
+    ("DELETE", "/v1/conversations/conv_1/items/msg_1"),
+]
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, max_body_bytes=LIMIT)) as running:
+        yield running
+
+
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    error = schemas.ErrorBody.model_validate(answer.json()).error
+    assert "\n" not in error.message
+    return error.model_dump()
+
+
+@pytest.mark.parametrize("path", BODIES)
+class TestBodies:
+    async def test_bad_json_is_a_400(self, api: Api, path: str) -> None:
+        for body in (b"{", b"[]", b'{"a": NaN}'):
+            answer = await api.client.post(path, content=body, headers=JSON)
+            assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
+
+    async def test_another_content_type_is_a_415(self, api: Api, path: str) -> None:
+        answer = await api.client.post(path, content=b"{}", headers={"content-type": "text/plain"})
+        assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_media_type")
+
+    async def test_a_body_that_is_too_large_is_a_413(self, api: Api, path: str) -> None:
+        answer = await api.client.post(path, content=b" " * (LIMIT + 1), headers=JSON)
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "request_too_large")
+
+    async def test_an_unknown_field_is_named(self, api: Api, path: str) -> None:
+        answer = await api.client.post(path, json={"zzz": 1})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "zzz")
+
+    async def test_an_unknown_query_parameter_is_named(self, api: Api, path: str) -> None:
+        answer = await api.client.post(path, json={}, params={"verbose": "1"})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose")
+
+    async def test_a_wrong_method_is_a_405(self, api: Api, path: str) -> None:
+        answer = await api.client.put(path, json={})
+        assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
+        assert "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+class TestRoutes:
+    async def test_what_there_is_not_is_a_404(self, api: Api, method: str, path: str) -> None:
+        answer = await api.client.request(method, path)
+        assert (answer.status_code, error_of(answer)["type"]) == (404, "invalid_request_error")
+
+    async def test_an_unknown_query_parameter_is_named(self, api: Api, method: str, path: str) -> None:
+        answer = await api.client.request(method, path, params={"verbose": "1"})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "verbose")
+
+
+async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) -> None:
+    item = {"role": "user", "content": "x"}
+    asked: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"model": MODEL, "input": "x"},
+        "/v1/responses/input_tokens": {"model": MODEL, "input": "x"},
+        "/v1/responses/compact": {"model": MODEL, "input": "x"},
+        "/v1/conversations": {"items": [item]},
+        "/v1/conversations/conv_1": {"metadata": {}},
+        "/v1/conversations/conv_1/items": {"items": [item]},
+    }
+    await asyncio.to_thread(services.postgres.stop)
+    answers = [await api.client.post(path, json=body) for path, body in asked.items()]
+    answers += [await api.client.request(method, path) for method, path in ROUTES]
+    for answer in answers:
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")
+        assert "retry-after" in answer.headers
