@@ -2,7 +2,7 @@
 
 What is dropped goes in units, oldest first: a message, or a call with its output and the reasoning that led to it.
 System and developer messages stay, and so does the newest unit. How many units must go is found by halving: fewer
-never make a longer prompt.
+never make a longer prompt. An answer needs room as well, so dropping begins before the context is full.
 """
 
 from __future__ import annotations
@@ -19,24 +19,40 @@ _STAYS = ("system", "developer")
 _CALLS = ("function_call", "custom_tool_call")
 
 
-async def fitted(items: Sequence[Json], render: Render, *, truncate: bool) -> tuple[int, ...]:
-    """The prompt of as many of the newest items as fit. Raises PromptTooLong where they do not, and EngineError."""
-    try:
+async def fitted(items: Sequence[Json], render: Render, *, truncate: bool, most: int) -> tuple[int, ...]:
+    """The prompt of these items or, with `truncate`, of as many of the newest as make `most` tokens.
+
+    The newest unit may have more, as long as it fits at all. Raises PromptTooLong, and EngineError.
+    """
+    units = units_of(items) if truncate else []
+    if len(units) < 2:
         return await render(items)
-    except PromptTooLong:
-        units = units_of(items) if truncate else []
-        if len(units) < 2:
-            raise
-    fewest, most = 1, len(units) - 1
-    found = await render(without(items, units[:most]))
-    while fewest < most:
-        middle = (fewest + most) // 2
-        try:
-            found = await render(without(items, units[:middle]))
-            most = middle
-        except PromptTooLong:
+    found = await _within(render, items, most)
+    if found is not None:
+        return found
+    fewest, dropped = 1, len(units) - 1
+    while fewest < dropped:
+        middle = (fewest + dropped) // 2
+        shorter = await _within(render, without(items, units[:middle]), most)
+        if shorter is None:
             fewest = middle + 1
-    return found
+        else:
+            found, dropped = shorter, middle
+    return found if found is not None else await render(without(items, units[:dropped]))
+
+
+async def _within(render: Render, items: Sequence[Json], most: int) -> tuple[int, ...] | None:
+    try:
+        prompt = await render(items)
+    except PromptTooLong:
+        return None
+    return prompt if len(prompt) <= most else None
+
+
+def room_of(max_output_tokens: int | None, context_length: int) -> int:
+    """Tokens that truncation leaves for the answer: what it may have, and a quarter of the context at most."""
+    quarter = context_length // 4
+    return quarter if max_output_tokens is None else min(max_output_tokens, quarter)
 
 
 def without(items: Sequence[Json], units: Sequence[Sequence[int]]) -> list[Json]:

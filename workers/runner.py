@@ -24,8 +24,9 @@ from app.protocol.deltas import Finish, FinishReason, Usage
 from app.protocol.frames import Event
 from app.protocol.request import COUNT, ENCRYPTED_REASONING
 from app.protocol.response import error_object
+from app.protocol.states import State
 from app.protocol.status import Status
-from app.protocol.stream import ResponseStream, State
+from app.protocol.stream import ResponseStream
 from app.protocol.unsealing import unsealed
 from app.sealing import BadSeal, Sealed
 from app.store import journal as log_store

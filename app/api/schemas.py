@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.protocol.request import CreateResponse
+from app.protocol.request import INCLUDED, CreateResponse
 
 Json = dict[str, Any]
 
@@ -128,11 +128,28 @@ class CustomToolCallItem(Shape):
     status: Literal["in_progress", "completed", "incomplete"]
 
 
+class Item(BaseModel):
+    """A message, a call, its output, reasoning, a compaction; with the fields of its type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    type: Literal[
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "reasoning",
+        "compaction",
+    ]
+
+
 class ItemList(Shape):
-    """A page of items: messages, calls, their outputs, reasoning."""
+    """A page of items."""
 
     object: Literal["list"]
-    data: list[Json]
+    data: list[Item]
     first_id: str | None
     last_id: str | None
     has_more: bool
@@ -244,10 +261,18 @@ _EVENTS_EXAMPLE = (
     '"item_id":"msg_0193_0","output_index":0,"content_index":0,"delta":"Hello","logprobs":[]}\n\ndata: [DONE]\n\n'
 )
 
+_EVENT: Json = {
+    "type": "object",
+    "description": "One Server-Sent Event. Its data is JSON whose type equals the event's; the last one is [DONE].",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+    "additionalProperties": False,
+}
+
 RESPONSE_OR_EVENTS: Json = {
     "model": Response,
     "description": "The response object; with `stream` its events as Server-Sent Events.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENTS_EXAMPLE}},
+    "content": {"text/event-stream": {"schema": _EVENT, "example": _EVENTS_EXAMPLE}},
 }
 
 CREATE_BODY: Json = {
@@ -309,9 +334,15 @@ def _query(name: str, description: str, **schema: Any) -> Json:
     return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
 
 
+_INCLUDED = {"type": "string", "enum": list(INCLUDED)}
+INCLUDE_PARAMETER = _query("include", "What is part of items anyhow, for those who ask.", type="array", items=_INCLUDED)
+INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
+
 READ_PARAMETERS: list[Json] = [
+    INCLUDE_PARAMETER,
+    _query("include_obfuscation", "Nothing is obfuscated.", type="boolean", enum=[False]),
     _query("stream", "Read events instead of the object.", type="boolean", default=False),
-    _query("starting_after", "Events after this sequence number only.", type="integer", minimum=0),
+    _query("starting_after", "With `stream`: events after this sequence number only.", type="integer", minimum=0),
 ]
 
 
@@ -326,7 +357,8 @@ CREATE_PARAMETERS: list[Json] = [
 ]
 
 LIST_PARAMETERS: list[Json] = [
-    _query("after", "Items behind the one of this id.", type="string"),
+    INCLUDE_PARAMETER,
+    _query("after", "Items behind the one of this id.", type="string", minLength=1),
     _query("limit", "How many at most.", type="integer", minimum=1, maximum=100, default=20),
     _query("order", "The newest first, or the oldest.", type="string", enum=["asc", "desc"], default="desc"),
 ]

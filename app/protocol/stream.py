@@ -1,17 +1,14 @@
 """The event state machine: what a model says in, numbered events out.
 
-Theory. A response is a row of items; at most one is open. `TABLE` says for every state and input which
-steps are taken and which state follows; an input with no cell is illegal: it raises and changes nothing.
-Steps write events; each event gets the next sequence number at the one place where events are made.
-The open item's state names its type, and whatever does not belong to it closes it first. The machine has
-no clock, no ids of its own and no I/O: ids come from the response's id and the item's index, so that the
-same deltas always give the same events, and `restore(events)` puts a machine where another one stopped.
+Theory. `states.TABLE` is the machine; an illegal input raises and changes nothing. Steps write events; each event
+gets the next sequence number at the one place where events are made. The machine has no clock, no ids of its own
+and no I/O: ids come from the response's id and the item's index, so that the same deltas always give the same
+events, and `restore(events)` puts a machine where another one stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import Any
 
 from app.protocol.deltas import (
@@ -30,6 +27,7 @@ from app.protocol.deltas import (
 from app.protocol.frames import Event
 from app.protocol.response import usage_object
 from app.protocol.snapshot import fold
+from app.protocol.states import INPUT_OF, TABLE, Input, State
 from app.protocol.status import Status
 
 Json = dict[str, Any]
@@ -37,98 +35,6 @@ Json = dict[str, Any]
 
 class IllegalInput(Exception):
     """An input that the machine's state does not allow: a bug of the caller."""
-
-
-class State(Enum):
-    NEW = "new"
-    QUEUED = "queued"
-    IDLE = "idle"
-    """In progress, no item open."""
-    MESSAGE = "message"
-    """A message is open, with a text part."""
-    REFUSAL = "refusal"
-    """A message is open, with a refusal part."""
-    REASONING = "reasoning"
-    CALL = "function_call"
-    CUSTOM = "custom_tool_call"
-    ENDED = "ended"
-
-
-class Input(Enum):
-    OPEN = "open"
-    BEGIN = "begin"
-    TEXT = "text"
-    REASONING = "reasoning"
-    REFUSAL = "refusal"
-    ANNOTATION = "annotation"
-    CALL_START = "call start"
-    CALL_ARGUMENTS = "call arguments"
-    CUSTOM_START = "custom call start"
-    CUSTOM_INPUT = "custom call input"
-    FINISH = "finish"
-    FAIL = "fail"
-    CANCEL = "cancel"
-
-
-_INPUT_OF: dict[type, Input] = {
-    Text: Input.TEXT,
-    Reasoning: Input.REASONING,
-    Refusal: Input.REFUSAL,
-    Annotation: Input.ANNOTATION,
-    CallStart: Input.CALL_START,
-    CallArguments: Input.CALL_ARGUMENTS,
-    CustomStart: Input.CUSTOM_START,
-    CustomInput: Input.CUSTOM_INPUT,
-}
-
-Cell = tuple[tuple[str, ...], State]
-
-_ENDINGS: dict[Input, Cell] = {
-    Input.FINISH: (("finish",), State.ENDED),
-    Input.FAIL: (("fail",), State.ENDED),
-    Input.CANCEL: (("cancel",), State.ENDED),
-}
-
-
-def _open(*extra: tuple[Input, Cell], close: tuple[str, ...] = ()) -> dict[Input, Cell]:
-    """The row of a state in progress: what starts another item closes the open one first."""
-    row: dict[Input, Cell] = {
-        Input.TEXT: ((*close, "open_message", "open_text", "text"), State.MESSAGE),
-        Input.REFUSAL: ((*close, "open_message", "open_refusal", "refusal"), State.REFUSAL),
-        Input.REASONING: ((*close, "open_reasoning", "reasoning"), State.REASONING),
-        Input.CALL_START: ((*close, "open_call"), State.CALL),
-        Input.CUSTOM_START: ((*close, "open_custom"), State.CUSTOM),
-    }
-    endings = {event: ((*close, *steps), state) for event, (steps, state) in _ENDINGS.items()}
-    return row | endings | dict(extra)
-
-
-TABLE: dict[State, dict[Input, Cell]] = {
-    State.NEW: {Input.OPEN: (("created", "queued"), State.QUEUED)},
-    State.QUEUED: {
-        Input.BEGIN: (("in_progress",), State.IDLE),
-        Input.FAIL: (("fail",), State.ENDED),
-        Input.CANCEL: (("cancel",), State.ENDED),
-    },
-    State.IDLE: _open(),
-    State.MESSAGE: _open(
-        (Input.TEXT, (("text",), State.MESSAGE)),
-        (Input.ANNOTATION, (("annotation",), State.MESSAGE)),
-        (Input.REFUSAL, (("close_text", "open_refusal", "refusal"), State.REFUSAL)),
-        close=("close_text", "close_item"),
-    ),
-    State.REFUSAL: _open(
-        (Input.REFUSAL, (("refusal",), State.REFUSAL)),
-        (Input.TEXT, (("close_refusal", "open_text", "text"), State.MESSAGE)),
-        close=("close_refusal", "close_item"),
-    ),
-    State.REASONING: _open(
-        (Input.REASONING, (("reasoning",), State.REASONING)), close=("close_reasoning", "close_item")
-    ),
-    State.CALL: _open((Input.CALL_ARGUMENTS, (("arguments",), State.CALL)), close=("close_call", "close_item")),
-    State.CUSTOM: _open((Input.CUSTOM_INPUT, (("input",), State.CUSTOM)), close=("close_custom", "close_item")),
-    State.ENDED: {},
-}
 
 
 class ResponseStream:
@@ -187,7 +93,7 @@ class ResponseStream:
 
     def feed(self, delta: Delta) -> list[Event]:
         """The events of what the model said."""
-        return self._process(_INPUT_OF[type(delta)], delta)
+        return self._process(INPUT_OF[type(delta)], delta)
 
     def finish(self, finish: Finish, finished_at: int) -> list[Event]:
         """The model is done: `response.completed`, or `response.incomplete` where it was cut."""

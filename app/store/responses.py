@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, Text, cast, column, func, or_, select, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy import func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql import ColumnElement, FromClause
+from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import ReturningInsert
 
 from app.protocol import frames
@@ -25,15 +24,11 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.stream import ResponseStream
 from app.store.database import Database
+from app.store.guards import may, sent
 from app.store.rows import Cancellation, Ending, NewResponse, ResponseRow, pack_tokens, response_row
 from app.store.tables import chunks, responses
 
 _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
-
-
-def _may(transition: str) -> ColumnElement[bool]:
-    """The guard of a transition: the row is in one of its sources."""
-    return responses.c.status.in_(sorted(status.value for status in TRANSITIONS[transition].sources))
 
 
 def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
@@ -112,11 +107,7 @@ async def find(db: Database, response_id: str) -> ResponseRow | None:
 async def mark_sent(db: Database, response_id: str) -> None:
     """Remembers that a message for it is on its way; maintenance sends it again only much later."""
     async with db.autocommit() as connection:
-        await connection.execute(update(responses).where(responses.c.id == response_id).values(**_sent()))
-
-
-def _sent() -> dict[str, Any]:
-    return {"sent_at": func.now(), "sends": responses.c.sends + 1}
+        await connection.execute(update(responses).where(responses.c.id == response_id).values(**sent()))
 
 
 # -- a worker's transitions --------------------------------------------------------------------------------
@@ -127,8 +118,8 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
 
     None: somebody else has it, or it is final, or gone; the message was a duplicate or came too late.
     """
-    ownerless = _may("take_over") & responses.c.worker.is_(None)
-    waits = _may("claim") & or_(responses.c.queue_deadline.is_(None), responses.c.queue_deadline > func.now())
+    ownerless = may("take_over") & responses.c.worker.is_(None)
+    waits = may("claim") & or_(responses.c.queue_deadline.is_(None), responses.c.queue_deadline > func.now())
     statement = (
         update(responses)
         .where(responses.c.id == response_id, or_(waits, ownerless))
@@ -159,7 +150,7 @@ async def release(
         update(responses)
         .where(
             responses.c.id == response_id,
-            _may("take_over"),
+            may("take_over"),
             responses.c.attempt == attempt,
             responses.c.worker == worker,
         )
@@ -223,7 +214,7 @@ async def _end(
     await _append(connection, chunk)
     ended = await connection.execute(
         update(responses)
-        .where(responses.c.id == row.id, _may(transition))
+        .where(responses.c.id == row.id, may(transition))
         .values(
             status=ending.status.value,
             output=ending.output,
@@ -267,108 +258,10 @@ async def _append(connection: AsyncConnection, chunk: Chunk) -> None:
 # -- what maintenance looks for ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a Celery message for a response needs."""
-
-    response_id: str
-    model: str
-    queue: str
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingList:
-    """One list of the broker: a queue and a priority."""
-
-    queue: str
-    priority: int
-
-
-async def take_released(db: Database, limit: int = 500) -> list[Message]:
-    """Responses that their worker gave up, or was taken from, and that nobody was told of; marked as sent now."""
-    released = (
-        select(responses.c.id)
-        .where(_may("take_over"), responses.c.worker.is_(None), responses.c.sent_at.is_(None))
-        .order_by(responses.c.created_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    return await _taken(db, released)
-
-
-async def waiting_lists(db: Database, seconds: float) -> Sequence[WaitingList]:
-    """Where messages that are older than `seconds` ought to wait, if they were not lost."""
-    statement = select(responses.c.queue, responses.c.priority).where(_waits(), _sent_before(seconds)).distinct()
-    async with db.autocommit() as connection:
-        return [WaitingList(row.queue, row.priority) for row in await connection.execute(statement)]
-
-
-async def take_lost(
-    db: Database, heads: Mapping[WaitingList, str | None], seconds: float, limit: int = 500
-) -> list[Message]:
-    """Responses whose message is neither in its list nor has led to a claim; marked as sent now.
-
-    `heads`: each list's next message (a response's id), None where the list is empty. Lists are first in, first
-    out, so a message that was sent `seconds` before the head was is out of it. A message that is out, and was
-    sent `seconds` ago, would have been claimed by now; each time it was sent in vain it gets twice as long.
-    """
-    head = responses.alias("head")
-    lists = (
-        func.unnest(
-            cast([waiting.queue for waiting in heads], ARRAY(Text)),
-            cast([waiting.priority for waiting in heads], ARRAY(Integer)),
-            cast(list(heads.values()), ARRAY(Text)),
-        )
-        .table_valued(column("queue", Text), column("priority", Integer), column("head_id", Text), name="lists")
-        .render_derived()
-    )
-    out_of_it = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
-    lost = (
-        select(responses.c.id)
-        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.priority == responses.c.priority))
-        .outerjoin(head, head.c.id == lists.c.head_id)
-        .where(_waits(), _sent_before(seconds), out_of_it)
-        .order_by(responses.c.created_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=responses)
-    )
-    return await _taken(db, lost)
-
-
-def _waits() -> ColumnElement[bool]:
-    return _may("claim") | (_may("take_over") & responses.c.worker.is_(None))
-
-
-def _sent_at(table: FromClause) -> ColumnElement[datetime]:
-    # A process that died before it could note the time had sent it at once, or never.
-    return func.coalesce(table.c.sent_at, table.c.created_at)
-
-
-def _sent_before(seconds: float) -> ColumnElement[bool]:
-    patience = func.power(2, func.least(func.greatest(responses.c.sends - 1, 0), 5)) * timedelta(seconds=seconds)
-    return _sent_at(responses) < func.now() - patience
-
-
-async def _taken(db: Database, chosen: Select[Any]) -> list[Message]:
-    statement = (
-        update(responses)
-        .where(responses.c.id.in_(chosen.scalar_subquery()))
-        .values(**_sent())
-        .returning(responses.c.id, responses.c.model, responses.c.queue, responses.c.priority)
-    )
-    async with db.autocommit() as connection:
-        return [_message(row) for row in await connection.execute(statement)]
-
-
-def _message(row: Row[Any]) -> Message:
-    return Message(row.id, row.model, row.queue, row.priority)
-
-
 async def disown(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
     """Takes everything from a worker that is gone; returns what must be failed: its `max_crashes`th crash."""
     # In the order in which the worker's journal locks rows: it may be alive, and in the middle of a batch.
-    owned = select(responses.c.id).where(responses.c.worker == worker, _may("take_over"))
+    owned = select(responses.c.id).where(responses.c.worker == worker, may("take_over"))
     statement = (
         update(responses)
         .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))

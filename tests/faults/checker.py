@@ -184,7 +184,8 @@ def _judge(story: Story, row: ResponseRow) -> str | None:
         return None
     usage = row.usage or {}
     counted = (usage.get("input_tokens"), usage.get("output_tokens"), usage.get("total_tokens"))
-    right = (question.input_tokens, question.output_tokens, question.input_tokens + question.output_tokens)
+    read = usage.get("input_tokens", 0) if question.input_tokens is None else question.input_tokens
+    right = (read, question.output_tokens, read + question.output_tokens)
     return None if counted == right else f"usage {counted} in place of {right}"
 
 
@@ -193,25 +194,26 @@ def cancelled_is_who_asked_for_it(evidence: Evidence) -> Iterator[tuple[str, str
     for story, rows in _rows_of(evidence):
         for row in rows:
             cancelled = row.status is Status.CANCELLED
-            if cancelled and row.id == story.response_id and not _may_be_cancelled(evidence, story):
+            mine = story.keyed or row.id == story.response_id
+            if cancelled and mine and not _may_be_cancelled(evidence, story):
                 yield row.id, f"{story.form.value}: cancelled, and nobody asked for it"
-            if row.id == story.response_id and Status.CANCELLED in story.cancel_answers and not cancelled:
+            if mine and Status.CANCELLED in story.cancel_answers and not cancelled:
                 yield row.id, f"its cancel was confirmed, and it is {row.status.value}"
 
 
 def _may_be_cancelled(evidence: Evidence, story: Story) -> bool:
     if story.form.background:
         return story.cancel_sent or story.delete_sent
+    if story.keyed:
+        return False
     stopped = any(story.began - STOP_SECONDS < at < story.ended for at in evidence.api_stops)
     return story.left or stopped
 
 
 def one_key_is_one_response(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """A repeated Idempotency-Key made no second response."""
-    if not evidence.idempotent:
-        return
     for story, rows in _rows_of(evidence):
-        if len(rows) > 1:
+        if story.keyed and len(rows) > 1:
             yield story.key, f"{len(rows)} responses: {', '.join(row.id for row in rows)}"
 
 

@@ -23,6 +23,13 @@ _LOST = (httpx.TransportError, httpx.StreamError)
 _FINAL = frozenset(status.value for status in Status if status.final)
 
 
+class Refused(Exception):
+    """An answer that no fault explains; asking again is no use."""
+
+    def __init__(self, asked: str, answer: httpx.Response) -> None:
+        super().__init__(f"{asked} was answered with {answer.status_code}: {answer.text[:200]}")
+
+
 class Client:
     """One user. `urls` are the APIs; a broken one is simply the next try's luck."""
 
@@ -37,7 +44,10 @@ class Client:
         story = self._story
         try:
             async with asyncio.TaskGroup() as group:
-                await self._ask(group)
+                try:
+                    await self._ask(group)
+                except Refused as refused:
+                    story.wrong.append(str(refused))
         except asyncio.CancelledError:
             story.gave_up = True
         finally:
@@ -66,7 +76,7 @@ class Client:
                     self._url(), json=self._body(), headers=self._key(), timeout=SYNC_TIMEOUT
                 )
             except _LOST as error:
-                story.left = True
+                story.left = not story.keyed
                 story.posts.append(type(error).__name__)
             else:
                 story.posts.append(str(answer.status_code))
@@ -87,24 +97,26 @@ class Client:
                 story.wrong.append(f"POST was answered with 500: {answer.text[:200]}")
             return True
         if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-            story.wrong.append(f"POST was answered with {answer.status_code}: {answer.text[:200]}")
-            return True
+            raise Refused("POST", answer)
         return False
 
     async def _stream(self) -> None:
-        """In the foreground: what is lost on the way stays lost."""
+        """In the foreground: what is lost on the way stays lost, but whoever has a key may ask again, from 0."""
         story = self._story
-        most = self._random.randint(2, 30) if self._random.random() < 0.1 else None
-        while not story.readers:
+        most = self._random.randint(2, 30) if self._random.random() < 0.2 else None
+        while True:
             seen = Seen()
             try:
                 await self._post_stream(seen, most)
             except _LOST as error:
-                story.left = True
                 story.posts.append(type(error).__name__)
-            if not story.readers:
-                await self._pause()
-        story.left = story.left or not story.readers[0].terminal
+            if seen.frames:
+                story.response_id = _id_in(seen.frames[0])
+            if seen.terminal or (seen.frames and not story.keyed):
+                break
+            most = None
+            await self._pause()
+        story.left = not seen.terminal
 
     async def _background(self) -> None:
         story = self._story
@@ -119,7 +131,7 @@ class Client:
                     story.response_id = answer.json()["id"]
                     self._saw(answer.json())
                 elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    story.wrong.append(f"POST was answered with {answer.status_code}: {answer.text[:200]}")
+                    raise Refused("POST", answer)
             if story.response_id is None:
                 await self._pause()
 
@@ -151,7 +163,8 @@ class Client:
                     if seen.frames or seen.done:
                         story.readers.append(seen)
             elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                story.wrong.append(f"POST was answered with {answer.status_code}")
+                await answer.aread()
+                raise Refused("POST", answer)
 
     # -- following -------------------------------------------------------------------------------------------
 
@@ -248,16 +261,20 @@ class Client:
         return self._story.question.body(self._story.key) | {"background": form.background, "stream": form.stream}
 
     def _key(self) -> dict[str, str]:
-        return {"Idempotency-Key": self._story.key}
+        return {"Idempotency-Key": self._story.key} if self._story.keyed else {}
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.uniform(*RETRY_SECONDS))
 
 
 def text_of(body: Json) -> str:
-    """All the text of a response object's output."""
-    parts: list[Any] = [part for item in body["output"] for part in item.get("content", ())]
-    return "".join(part["text"] for part in parts)
+    """All that a response object's output says: thoughts, text and arguments."""
+    return "".join(map(_said_by, body["output"]))
+
+
+def _said_by(item: Json) -> str:
+    parts: list[Any] = item.get("content") or []
+    return "".join(part["text"] for part in parts) + item.get("arguments", "")
 
 
 def _id_in(frame: bytes) -> str:

@@ -13,7 +13,7 @@ from tests.faults.fleet import Fleet, running, stop
 from tests.faults.load import Load
 from tests.faults.plan import Plan
 from tests.faults.proxy import Mode
-from tests.faults.questions import counting, question
+from tests.faults.questions import question
 from tests.faults.report import Report, pauses
 from tests.faults.schedule import Schedule
 from tests.support.waiting import until
@@ -31,7 +31,7 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
         say(f"the fleet is ready; its logs are in {fleet.folder}")
         ask = await demo.questions(fleet) if plan.demo else question
         load, schedule = Load(plan, fleet.urls, ask), Schedule(plan, fleet)
-        evidence = Evidence(load.stories, await _knows_keys(fleet))
+        evidence = Evidence(load.stories)
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
             await _disturb(plan, fleet, load, schedule)
@@ -71,14 +71,6 @@ async def _heal(fleet: Fleet) -> None:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
     await until(fleet.is_whole, WHOLE_SECONDS, "the fleet is whole again")
-
-
-async def _knows_keys(fleet: Fleet) -> bool:
-    """Whether this API gives one response for one Idempotency-Key."""
-    body = counting(1).body("twice") | {"background": True, "model": fleet.plan.model}
-    key = {"Idempotency-Key": "twice"}
-    asked = [await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body, headers=key) for _ in range(2)]
-    return len({answer.json()["id"] for answer in asked}) == 1
 
 
 async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:

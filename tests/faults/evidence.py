@@ -34,8 +34,6 @@ class Evidence:
     """Everything the checker looks at."""
 
     stories: list[Story]
-    idempotent: bool
-    """Whether the API knew a repeated Idempotency-Key when the run began."""
     rows: dict[str, ResponseRow] = field(default_factory=dict)
     logs: dict[str, tuple[Chunk, ...]] = field(default_factory=dict)
     replays: dict[str, bytes | int] = field(default_factory=dict)

@@ -15,6 +15,9 @@ from tests.faults.records import Form, Story
 
 FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYNC: 1}
 
+CHAINED = 0.15
+"""How many continue an earlier response."""
+
 
 class Load:
     """`stories` is what all clients saw. Runs until it is told to stop; then waits for those that are there."""
@@ -43,11 +46,20 @@ class Load:
         number = len(self.stories)
         random = Random(f"client {self._plan.seed} {number}")
         form = random.choices(list(FORMS), list(FORMS.values()))[0]
-        story = Story(f"{self._plan.seed}-{number}", form, self._ask(random), time.monotonic())
+        asked = self._ask(random)
+        if random.random() < CHAINED and (earlier := self._continuable()):
+            story = random.choice(earlier)
+            asked = asked.after(story.finals[-1]["id"], story.question)
+        story = Story(f"{self._plan.seed}-{number}", random.random() < 0.5, form, asked, time.monotonic())
         self.stories.append(story)
         task = asyncio.create_task(Client(http, self._urls, story, random).live(), name=story.key)
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
+
+    def _continuable(self) -> list[Story]:
+        """Requests whose response is there to be continued."""
+        done = (story for story in self.stories if story.finals and not story.delete_sent)
+        return [story for story in done if story.finals[-1]["status"] in ("completed", "incomplete")]
 
     async def _wait(self, seconds: float) -> None:
         """Lets clients end; those that have not by then give up."""

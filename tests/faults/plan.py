@@ -13,6 +13,8 @@ MODELS = """
 [[models]]
 name = "scripted"
 engine = "scripted"
+reasoning_parser = "marks"
+tool_parser = "marks"
 [models.engine_args]
 tokens_per_second = {rate}
 tokens_per_delta = {delta}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ WORDS = (
     "\\n",
     "a\nb",
 )
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"query": {}}}}
 PROMPT_MARKS = len("user\n") + 3
 """Tokens of a one-message prompt besides its text: the role, its line feed, and three marks."""
 
@@ -36,11 +38,20 @@ class Question:
     command: str
     answer: str
     status: Status
-    input_tokens: int
+    input_tokens: int | None
+    """None where only an undisturbed run could tell."""
     output_tokens: int | None
     """None where the response fails."""
     fields: dict[str, Any]
     model: str = MODEL
+
+    def after(self, response_id: str, earlier: Question) -> Question:
+        """The same, as the next turn of a chain."""
+        fields = {**self.fields, "previous_response_id": response_id}
+        if self.input_tokens is None or earlier.input_tokens is None:
+            return replace(self, fields=fields, input_tokens=None)
+        said = len(earlier.answer.encode()) + len("assistant\n") + 2
+        return replace(self, fields=fields, input_tokens=earlier.input_tokens + said + self.input_tokens - 1)
 
     def body(self, key: str) -> dict[str, Any]:
         return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
@@ -56,6 +67,8 @@ def question(random: Random) -> Question:
     chance = random.random()
     if chance < 0.04:
         return _failing(random)
+    if chance > 0.85:
+        return _calling(random)
     if chance < 0.14:
         return _limited(command, full, random.randint(1, len(full.encode()) + 20))
     if chance < 0.19:
@@ -89,6 +102,16 @@ def _failing(random: Random) -> Question:
     length = random.randint(5, 60)
     command = f"/fail {length}"
     return Question(command, _numbers(99)[:length], Status.FAILED, _prompt(command), None, {})
+
+
+def _calling(random: Random) -> Question:
+    """A thought, some words, and a call; each as one item."""
+    thought, words = (" ".join(random.choices(WORDS[:6], k=random.randint(3, 20))) for _ in range(2))
+    arguments = json.dumps({"query": " ".join(random.choices(WORDS[:6], k=random.randint(3, 30)))}, ensure_ascii=False)
+    call = f'{{"name": "look", "arguments":{arguments}}}'
+    command = f"/raw <think>{thought}</think>{words}<tool_call>{call}</tool_call>"
+    tokens = len(f"{thought}{words}{call}".encode()) + len(("<think>", "</think>", "<tool_call>", "</tool_call>")) + 1
+    return Question(command, thought + words + arguments, Status.COMPLETED, None, tokens, {"tools": [TOOL]})
 
 
 def _numbers(last: int) -> str:

@@ -68,6 +68,8 @@ class Story:
     """One request of one client, and everything that came of it."""
 
     key: str
+    keyed: bool
+    """Whether it sends its key as Idempotency-Key, too; `metadata` has it always."""
     form: Form
     question: Question
     began: float
@@ -85,7 +87,7 @@ class Story:
     deleted: bool = False
     """A DELETE was answered with 200."""
     left: bool = False
-    """The client walked away from a foreground request, or lost the line."""
+    """The client walked away from a foreground request without an Idempotency-Key, or lost the line."""
     readers: list[Seen] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     """What the client itself found strange."""

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tests.faults.arena import Takeover
 from tests.faults.checker import Violation
-from tests.faults.kinds import Takeover
 from tests.faults.records import Story
 
 SHOWN = 40

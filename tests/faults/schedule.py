@@ -7,8 +7,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from random import Random
 
+from tests.faults.arena import Arena, Takeover
 from tests.faults.fleet import Fleet
-from tests.faults.kinds import KINDS, Arena, Takeover
+from tests.faults.kinds import KINDS
 from tests.faults.plan import Plan
 
 AT_ONCE = 4

@@ -16,9 +16,19 @@ NOTICED_BY = {
 
 
 def plan(broken: str) -> Plan:
-    kinds = frozenset({NOTICED_BY[broken]})
-    small = {"apis": 1, "workers": 2, "maintenances": 1, "flower": False, "settle_seconds": 5}
-    return Plan(seed=11, faults=6, responses=20, at_once=16, kinds=kinds, broken=broken, **small)
+    return Plan(
+        seed=11,
+        faults=6,
+        responses=20,
+        at_once=16,
+        apis=1,
+        workers=2,
+        maintenances=1,
+        flower=False,
+        kinds=frozenset({NOTICED_BY[broken]}),
+        broken=broken,
+        settle_seconds=5,
+    )
 
 
 async def test_the_checker_notices_every_promise_that_is_switched_off() -> None:

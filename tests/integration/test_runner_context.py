@@ -78,7 +78,7 @@ class TestTruncation:
     LONG = 40
     """Characters of each turn; the context below holds a few of them."""
 
-    async def chain(self, w: Worker, db: Database, **last: Any) -> str:
+    async def chain(self, w: Worker, db: Database) -> str:
         previous = None
         for number in range(8):
             text = f"/say {number}".ljust(self.LONG, ".")
@@ -86,8 +86,6 @@ class TestTruncation:
             if number < 7:
                 await w.run(previous)
         assert previous is not None
-        if last:
-            previous = await queued(db, input=asking("/say end"), previous_response_id=previous, **last)
         return previous
 
     async def test_auto_drops_the_oldest_turns_and_keeps_the_instructions(self, db: Database, relay: Relay) -> None:

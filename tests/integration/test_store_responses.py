@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from app.protocol import frames
 from app.protocol.status import TRANSITIONS, Status
 from app.store import journal, responses, workers
+from app.store import lost as messages
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import Idempotency
 from tests.support import grammar
@@ -253,7 +254,7 @@ async def test_the_last_crash_is_named_for_failing(db: Database) -> None:
     assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
 
 
-LIST = responses.WaitingList("model.scripted", 6)
+LIST = messages.WaitingList("model.scripted", 6)
 
 
 async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
@@ -267,12 +268,12 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def lost(db: Database, head: str | None) -> list[str]:
-    return [message.response_id for message in await responses.take_lost(db, {LIST: head}, 2.0)]
+    return [message.response_id for message in await messages.take_lost(db, {LIST: head}, 2.0)]
 
 
 async def test_with_an_empty_list_every_message_of_some_age_is_lost_once(db: Database) -> None:
     fresh, old = await sent(db, 0.0), await sent(db, 3.0)
-    assert await responses.waiting_lists(db, 2.0) == [LIST]
+    assert await messages.waiting_lists(db, 2.0) == [LIST]
     assert await lost(db, None) == [old]
     assert await lost(db, None) == []
     assert await status_of(db, fresh) is Status.QUEUED
@@ -308,8 +309,8 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
 async def test_a_released_response_is_sent_at_once_and_once(db: Database) -> None:
     row = await claimed(db)
     await responses.release(db, row.id, row.attempt, WORKER)
-    assert [message.response_id for message in await responses.take_released(db)] == [row.id]
-    assert await responses.take_released(db) == []
+    assert [message.response_id for message in await messages.take_released(db)] == [row.id]
+    assert await messages.take_released(db) == []
 
 
 async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> None:

@@ -28,7 +28,8 @@ from app.protocol.deltas import (
     Text,
 )
 from app.protocol.snapshot import fold
-from app.protocol.stream import TABLE, IllegalInput, Input, ResponseStream, State
+from app.protocol.states import TABLE, Input, State
+from app.protocol.stream import IllegalInput, ResponseStream
 from tests.support import grammar
 from tests.support.deltas import deltas, end, endings, new_stream, play
 

@@ -13,7 +13,7 @@ from workers.formats.parser import ChatParser, Rules
 from workers.formats.template import template_args_of
 from workers.formats.tools import Tools, form_of, shown, tools_of
 from workers.formats.turn import Turn
-from workers.prompting import fitted
+from workers.prompting import fitted, room_of
 from workers.sampling import sampling_of
 
 
@@ -31,7 +31,8 @@ async def chat_turn(engine: Engine, model: ServedModel, request: Mapping[str, An
         messages = messages_of(kept, request["instructions"], model.tool_parser)
         return await engine.render(messages, template_args, functions)
 
-    prompt = await fitted(items, render, truncate=request["truncation"] == "auto")
+    most = engine.context_length - room_of(request["max_output_tokens"], engine.context_length)
+    prompt = await fitted(items, render, truncate=request["truncation"] == "auto", most=most)
     sampling = sampling_of(request, dialect.structured, _adapter(request, model))
     return Turn(prompt, sampling, partial(ChatParser, dialect, prompt, _rules(request, tools)))
 

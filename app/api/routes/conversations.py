@@ -71,7 +71,7 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
     "/{conversation_id}/items",
     summary="Add items",
     responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(CreateItems)},
+    openapi_extra={"requestBody": body_of(CreateItems), "parameters": schemas.INCLUDE_PARAMETERS},
     response_model=None,
     dependencies=[_including],
 )
@@ -96,7 +96,8 @@ async def list_items(conversation_id: str, request: Request, runtime: RuntimeOf,
 @router.get(
     "/{conversation_id}/items/{item_id}",
     summary="Read an item",
-    responses={200: {"description": "The item."}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.Item}, **refusals(400, 404, 503)},
+    openapi_extra={"parameters": schemas.INCLUDE_PARAMETERS},
     response_model=None,
     dependencies=[_including],
 )

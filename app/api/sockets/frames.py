@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -19,7 +19,7 @@ from app.api.errors import status_of
 from app.protocol import frames
 from app.protocol.errors import InvalidRequest, Refusal
 from app.protocol.locations import shortened
-from app.protocol.request import CreateResponse, ResponseRequest, checked
+from app.protocol.request import COUNT, CreateResponse, ResponseRequest, checked
 from app.protocol.strict_json import decode_object
 
 Json = dict[str, Any]
@@ -78,18 +78,20 @@ def _lane(fields: Json) -> str | None:
 def request_of(fields: Json) -> ResponseRequest:
     """The request in a `response.create`, which always streams and never is in the background.
 
-    Raises InvalidRequest.
+    With `generate` false it says nothing: its prompt is made, and is there to be continued. Raises InvalidRequest.
     """
     body = dict(fields)
-    if body.pop("generate", None) not in (None, True):
-        raise InvalidRequest("'generate' must be true here.", "generate", "unsupported_parameter")
+    generate = body.pop("generate", None)
+    if generate not in (None, True, False) or isinstance(generate, int | float) is not isinstance(generate, bool):
+        raise InvalidRequest("Invalid type for 'generate': expected a boolean.", "generate", "invalid_type")
     if body.get("background") not in (None, False):
         message = "'background' must be false on a WebSocket; send 'background': true to 'POST /v1/responses'."
         raise InvalidRequest(message, "background", "unsupported_parameter")
     if body.setdefault("stream", True) not in (None, True):
         raise InvalidRequest("'stream' must be true on a WebSocket.", "stream", "unsupported_parameter")
     body["stream"] = True
-    return ResponseRequest(checked(CreateResponse, body), body)
+    request = ResponseRequest(checked(CreateResponse, body), body)
+    return replace(request, task=COUNT) if generate is False else request
 
 
 def steer_refused(fields: Mapping[str, Any]) -> str:

@@ -1,0 +1,21 @@
+"""Conditions and values that several statements about responses share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func
+from sqlalchemy.sql import ColumnElement
+
+from app.protocol.status import TRANSITIONS
+from app.store.tables import responses
+
+
+def may(transition: str) -> ColumnElement[bool]:
+    """The guard of a transition: the row is in one of its sources."""
+    return responses.c.status.in_(sorted(status.value for status in TRANSITIONS[transition].sources))
+
+
+def sent() -> dict[str, Any]:
+    """A message is on its way now."""
+    return {"sent_at": func.now(), "sends": responses.c.sends + 1}

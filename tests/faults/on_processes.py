@@ -1,0 +1,104 @@
+"""Faults of single processes and of their ways to the services. What was killed is started again by the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+
+import psutil
+from sqlalchemy import text
+
+from app.store.database import StoreUnavailable
+from tests.faults.arena import Arena, Inflict, Takeover
+from tests.faults.fleet import Fleet
+from tests.faults.member import Member, Role
+from tests.faults.proxy import Mode
+
+
+def signalled(role: Role, number: signal.Signals) -> Inflict:
+    async def inflict(arena: Arena) -> None:
+        member = arena.pick(role)
+        async with arena.lock(member.name):
+            owned = await _owned(arena.fleet, member) if role is Role.WORKER else None
+            at = time.monotonic()
+            member.signal(number)
+            if owned is not None:
+                arena.takeovers.append(Takeover(number.name, at, await _committed(arena.fleet, owned)))
+
+    return inflict
+
+
+def stopped(role: Role, least: float, most: float) -> Inflict:
+    """SIGSTOP, and SIGCONT after a while."""
+
+    async def inflict(arena: Arena) -> None:
+        member, seconds = arena.pick(role), arena.seconds(least, most)
+        async with arena.lock(member.name):
+            pid = member.signal(signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    return inflict
+
+
+async def engine_killed(arena: Arena) -> None:
+    """EngineCore alone, the process of vLLM that holds the model; the worker has to notice."""
+    member = arena.pick(Role.WORKER)
+    async with arena.lock(member.name):
+        with suppress(psutil.Error):
+            for process in psutil.Process(member.guardian).children(recursive=True):
+                if "EngineCore" in " ".join(process.cmdline()):
+                    process.kill()
+
+
+def all_killed(role: Role) -> Inflict:
+    async def inflict(arena: Arena) -> None:
+        for member in arena.fleet.of(role):
+            member.signal(signal.SIGKILL)
+
+    return inflict
+
+
+def network(role: Role, service: str, least: float = 0.1, most: float = 1.5) -> Inflict:
+    """Between one process and one service: reset, cut, stalled, or deaf to answers."""
+
+    async def inflict(arena: Arena) -> None:
+        member = arena.pick(role)
+        proxy = member.postgres if service == "postgres" else member.redis
+        how = arena.random.choice(("reset", *(mode for mode in Mode if mode is not Mode.OPEN)))
+        seconds = arena.seconds(least, most)
+        async with arena.lock(f"{member.name} {service}"):
+            if not isinstance(how, Mode):
+                proxy.reset()
+                return
+            proxy.set(how)
+            await asyncio.sleep(seconds)
+            if how is Mode.MUTE:
+                proxy.reset()  # the answers that were withheld are lost
+            proxy.set(Mode.OPEN)
+
+    return inflict
+
+
+async def _owned(fleet: Fleet, member: Member) -> list[str]:
+    """The responses that this worker has in progress; none where Postgres does not say."""
+    statement = text("SELECT r.id FROM responses r JOIN workers w ON w.id = r.worker WHERE w.pid = :pid")
+    try:
+        async with fleet.db.autocommit() as connection:
+            return list((await connection.execute(statement, {"pid": member.pid})).scalars())
+    except StoreUnavailable:
+        return []
+
+
+async def _committed(fleet: Fleet, owned: list[str]) -> dict[str, int]:
+    statement = text("SELECT response_id, max(last) AS last FROM chunks WHERE response_id = ANY(:ids) GROUP BY 1")
+    try:
+        async with fleet.db.autocommit() as connection:
+            return {row.response_id: row.last for row in await connection.execute(statement, {"ids": owned})}
+    except StoreUnavailable:
+        return {}

@@ -1,0 +1,150 @@
+"""Faults of Valkey and Postgres, and of what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from contextlib import suppress
+
+from sqlalchemy import text
+
+from app.local.errors import LocalError
+from app.queue import QueueUnavailable, TaskQueue, make_celery
+from app.relay import Relay, RelayUnavailable
+from app.store import journal
+from app.store.database import StoreUnavailable
+from config.settings import load_settings
+from tests.faults.arena import Arena, Inflict
+from tests.faults.plan import MODEL
+from tests.support.services import Server
+from tests.support.waiting import until
+
+START_SECONDS = 60.0
+
+
+async def _started(server: Server) -> None:
+    """Starts a service again. Its port may be somebody's for a moment: a port number of an outgoing connection."""
+
+    async def tried() -> bool:
+        with suppress(LocalError):
+            await asyncio.to_thread(server.start)
+            return True
+        return False
+
+    await until(tried, START_SECONDS, "the service is back")
+
+
+# -- Valkey ------------------------------------------------------------------------------------------------
+
+
+async def valkey_lost(arena: Arena) -> None:
+    async with arena.lock("valkey"):
+        valkey, home = arena.fleet.services.valkey, arena.fleet.services.folder / "home"
+        await asyncio.to_thread(valkey.kill)
+        await asyncio.to_thread(shutil.rmtree, home / "valkey")
+        await _started(valkey)
+
+
+async def valkey_killed(arena: Arena) -> None:
+    async with arena.lock("valkey"):
+        valkey = arena.fleet.services.valkey
+        await asyncio.to_thread(valkey.kill)
+        await asyncio.sleep(arena.seconds(0, 2))
+        await _started(valkey)
+
+
+async def valkey_restarted(arena: Arena) -> None:
+    async with arena.lock("valkey"):
+        await asyncio.to_thread(arena.fleet.services.valkey.stop)
+        await _started(arena.fleet.services.valkey)
+
+
+async def valkey_stopped(arena: Arena) -> None:
+    seconds = arena.seconds(0.2, 3)
+    async with arena.lock("valkey"):
+        with arena.fleet.services.valkey.frozen():
+            await asyncio.sleep(seconds)
+
+
+def valkey_told(*commands: str) -> Inflict:
+    async def inflict(arena: Arena) -> None:
+        async with arena.lock("valkey"), arena.fleet.valkey as client:
+            for command in commands:
+                await client.execute_command(*command.split())
+
+    return inflict
+
+
+async def messages_repeated(arena: Arena) -> None:
+    """Messages that nobody sent come in: for responses that wait, run, and ended long ago."""
+    statement = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
+    queue = TaskQueue(make_celery(load_settings(REDIS_URL=arena.fleet.services.redis_url)))
+    try:
+        async with arena.fleet.db.autocommit() as connection:
+            rows = (await connection.execute(statement)).all()
+        for row in rows:
+            await queue.enqueue(row.id, MODEL, row.queue, row.priority)
+    except (StoreUnavailable, QueueUnavailable):
+        pass
+    finally:
+        queue.close()
+
+
+async def events_repeated(arena: Arena) -> None:
+    """Readers hear what they heard before, out of order."""
+    statement = text("SELECT response_id FROM chunks GROUP BY 1 ORDER BY max(ctid) DESC LIMIT 10")
+    relay = Relay(arena.fleet.services.redis_url)
+    with suppress(StoreUnavailable, RelayUnavailable):
+        async with arena.fleet.db.autocommit() as connection:
+            ids = list((await connection.execute(statement)).scalars())
+        for response_id in ids:
+            chunks = list((await journal.read(arena.fleet.db, response_id)).chunks)
+            arena.random.shuffle(chunks)
+            await relay.publish(chunks)
+    await relay.close()
+
+
+# -- Postgres ----------------------------------------------------------------------------------------------
+
+
+async def postgres_killed(arena: Arena) -> None:
+    async with arena.lock("postgres"):
+        postgres = arena.fleet.services.postgres
+        await asyncio.to_thread(postgres.kill)
+        await asyncio.sleep(arena.seconds(0, 1.5))
+        await _started(postgres)
+
+
+async def postgres_restarted(arena: Arena) -> None:
+    async with arena.lock("postgres"):
+        await asyncio.to_thread(arena.fleet.services.postgres.stop)
+        await _started(arena.fleet.services.postgres)
+
+
+async def postgres_backend_killed(arena: Arena) -> None:
+    """Postgres then throws all sessions out and recovers."""
+    async with arena.lock("postgres"):
+        _, *children = arena.fleet.services.postgres.pids
+        with suppress(ProcessLookupError):
+            os.kill(arena.random.choice(children), signal.SIGKILL)
+
+
+async def postgres_stopped(arena: Arena) -> None:
+    seconds = arena.seconds(0.2, 2)
+    async with arena.lock("postgres"):
+        with arena.fleet.services.postgres.frozen():
+            await asyncio.sleep(seconds)
+
+
+async def sessions_terminated(arena: Arena) -> None:
+    share = arena.seconds(0.1, 1)
+    statement = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < :share"
+    )
+    async with arena.lock("postgres"):
+        with suppress(StoreUnavailable):
+            async with arena.fleet.db.autocommit() as connection:
+                await connection.execute(statement, {"share": share})
