@@ -248,7 +248,8 @@ class Runner:
                 reason = FinishReason.STOP if parser.ended else delta.finish_reason
                 if reason is not None:
                     usage = _usage(turn, parser, cached)
-                    return await record.finish(said + parser.flush(), Finish(reason, usage))
+                    rest = parser.flush(cut=reason is FinishReason.LENGTH)
+                    return await record.finish(said + rest, Finish(reason, usage))
                 await record.add(said)
         raise EngineError("the engine stopped without a reason")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -39,11 +38,3 @@ def client(target: Target) -> Iterator[OpenAI]:
 async def async_client(target: Target) -> AsyncIterator[AsyncOpenAI]:
     async with target.installation.async_client() as opened:
         yield opened
-
-
-@pytest.fixture
-async def idle_tasks() -> AsyncIterator[None]:
-    """Ends what a client leaves behind in the event loop."""
-    yield
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()

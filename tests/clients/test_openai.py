@@ -260,7 +260,17 @@ def test_reasoning_is_an_item_of_its_own(client: OpenAI, target: Target) -> None
 # openai 3.52.0 opens its synchronous sockets as websockets 17 would no longer have it.
 @pytest.mark.filterwarnings(r"ignore:connect\(\) must be used as a context manager:DeprecationWarning")
 def test_websocket(client: OpenAI, target: Target) -> None:
+    """With `store` false, as agents use it; the first turn says nothing, and is only made ready."""
     with client.responses.connect() as connection:
+        said: Any = [{"role": "developer", "content": "Be brief."}]
+        connection.response.create(model=target.model, input=said, store=False, generate=False)
+        ready = _final(connection)
+        assert ready.output == []
+        assert ready.usage.input_tokens > 0
+        connection.response.create(
+            model=target.model, input=target.script.hello, previous_response_id=ready.id, store=False
+        )
+        assert _final(connection).status == "completed"
         connection.response.create(model=target.model, input=target.script.name, store=False)
         first = _final(connection)
         assert first.output_text == target.script.name_answer

@@ -23,10 +23,9 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.local import programs
-from app.local.children import Program
+from app.local.children import Program, run
 from app.local.valkey import free_port
 from app.store.database import Database, StoreUnavailable
-from app.store.migrate import migrate
 from config.settings import CHECKOUT, Settings, load_settings
 from tests.faults import audit
 from tests.faults.member import Member, Role
@@ -103,8 +102,15 @@ class Fleet:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
         if self.plan.models is not None:
             self.models.write_text(self.plan.models, encoding="utf-8")
-        await migrate(self.db)
+        await self._migrate()
         await audit.install(self.db)
+
+    async def _migrate(self) -> None:
+        """In a process, as a release does it: alembic is not for several at once in one process."""
+        argv = (sys.executable, "-c", "from app.cli import main; main()", "migrate")
+        env = {**os.environ, "DATABASE_URL": self.services.database_url}
+        status, line = await run(Program(argv, env, self.folder / "code"), lambda _: None)
+        assert status == 0, line
 
     async def add(self, role: Role, number: int, stack: AsyncExitStack) -> None:
         postgres, valkey = Proxy(_to_postgres(self.services)), Proxy(_to_valkey(self.services))

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api import service
 from app.api.sockets import lanes
+from app.protocol.request import COUNT
 from app.protocol.status import Status
 from app.relay import Relay
 from app.store.context import context_items
@@ -162,6 +163,15 @@ class TestTurns:
         async with player.at_work("Yes"):
             assert text_of((await events(socket))[-1]["response"]) == "Yes"
 
+    async def test_a_request_that_generates_nothing_is_stored_as_one(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work():
+            await socket.response.create(model=MODEL, input="A", generate=False)
+            response = (await events(socket))[-1]["response"]
+        assert response["output"] == []
+        assert (await row_of(db, response["id"])).request["task"] == COUNT
+
 
 class TestLanes:
     async def test_lanes_run_beside_each_other_and_name_themselves(
@@ -243,7 +253,7 @@ class TestErrors:
             ('{"type": 5}', "invalid_value", "type"),
             (creation(background=True), "unsupported_parameter", "background"),
             (creation(stream=False), "unsupported_parameter", "stream"),
-            (creation(generate=False), "unsupported_parameter", "generate"),
+            (creation(generate=1), "invalid_type", "generate"),
             (creation(nonsense=1), "unknown_parameter", "nonsense"),
             (creation(model="no"), "model_not_found", "model"),
             (creation(temperature=9), "decimal_above_max_value", "temperature"),

@@ -92,3 +92,28 @@ def test_limits_and_verbosity_are_the_model_s_own(tmp_path: Path) -> None:
     assert (model.queue_timeout_seconds, model.run_timeout_seconds, model.verbosity) == (5.0, 9.5, True)
     with pytest.raises(ConfigError, match="run_timeout_seconds"):
         catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nrun_timeout_seconds = 0.0\n')
+
+
+ADAPTED = '[[models]]\nname = "m"\npath = "x"\n[[models.adapters]]\nname = "m-legal"\npath = "org/legal"\n'
+
+
+def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Path) -> None:
+    models = catalog(tmp_path, ADAPTED)
+    legal = models.get("m-legal")
+    assert legal is not None
+    assert (legal.name, legal.base, legal.queue, legal.path) == ("m-legal", "m", "model.m", "x")
+    assert [model.name for model in models.models] == ["m"]
+    assert [model.name for model in models.served] == ["m", "m-legal"]
+    assert [(each.name, each.path) for each in models.models[0].adapters] == [("m-legal", "org/legal")]
+
+
+def test_no_worker_is_an_adapter_s_own(tmp_path: Path) -> None:
+    models = catalog(tmp_path, ADAPTED)
+    assert models.chosen(None).name == "m"
+    with pytest.raises(ConfigError, match="'m-legal' is an adapter; workers of 'm' serve it"):
+        models.chosen("m-legal")
+
+
+def test_an_adapter_has_a_name_that_nothing_else_has(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="two models have the name 'm'"):
+        catalog(tmp_path, ADAPTED.replace("m-legal", "m"))

@@ -56,6 +56,13 @@ def test_a_worker_brings_our_pool(settings: Settings) -> None:
     assert option(launch, "--queues") == "q2"
 
 
+def test_the_api_pings_its_websockets_and_takes_frames_that_are_too_large_to_say_so(settings: Settings) -> None:
+    launch = programs.api(settings.model_copy(update={"max_body_bytes": 5000, "keepalive_seconds": 7.0}))
+    assert option(launch, "--ws-max-size") == "10000"
+    assert option(launch, "--ws-ping-interval") == "7.0"
+    assert float(option(launch, "--ws-ping-timeout")) > 0
+
+
 def test_a_worker_of_several_models_must_be_told_which(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="LONGHAUL_MODEL: name the model"):
         programs.worker(settings)

@@ -95,8 +95,8 @@ class Markup(Protocol):
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
         """What is certain now. Feed it token by token: what comes out must not depend on batches."""
 
-    def flush(self) -> list[Delta]:
-        """What was held back, at the end. What is cut stays what it is: half a call is no text."""
+    def flush(self, *, cut: bool) -> list[Delta]:
+        """What was held back, at the end. `cut`: the model was not done; half a call is no text then either."""
 
 
 class Dialect(Protocol):

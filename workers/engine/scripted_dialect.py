@@ -17,7 +17,7 @@ from app.protocol.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from workers.engine.dialect import Choice, Decoder, Form, Json, Markup, Structured
 from workers.engine.script import ANSWER, BEGIN, CALL, CALL_END, END, MARK_TEXTS, MARKS, THINK, THINK_END
 
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*(?=\S)')
 _TAIL = re.compile(r"[}\s]*\Z")
 
 
@@ -88,7 +88,7 @@ class ScriptedMarkup:
         self._held = self._arguments = ""
         return said
 
-    def flush(self) -> list[Delta]:
+    def flush(self, *, cut: bool) -> list[Delta]:
         return self._close()
 
     def _say(self, text: str) -> list[Delta]:

@@ -72,13 +72,13 @@ class ChatParser:
                 settled += self._settle()
         return Parsed(merged(said), tuple(settled))
 
-    def flush(self) -> Parsed:
+    def flush(self, *, cut: bool = False) -> Parsed:
         said: list[Delta] = []
         if not self.ended:
             said += self._say(self._stops.feed(Piece(self._decoder.flush())))
             said += self._say(self._stops.flush())
         if not self._calls.ended:
-            said += self._understood(self._markup.flush())
+            said += self._understood(self._markup.flush(cut=cut or self._stops.found))
             said += self._trim.feed(self._calls.flush())
             said += self._trim.flush()
         settled, self._unsettled = tuple(self._unsettled), []

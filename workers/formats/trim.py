@@ -20,13 +20,15 @@ class Trim:
         """Line feeds at the end of reasoning."""
         self._open: type | None = None
         """What was said last."""
+        self._thought = False
+        """The model reasoned, if only for a line feed, and has said no text since."""
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
         return [said for delta in deltas for said in self._step(delta)]
 
     def flush(self) -> list[Delta]:
         held, self._held = self._held, []
-        return list(held) if self._open is None else []
+        return list(held) if self._open is None and not self._thought else []
 
     def _step(self, delta: Delta) -> list[Delta]:
         if isinstance(delta, Reasoning):
@@ -40,6 +42,7 @@ class Trim:
 
     def _reasoning(self, text: str) -> list[Delta]:
         self._held.clear()
+        self._thought = True
         if self._open is not Reasoning:
             text = text.lstrip("\n")
         text, self._feeds = self._feeds + text, ""
@@ -53,11 +56,11 @@ class Trim:
     def _text(self, delta: Text) -> list[Delta]:
         if self._open is Text:
             return [delta]
-        if not self._held and self._open is Reasoning:
+        if not self._held and self._thought:
             delta = Text(delta.text.lstrip("\n"), delta.logprobs)
         if delta.text:
             self._held.append(delta)
         if not delta.text.strip():
             return []
-        said, self._held, self._open = self._held, [], Text
+        said, self._held, self._open, self._thought = self._held, [], Text, False
         return list(said)

@@ -43,8 +43,8 @@ class Parser(Protocol):
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
         """What these tokens add for certain; `logprobs`, where asked for, has one for each of them."""
 
-    def flush(self) -> Parsed:
-        """What was held back, once the last token is there."""
+    def flush(self, *, cut: bool = False) -> Parsed:
+        """What was held back, once the last token is there. `cut`: by a limit, in the middle of anything."""
 
 
 @dataclass(frozen=True, slots=True)

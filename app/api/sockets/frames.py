@@ -82,7 +82,7 @@ def request_of(fields: Json) -> ResponseRequest:
     """
     body = dict(fields)
     generate = body.pop("generate", None)
-    if generate not in (None, True, False) or isinstance(generate, int | float) is not isinstance(generate, bool):
+    if generate is not None and not isinstance(generate, bool):
         raise InvalidRequest("Invalid type for 'generate': expected a boolean.", "generate", "invalid_type")
     if body.get("background") not in (None, False):
         message = "'background' must be false on a WebSocket; send 'background': true to 'POST /v1/responses'."

@@ -1,0 +1,409 @@
+"""vLLM's parsers by name, and the forms that a request may ask for, on the demo model's tokenizer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.protocol.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from config.settings import ConfigError
+from tests.engine.cases import Case, demo_model
+from tests.support.requests import message, stored_request
+from workers.engine import make_engine
+from workers.engine.base import InvalidSampling
+from workers.engine.dialect import Choice, Form, Tool
+from workers.formats.chat import chat_turn
+from workers.formats.parser import ChatParser, Rules, merged
+from workers.formats.turn import Parsed, Turn
+
+pytestmark = pytest.mark.vllm
+package = pytest.mark.asyncio(loop_scope="package")
+
+Json = dict[str, Any]
+
+WEATHER: Json = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Current weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": None,
+}
+SEARCH: Json = {
+    "type": "function",
+    "name": "search",
+    "description": "Search the web.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    "strict": None,
+}
+PARIS = CallArguments('{"city":"Paris"}')
+
+THINK = "<think>\nI see: 你好.\n</think>\n\n"
+HERMES = '<tool_call>\n{"name":"get_weather","arguments":{"city":"Paris"}}\n</tool_call>'
+LLAMA = '<|python_tag|>{"name": "get_weather", "parameters": {"city":"Paris"}}'
+MISTRAL = 'Hi.[TOOL_CALLS]get_weather[ARGS]{"city":"Paris"}'
+PYTHONIC = '[get_weather(city="Paris")]'
+CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
+SPACED = CallArguments('{"city": "Paris"}')
+THOUGHT_CALL = (Reasoning("I see: 你好."), CallStart("get_weather"))
+
+FORMATS: list[tuple[str | None, str | None, str, tuple[Delta, ...]]] = [
+    ("qwen3", "hermes", THINK + "It is so.", (Reasoning("I see: 你好."), Text("It is so."))),
+    ("qwen3", "hermes", THINK + HERMES, (*THOUGHT_CALL, PARIS)),
+    ("qwen3", "hermes", "<think>\n\n</think>\n\nLook:\n" + HERMES, (Text("Look:\n"), CallStart("get_weather"), PARIS)),
+    ("qwen3", "hermes", THINK + "a < b <tool", (Reasoning("I see: 你好."), Text("a < b <tool"))),
+    ("qwen3", None, THINK + HERMES, (Reasoning("I see: 你好."), Text(HERMES))),
+    ("deepseek_r1", "hermes", THINK + "é👋 <b>", (Reasoning("I see: 你好."), Text("é👋 <b>"))),
+    ("deepseek_r1", "hermes", "I see.\n</think>\n" + HERMES, (Reasoning("I see."), CallStart("get_weather"), PARIS)),
+    (None, "hermes", HERMES + "\n" + HERMES, (CallStart("get_weather"), PARIS, CallStart("get_weather"), PARIS)),
+    (None, "llama3_json", LLAMA, (CallStart("get_weather"), SPACED)),
+    (None, "mistral", MISTRAL, (Text("Hi."), CallStart("get_weather"), PARIS)),
+    (None, "pythonic", PYTHONIC, (CallStart("get_weather"), SPACED)),
+    ("qwen3", "qwen3_coder", THINK + CODER, (*THOUGHT_CALL, SPACED)),
+    (None, None, "plain <think> text", (Text("plain <think> text"),)),
+]
+by_format = pytest.mark.parametrize(("reasoning", "tools", "text", "expected"), FORMATS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """The demo model's, with the marks of other formats."""
+    make_engine(demo_model())  # imports vLLM, as it wants to be imported
+    from transformers import AutoTokenizer
+
+    made = AutoTokenizer.from_pretrained(demo_model().path)
+    made.add_tokens(["<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"], special_tokens=True)
+    return made
+
+
+def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None) -> ChatParser:
+    from workers.engine.vllm.dialect import Dialects
+
+    model = demo_model(reasoning_parser=reasoning, tool_parser=tools)
+    dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
+    form = Form(tools=(function,) if tools else (), choice=Choice.AUTO if tools else Choice.NONE)
+    rules = Rules(functions=frozenset({"get_weather"}))
+    prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
+    return ChatParser(dialects._made(form), prompt, rules)
+
+
+def tokens_of(tokenizer: Any, text: str) -> list[int]:
+    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+@by_format
+def test_a_parser_is_chosen_by_name(
+    tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
+) -> None:
+    parser = parser_of(tokenizer, reasoning, tools)
+    assert merged((parser.feed(tokens_of(tokenizer, text)) + parser.flush()).deltas) == expected
+
+
+@by_format
+def test_a_cut_answer_is_an_honest_beginning(
+    tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
+) -> None:
+    tokens = tokens_of(tokenizer, text)
+    for cut in range(1, len(tokens)):
+        parser = parser_of(tokenizer, reasoning, tools)
+        said = merged((parser.feed(tokens[:cut]) + parser.flush(cut=True)).deltas)
+        assert [type(delta) for delta in said] == [type(delta) for delta in expected[: len(said)]]
+        assert said[:-1] == expected[: max(len(said) - 1, 0)]
+        if said and isinstance(said[-1], Text | Reasoning):
+            whole = expected[len(said) - 1]
+            assert isinstance(whole, Text | Reasoning)
+            assert whole.text.startswith(said[-1].text.rstrip("\ufffd"))
+
+
+@by_format
+def test_another_worker_goes_on_wherever_one_stopped(
+    tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
+) -> None:
+    tokens = tokens_of(tokenizer, text)
+    for cut in range(1, len(tokens)):
+        first, second = (parser_of(tokenizer, reasoning, tools) for _ in range(2))
+        committed = first.feed(tokens[:cut])
+        second.feed(committed.tokens)
+        rest = second.feed(tokens[len(committed.tokens) :]) + second.flush()
+        assert merged(committed.deltas + rest.deltas) == expected
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "tools", "named"),
+    [("no_such", None, "no_such"), (None, "no_such", "no_such"), ("olmo3", None, "olmo3")],
+)
+def test_a_parser_that_cannot_be_used_is_named(
+    tokenizer: Any, reasoning: str | None, tools: str | None, named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^model 'longhaul-demo': .*{named}"):
+        parser_of(tokenizer, reasoning, tools)
+
+
+# -- the forms of an answer, on the engine ------------------------------------------------------------------
+
+
+async def turn_of(case: Case, asked: str, **fields: Any) -> Turn:
+    request = {**stored_request(asked), "model": "longhaul-demo", **fields}
+    return await chat_turn(case.engine, demo_model(), request, request["input"])
+
+
+async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
+    turn = await turn_of(case, asked, **{"max_output_tokens": 120, **fields})
+    parser, said = turn.parser(), Parsed()
+    async for delta in case.stream(turn.prompt, turn.sampling):
+        said += parser.feed(delta.token_ids, delta.logprobs)
+        if parser.ended:
+            break
+    said += parser.flush()
+    return merged(said.deltas)
+
+
+def json_schema(**properties: Json) -> Json:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return {"type": "json_schema", "name": "it", "strict": True, "schema": schema, "description": None}
+
+
+PERSON = json_schema(name={"type": "string"}, birth_year={"type": "integer"}, city={"type": "string"})
+ADA = "Extract the person: Ada Lovelace was born in 1815 in London."
+ADA_JSON = Text('{"name":"Ada Lovelace","birth_year":1815,"city":"London"}')
+PARIS_WEATHER = "What is the weather in Paris?"
+CALLED = (CallStart("get_weather"), PARIS)
+THINKING = {"effort": "low", "summary": None}
+THOUGHT = Reasoning("I have to ask get_weather about Paris.")
+
+
+def allowed(mode: str, name: str) -> Json:
+    return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name}]}
+
+
+ANSWERS: list[tuple[str, str, Json, tuple[Delta, ...]]] = [
+    ("text", "Hello!", {}, (Text("Hello! How can I help you today?"),)),
+    (
+        "thinking",
+        "Hi",
+        {"reasoning": THINKING},
+        (Reasoning("A short greeting gets a short answer."), Text("Hi there!")),
+    ),
+    ("call", PARIS_WEATHER, {"tools": [WEATHER]}, CALLED),
+    ("thinking call", PARIS_WEATHER, {"tools": [WEATHER], "reasoning": THINKING}, (THOUGHT, *CALLED)),
+    ("required", PARIS_WEATHER, {"tools": [WEATHER, SEARCH], "tool_choice": "required"}, CALLED),
+    ("strict", PARIS_WEATHER, {"tools": [{**WEATHER, "strict": True}]}, CALLED),
+    (
+        "thinking required",
+        PARIS_WEATHER,
+        {"tools": [WEATHER], "tool_choice": "required", "reasoning": THINKING},
+        (THOUGHT, *CALLED),
+    ),
+    (
+        "two calls",
+        "Compare the weather in Paris and Rome.",
+        {"tools": [WEATHER]},
+        (*CALLED, CallStart("get_weather"), CallArguments('{"city":"Rome"}')),
+    ),
+    (
+        "one of two calls",
+        "Compare the weather in Paris and Rome.",
+        {"tools": [WEATHER], "parallel_tool_calls": False},
+        CALLED,
+    ),
+    ("schema", ADA, {"text": {"format": PERSON}}, (ADA_JSON,)),
+    (
+        "thinking schema",
+        ADA,
+        {"text": {"format": PERSON}, "reasoning": THINKING},
+        (Reasoning("Name, year and city, as JSON."), ADA_JSON),
+    ),
+    ("schema or call: schema", ADA, {"text": {"format": PERSON}, "tools": [WEATHER]}, (ADA_JSON,)),
+    ("schema or call: call", PARIS_WEATHER, {"text": {"format": PERSON}, "tools": [WEATHER]}, CALLED),
+    (
+        "json object",
+        "Give me a JSON object that describes Paris.",
+        {"text": {"format": {"type": "json_object"}}},
+        (Text('{"name":"Paris","country":"France","population":2102650,"capital":true}'),),
+    ),
+    ("stop", "List three colours.", {"extra": {"stop": ["n\n", "blu"]}}, (Text("1. red\n2. gree"),)),
+]
+
+
+@pytest.mark.parametrize(("asked", "fields", "said"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])
+@package
+async def test_what_the_model_answers(vllm_case: Case, asked: str, fields: Json, said: tuple[Delta, ...]) -> None:
+    assert await answer(vllm_case, asked, **fields) == said
+
+
+@pytest.mark.parametrize("name", ["get_weather", "search"])
+@package
+async def test_a_named_function_is_called_whatever_was_asked(vllm_case: Case, name: str) -> None:
+    choice = {"type": "function", "name": name}
+    said = await answer(vllm_case, "Hello!", tools=[WEATHER, SEARCH], tool_choice=choice, max_output_tokens=200)
+    assert said[0] == CallStart(name)
+    assert sum(isinstance(delta, CallStart) for delta in said) == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+@package
+async def test_a_tool_that_is_not_allowed_is_never_called(vllm_case: Case, mode: str) -> None:
+    said = await answer(vllm_case, PARIS_WEATHER, tools=[WEATHER, SEARCH], tool_choice=allowed(mode, "search"))
+    assert CallStart("get_weather") not in said
+    assert not any(isinstance(delta, Text) and "tool_call" in delta.text for delta in said)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "pattern"),
+    [
+        ("regex", r"\d{1,3} [+] \d{1,3}", r"\d{1,3} \+ \d{1,3}"),
+        ("lark", 'start: "a" "\\n" /[b-d"]{1,3}/\n', 'a\n[b-d"]{1,3}'),
+    ],
+)
+@package
+async def test_a_custom_tool_s_input_fits_its_grammar(
+    vllm_case: Case, syntax: str, definition: str, pattern: str
+) -> None:
+    import re
+
+    made = {"type": "grammar", "syntax": syntax, "definition": definition}
+    tool = {"type": "custom", "name": "calc", "description": "Reckons.", "format": made}
+    choice = {"type": "custom", "name": "calc"}
+    start, given = await answer(vllm_case, "Hello!", tools=[tool], tool_choice=choice, max_output_tokens=200)
+    assert start == CustomStart("calc")
+    assert isinstance(given, CustomInput)
+    assert re.fullmatch(pattern, given.text)
+
+
+@package
+async def test_json_of_an_unheard_of_schema_fits_it(vllm_case: Case) -> None:
+    flags = json_schema(a={"type": "boolean"}, b={"type": "array", "items": {"enum": ["x", "y"]}, "maxItems": 3})
+    [said] = await answer(vllm_case, "What is this?", text={"format": flags})
+    assert isinstance(said, Text)
+    assert set(json.loads(said.text)) == {"a", "b"}
+
+
+REFUSED: list[tuple[str, Json]] = [
+    ("text.format.schema", {"text": {"format": json_schema(a={"type": "number", "multipleOf": 3})}}),
+    ("text.format.schema", {"text": {"format": json_schema(a={"type": "nonsense"})}}),
+    (
+        "tools[0].parameters",
+        {
+            "tools": [
+                {**WEATHER, "strict": True, "parameters": {"type": "object", "properties": {"a": {"$ref": "#/no"}}}}
+            ]
+        },
+    ),
+    (
+        "tools[1].format.definition",
+        {
+            "tools": [
+                WEATHER,
+                {
+                    "type": "custom",
+                    "name": "c",
+                    "description": None,
+                    "format": {"type": "grammar", "syntax": "lark", "definition": "start: ("},
+                },
+            ]
+        },
+    ),
+    (
+        "tools[0].format.definition",
+        {
+            "tools": [
+                {
+                    "type": "custom",
+                    "name": "c",
+                    "description": None,
+                    "format": {"type": "grammar", "syntax": "regex", "definition": "(a"},
+                }
+            ]
+        },
+    ),
+    ("chat_template_kwargs.chat_template", {"extra": {"chat_template_kwargs": {"chat_template": "x"}}}),
+]
+
+
+@pytest.mark.parametrize(("field", "fields"), REFUSED)
+@package
+async def test_what_cannot_be_enforced_is_refused_before_it_runs(vllm_case: Case, field: str, fields: Json) -> None:
+    with pytest.raises(InvalidSampling) as caught:
+        await turn_of(vllm_case, "Hello!", **fields)
+    assert str(caught.value).startswith(field)
+    assert "\n" not in str(caught.value)
+
+
+@package
+async def test_a_model_without_a_tool_parser_calls_no_tools(vllm_case: Case) -> None:
+    from workers.engine.vllm.dialect import Dialects
+
+    llm = vllm_case.engine._llm()  # type: ignore[attr-defined]
+    model = demo_model(tool_parser=None)
+    dialects = Dialects(model, llm.renderer.get_tokenizer(), frozenset(), llm.model_config)
+    with pytest.raises(InvalidSampling, match=r"^tools: this model calls no tools"):
+        await dialects.dialect(Form(choice=Choice.AUTO))
+
+
+@package
+async def test_log_probabilities_spell_the_text(vllm_case: Case) -> None:
+    [said] = await answer(vllm_case, "Say hello in Chinese, Greek and emoji.", top_logprobs=2)
+    assert isinstance(said, Text)
+    assert bytes(byte for entry in said.logprobs for byte in entry["bytes"]).decode() == said.text
+    assert all(len(entry["top_logprobs"]) == 2 and entry["logprob"] <= 0 for entry in said.logprobs)
+    assert all(entry["top_logprobs"][0]["logprob"] >= entry["top_logprobs"][1]["logprob"] for entry in said.logprobs)
+    [bare] = await answer(vllm_case, "Hello!", include=["message.output_text.logprobs"])
+    assert isinstance(bare, Text)
+    assert bare.logprobs
+    assert all(entry["top_logprobs"] == [] for entry in bare.logprobs)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"logit_bias": {"40": -100.0}},
+        {"bad_words": ["red"]},
+        {"stop_token_ids": [40]},
+        {"allowed_token_ids": [40, 41]},
+        {"cache_salt": "x"},
+        {"top_k": 5},
+    ],
+)
+@package
+async def test_vllm_s_own_parameters_are_taken(vllm_case: Case, extra: Json) -> None:
+    assert await answer(vllm_case, "List three colours.", extra=extra, max_output_tokens=5)
+
+
+@package
+async def test_a_conversation_with_calls_goes_on(vllm_case: Case) -> None:
+    items = [
+        message(PARIS_WEATHER),
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}'},
+        {
+            "type": "function_call_output",
+            "call_id": "call_1",
+            "output": '{"city":"Paris","temperature_c":18,"sky":"sunny"}',
+        },
+    ]
+    assert await answer(vllm_case, "", input=items, tools=[WEATHER]) == (Text("It is sunny in Paris, 18 degrees."),)
+
+
+@package
+async def test_a_model_that_takes_no_images_says_so(vllm_case: Case) -> None:
+    from workers.engine.base import EngineError
+
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "auto"}
+    with pytest.raises(EngineError, match="takes no images"):
+        await turn_of(vllm_case, "", input=[{**message(""), "content": [image]}])
+
+
+@package
+async def test_silent_tokens_are_those_that_end_a_turn(vllm_case: Case) -> None:
+    dialect = await vllm_case.engine.dialect(Form(stop_tokens=(7,)))
+    assert vllm_case.special[-1] in dialect.silent
+    assert 7 in dialect.silent
+    assert not dialect.silent & dialect.markers
+    assert replace(Form(), special_tokens=True).special_tokens
