@@ -74,16 +74,20 @@ class Lease:
 
     async def _be_present(self) -> None:
         """Holds the advisory lock of the present identity; takes it again where its connection is lost."""
+        absent = False
         while True:
             try:
                 worker = self.worker
                 async with store.presence(self._db, worker) as check:
+                    absent = False
                     self._present.set()
                     while worker == self.worker:
                         await asyncio.sleep(PRESENCE_SECONDS)
                         await check()
             except StoreUnavailable:
-                log.info("lost the connection that proves this worker alive; taking another")
+                if not absent:
+                    log.info("lost the connection that proves this worker alive; taking another")
+                absent = True
             await asyncio.sleep(PRESENCE_SECONDS)
 
     async def _beat(self) -> None:

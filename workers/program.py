@@ -46,19 +46,28 @@ EXIT_SECONDS = 10.0
 
 
 class PromptConnection(Connection):  # type: ignore[misc]
-    """Tries again every RECONNECT_SECONDS; kombu would wait ever longer, up to 30 s after Redis is back."""
+    """A connection to Redis that comes back soon, and whose loss ends nothing else.
+
+    Tries again every RECONNECT_SECONDS; kombu would wait ever longer, up to 30 s after Redis is back.
+    """
 
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         pause = {"interval_start": RECONNECT_SECONDS, "interval_step": 0, "interval_max": RECONNECT_SECONDS}
         return super().ensure_connection(*args, **(pause | kwargs))
+
+    def maybe_close_channel(self, channel: Any) -> None:
+        # A channel with messages that were not acknowledged wants to give them back, and where the connection is lost
+        # meets an AttributeError (kombu 5.7), which would end the worker. Maintenance sends what is lost by that.
+        with contextlib.suppress(Exception):
+            channel.close()
 
 
 class SturdyConsumer(Consumer):  # type: ignore[misc]
     """Connects anew after any error of its own; what the pool runs goes on.
 
     Celery does that for the errors that it takes for connection errors, and ends the worker by every other one. Some
-    of those are a broken connection all the same (found by tests/faults, celery and kombu 5.7): the OperationalError
-    of a broadcast at the start, the AttributeError when a channel gives messages back that could not be acknowledged.
+    of those are a broken connection all the same: the OperationalError of a broadcast at the start, for instance
+    (found by tests/faults, celery and kombu 5.7).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -180,13 +180,26 @@ class Runner:
         """Runs it to an end. Raises ResponseFailed where it failed, with the reason that the row holds."""
         worker = self.lease.worker
         # Never half a claim: a row claimed by a job that is gone would wait for this worker's death.
-        row = await undisturbed(self._patiently(lambda: store.claim(self._db, response_id, worker)))
-        if row is None:
+        row = await undisturbed(self._claimed(response_id, worker))
+        if row is None or self.running().get(row.id) == row.attempt:
             return await self._not_claimed(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
         outcome = await self._guarded(row, worker)
         log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
         return outcome
+
+    async def _claimed(self, response_id: str, worker: str) -> ResponseRow | None:
+        """Claims it. A claim whose answer got lost may have been made: then the row is ours, and does not run here."""
+        unsure = False
+        while True:
+            try:
+                if (row := await store.claim(self._db, response_id, worker)) is not None or not unsure:
+                    return row
+                row = await store.find(self._db, response_id)
+                return row if row is not None and row.worker == worker else None
+            except StoreUnavailable:
+                unsure = True
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _not_claimed(self, response_id: str) -> Outcome:
         row = await self._patiently(lambda: store.find(self._db, response_id))
@@ -247,11 +260,12 @@ class Runner:
                 said = parser.feed(delta.token_ids, delta.logprobs)
                 reason = FinishReason.STOP if parser.ended else delta.finish_reason
                 if reason is not None:
-                    usage = _usage(turn, parser, cached)
-                    rest = parser.flush(cut=reason is FinishReason.LENGTH)
-                    return await record.finish(said + rest, Finish(reason, usage))
+                    break  # which ends it in the engine too
                 await record.add(said)
-        raise EngineError("the engine stopped without a reason")
+            else:
+                raise EngineError("the engine stopped without a reason")
+        said += parser.flush(cut=reason is FinishReason.LENGTH)
+        return await record.finish(said, Finish(reason, _usage(turn, parser, cached)))
 
     async def _count(self, run: Run) -> Outcome:
         """Generates nothing: the answer is how many tokens the prompt has."""

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from kombu import Connection, Producer, Queue
 
 from app.queue import TASK, Priority, TaskQueue, make_celery
 from config.settings import load_settings
@@ -19,6 +21,7 @@ from tests.support.celery_processes import QUEUE, ROOT, Worker, own_database
 from tests.support.queue_app import SECRET, STORE
 from tests.support.services import Services
 from tests.support.waiting import until_sync
+from workers.program import PromptConnection
 
 
 class Bench:
@@ -289,6 +292,19 @@ def test_an_error_in_celerys_main_thread_ends_nothing_that_runs(bench: Bench, wo
     bench.redis.set("go", 1)
     bench.said("end until-1")
     assert bench.log.count("start until-1") == 1
+
+
+def test_a_lost_connection_with_unacknowledged_messages_is_closed_without_an_error(redis_url: str) -> None:
+    for kind, fails in ((Connection, True), (PromptConnection, False)):
+        connection = kind(own_database(redis_url))
+        queue = Queue("unacknowledged")(connection.default_channel)
+        queue.declare()
+        Producer(connection.default_channel, routing_key=queue.name).publish("a message")
+        assert queue.get() is not None
+        connection.default_channel._disconnect_pools()
+        connection.transport.client = None  # as kombu leaves it
+        with pytest.raises(AttributeError) if fails else nullcontext():
+            connection.release()
 
 
 def test_a_redis_that_forgot_everything_is_worked_with_all_the_same(bench: Bench, worker: Worker) -> None:

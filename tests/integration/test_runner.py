@@ -10,7 +10,8 @@ from sqlalchemy import text
 from app.protocol.status import Status
 from app.relay import Relay
 from app.store import journal, responses
-from app.store.database import Database
+from app.store.database import Database, StoreUnavailable
+from app.store.rows import ResponseRow
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
@@ -238,6 +239,26 @@ async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database,
 
         await until(given_back)
         assert await w.run(response_id) is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    response_id, claim, lost = await queued(db, input=asking("/count 100")), responses.claim, []
+
+    async def lossy(db: Database, response_id: str, worker_id: str) -> ResponseRow | None:
+        row = await claim(db, response_id, worker_id)
+        if len(lost) < copies:
+            lost.append(row)
+            raise StoreUnavailable("the connection broke after the commit")
+        return row
+
+    monkeypatch.setattr(responses, "claim", lossy)
+    async with worker(db, relay, **SLOW) as w:
+        outcomes = await asyncio.gather(*(w.run(response_id) for _ in range(copies)))
+    assert sorted(outcome.value for outcome in outcomes) == ["completed"] + ["not claimed"] * (copies - 1)
+    assert (await whole(db, response_id)).attempt == 1
 
 
 async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db: Database, relay: Relay) -> None:

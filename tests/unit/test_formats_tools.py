@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.requests import stored_request
+from tests.support.worker import scripted_model
+from workers.engine import make_engine
 from workers.engine.dialect import Choice
+from workers.formats.chat import chat_turn
 from workers.formats.custom import PARAMETERS
 from workers.formats.tools import Tools, form_of, shown, tools_of
 
@@ -103,3 +106,13 @@ def test_the_form_tells_the_engine_what_it_must_know() -> None:
     assert form.template_args == {"enable_thinking": True}
     shown_stop = form_of({**request, "extra": {**extra, "include_stop_str_in_output": True}}, tools_of(request), {})
     assert shown_stop.stop_tokens == ()
+
+
+async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
+    turn = await chat_turn(engine, scripted_model(), request, request["input"])
+    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    assert '"search"' in prompt
+    assert '"weather"' not in prompt

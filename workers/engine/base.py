@@ -1,4 +1,4 @@
-"""The engine contract: token ids in, token ids out. `vllm.py` and `scripted.py` keep it alike.
+"""The engine contract: token ids in, token ids out. `vllm` and `scripted` keep it alike.
 
 One engine serves one model on the worker's event loop. It knows nothing of responses, events or
 Postgres. Text is not its business while it generates: the worker decodes and parses the token ids

@@ -48,9 +48,11 @@ class StopStrings:
 
     def feed(self, piece: Piece, *, exempt: bool = False) -> list[Piece]:
         """What is certain now. `exempt`: text up to here is no part of a stop string."""
+        if not self._stops:
+            return [piece]
         self._held.append(piece)
         text = "".join(held.text for held in self._held)
-        if exempt or not self._stops:
+        if exempt:
             return self.flush()
         end = self._end(text)
         if end is None:

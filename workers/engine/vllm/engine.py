@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from vllm import AsyncEngineArgs
@@ -39,6 +40,8 @@ from workers.engine.vllm.loading import Loaded, load
 from workers.engine.vllm.rendering import render
 
 _CUT_EVERY = 0.1  # seconds between attempts to end an engine that is still starting
+_SHUTDOWN_SECONDS = 2.0
+"""Until processes of vLLM's that do not end by themselves are killed: they have nothing to save."""
 _DEAD = "the engine has died"
 
 
@@ -104,7 +107,7 @@ class VllmEngine:
         llm.output_processor.propagate_error(EngineDeadError())  # it would leave its readers waiting
         if llm.output_handler is not None:
             llm.output_handler.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, llm.shutdown)
+        await asyncio.get_running_loop().run_in_executor(self._thread, partial(llm.shutdown, timeout=_SHUTDOWN_SECONDS))
         llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
 
     async def _abandon_start(self) -> None:
