@@ -13,15 +13,12 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from app.protocol import frames
-from app.protocol.chunk import Chunk
 from app.protocol.deltas import Finish, FinishReason, Usage
-from app.protocol.frames import Event
 from app.protocol.request import COUNT, ENCRYPTED_REASONING
 from app.protocol.response import error_object
 from app.protocol.states import State
@@ -44,6 +41,7 @@ from workers.formats.turn import Parsed, Parser, Turn
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
+from workers.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
 from workers.sampling import priority_of
 
 log = logging.getLogger("longhaul.runner")
@@ -51,13 +49,6 @@ log = logging.getLogger("longhaul.runner")
 RETRY_SECONDS = 0.5
 
 T = TypeVar("T")
-
-_OUTCOMES = {
-    Status.COMPLETED: Outcome.COMPLETED,
-    Status.INCOMPLETE: Outcome.INCOMPLETE,
-    Status.FAILED: Outcome.FAILED,
-    Status.CANCELLED: Outcome.CANCELLED,
-}
 
 
 class ContextLost(EngineError):
@@ -80,34 +71,6 @@ _ERROR_CODES: dict[type[EngineError], str] = {
     PromptTooLong: "context_length_exceeded",
     InvalidSampling: "invalid_prompt",
 }
-
-
-class Lost(Exception):
-    """The response is not ours any more: cancelled, taken over, or deleted."""
-
-
-@dataclass(slots=True)
-class Run:
-    """One response while it runs here."""
-
-    row: ResponseRow
-    worker: str
-    task: asyncio.Task[object]
-    stream: ResponseStream
-    committed: tuple[int, ...] = ()
-    """Output tokens that earlier attempts committed."""
-    pending: list[int] = field(default_factory=list)
-    """Output tokens of this attempt that no chunk holds yet."""
-    handed: asyncio.Future[bool] | None = None
-    """The chunk that the journal has in hand, until the run has waited for it."""
-    lost: bool = False
-    """The heartbeat found it to be another's."""
-
-    def stop(self) -> None:
-        """It is another's: its task ends, and writes nothing."""
-        if not self.lost:
-            self.lost = True
-            self.task.cancel()
 
 
 async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
@@ -315,7 +278,7 @@ class Runner:
             return Outcome.CANCELLED  # deleted
         if row.status is Status.FAILED and row.error is not None:
             raise ResponseFailed(row.error["code"], row.error["message"])
-        return _OUTCOMES.get(row.status, Outcome.LOST)
+        return OUTCOMES.get(row.status, Outcome.LOST)
 
     async def _stopped(self, run: Run) -> Outcome:
         """Its task was cancelled: by the heartbeat, by a revoke, or because this worker stops."""
@@ -355,7 +318,7 @@ class Runner:
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))
         ending = Ending.of(run.stream.response, datetime.now(UTC))
-        await self._journal.append(Entry(run.worker, _chunk(run, first, events, (), final=True), ending))
+        await self._journal.append(Entry(run.worker, chunk_of(run, first, events, (), final=True), ending))
 
     async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
         """Does it again until Postgres answers."""
@@ -364,63 +327,6 @@ class Runner:
                 return await action()
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
-
-
-class Recorder:
-    """What one run has to say, handed to the journal one chunk at a time.
-
-    A chunk is handed over only once the one before is committed: that is the back-pressure by which
-    the engine merges what it generates meanwhile into one delta.
-    """
-
-    def __init__(self, journal: Journal, run: Run, begun: list[Event]) -> None:
-        self._journal = journal
-        self._run = run
-        self._events = begun
-        if begun:
-            self._hand_over()
-
-    async def add(self, said: Parsed) -> None:
-        """Raises Lost where the chunk before was refused."""
-        self._take(said)
-        await self._wait()
-        self._hand_over()
-
-    async def finish(self, said: Parsed, finish: Finish) -> Outcome:
-        """The last chunk and the final row, in one commit."""
-        stream = self._run.stream
-        self._take(said)
-        await self._wait()
-        finished_at = datetime.now(UTC)
-        self._events += stream.finish(finish, int(finished_at.timestamp()))
-        self._hand_over(Ending.of(stream.response, finished_at))
-        await self._wait()
-        return _OUTCOMES[Status(stream.response["status"])]
-
-    def _take(self, said: Parsed) -> None:
-        for delta in said.deltas:
-            self._events += self._run.stream.feed(delta)
-        self._run.pending += said.tokens
-
-    def _hand_over(self, ending: Ending | None = None) -> None:
-        """Tokens without events (half a character) wait for the events that their text comes with."""
-        if not self._events:
-            return
-        run = self._run
-        first = run.stream.next_sequence - len(self._events)
-        chunk = _chunk(run, first, self._events, tuple(run.pending), final=ending is not None)
-        said = ending is not None and run.row.conversation_id is not None
-        run.handed = self._journal.append(Entry(run.worker, chunk, ending, said))
-        self._events, run.pending = [], []
-
-    async def _wait(self) -> None:
-        if self._run.handed is not None and not await self._run.handed:
-            raise Lost
-
-
-def _chunk(run: Run, first: int, events: Sequence[Event], tokens: tuple[int, ...], *, final: bool) -> Chunk:
-    last = first + len(events) - 1
-    return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final)
 
 
 def _usage(turn: Turn, parser: Parser, cached: int) -> Usage:

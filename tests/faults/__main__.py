@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -40,7 +41,10 @@ def _plan() -> tuple[Plan, int]:
 
 
 async def _all(plan: Plan, handovers: int) -> bool:
-    """The run, then the measurement; the lines that count come last."""
+    """The run, then the measurement; the lines that count come last. SIGTERM ends it as Ctrl-C does."""
+    me = asyncio.current_task()
+    assert me is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     report = await run(plan, _say)
     waits = await measure(replace(plan, apis=1, flower=False, grace_seconds=0.0, logs=None), handovers, _say)
     for line in report.lines():

@@ -35,12 +35,15 @@ class Load:
         gap = seconds / self._plan.responses
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=40)
         async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits, verify=False) as http:
-            while len(self.stories) < self._plan.responses or not enough.is_set():
-                await asyncio.sleep(self._random.expovariate(1 / gap))
-                while len(self._clients) >= self._plan.at_once:
-                    await asyncio.wait(self._clients, return_when=asyncio.FIRST_COMPLETED)
-                self._send(http)
-            await self._wait(self._plan.settle_seconds)
+            try:
+                while len(self.stories) < self._plan.responses or not enough.is_set():
+                    await asyncio.sleep(self._random.expovariate(1 / gap))
+                    while len(self._clients) >= self._plan.at_once:
+                        await asyncio.wait(self._clients, return_when=asyncio.FIRST_COMPLETED)
+                    self._send(http)
+                await self._wait(self._plan.settle_seconds)
+            finally:
+                await self._wait(0)
 
     def _send(self, http: httpx.AsyncClient) -> None:
         number = len(self.stories)

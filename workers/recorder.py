@@ -1,0 +1,113 @@
+"""One response while it runs here, and how what it says gets into the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from app.protocol import frames
+from app.protocol.chunk import Chunk
+from app.protocol.deltas import Finish
+from app.protocol.frames import Event
+from app.protocol.status import Status
+from app.protocol.stream import ResponseStream
+from app.store.journal import Entry
+from app.store.rows import Ending, ResponseRow
+from workers.formats.turn import Parsed
+from workers.journal import Journal
+from workers.outcome import Outcome
+
+OUTCOMES = {
+    Status.COMPLETED: Outcome.COMPLETED,
+    Status.INCOMPLETE: Outcome.INCOMPLETE,
+    Status.FAILED: Outcome.FAILED,
+    Status.CANCELLED: Outcome.CANCELLED,
+}
+
+
+class Lost(Exception):
+    """The response is not ours any more: cancelled, taken over, or deleted."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One response while it runs here."""
+
+    row: ResponseRow
+    worker: str
+    task: asyncio.Task[object]
+    stream: ResponseStream
+    committed: tuple[int, ...] = ()
+    """Output tokens that earlier attempts committed."""
+    pending: list[int] = field(default_factory=list)
+    """Output tokens of this attempt that no chunk holds yet."""
+    handed: asyncio.Future[bool] | None = None
+    """The chunk that the journal has in hand, until the run has waited for it."""
+    lost: bool = False
+    """The heartbeat found it to be another's."""
+
+    def stop(self) -> None:
+        """It is another's: its task ends, and writes nothing."""
+        if not self.lost:
+            self.lost = True
+            self.task.cancel()
+
+
+class Recorder:
+    """What one run has to say, handed to the journal one chunk at a time.
+
+    A chunk is handed over only once the one before is committed: that is the back-pressure by which
+    the engine merges what it generates meanwhile into one delta.
+    """
+
+    def __init__(self, journal: Journal, run: Run, begun: list[Event]) -> None:
+        self._journal = journal
+        self._run = run
+        self._events = begun
+        if begun:
+            self._hand_over()
+
+    async def add(self, said: Parsed) -> None:
+        """Raises Lost where the chunk before was refused."""
+        self._take(said)
+        await self._wait()
+        self._hand_over()
+
+    async def finish(self, said: Parsed, finish: Finish) -> Outcome:
+        """The last chunk and the final row, in one commit."""
+        stream = self._run.stream
+        self._take(said)
+        await self._wait()
+        finished_at = datetime.now(UTC)
+        self._events += stream.finish(finish, int(finished_at.timestamp()))
+        self._hand_over(Ending.of(stream.response, finished_at))
+        await self._wait()
+        return OUTCOMES[Status(stream.response["status"])]
+
+    def _take(self, said: Parsed) -> None:
+        for delta in said.deltas:
+            self._events += self._run.stream.feed(delta)
+        self._run.pending += said.tokens
+
+    def _hand_over(self, ending: Ending | None = None) -> None:
+        """Tokens without events (half a character) wait for the events that their text comes with."""
+        if not self._events:
+            return
+        run = self._run
+        first = run.stream.next_sequence - len(self._events)
+        chunk = chunk_of(run, first, self._events, tuple(run.pending), final=ending is not None)
+        said = ending is not None and run.row.conversation_id is not None
+        run.handed = self._journal.append(Entry(run.worker, chunk, ending, said))
+        self._events, run.pending = [], []
+
+    async def _wait(self) -> None:
+        if self._run.handed is not None and not await self._run.handed:
+            raise Lost
+
+
+def chunk_of(run: Run, first: int, events: Sequence[Event], tokens: tuple[int, ...], *, final: bool) -> Chunk:
+    """Some events of a run, the first of which has number `first`."""
+    last = first + len(events) - 1
+    return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final)
