@@ -31,6 +31,7 @@ def _plan() -> tuple[Plan, int]:
     parser.add_argument("--apis", type=int, default=defaults["apis"])
     parser.add_argument("--settle", dest="settle_seconds", type=float, default=defaults["settle_seconds"])
     parser.add_argument("--at-once", type=int, default=defaults["at_once"], help="responses in flight, at most")
+    parser.add_argument("--demo", action="store_true", help="real vLLM with the demo model")
     parser.add_argument("--only", action="append", help="a kind of fault to inflict (may be repeated); all by default")
     parser.add_argument("--logs", type=Path, help="a folder to keep the logs of all processes in")
     parser.add_argument("--break", dest="broken", help="switch a promise off, to see that the checker notices")

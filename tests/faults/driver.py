@@ -19,7 +19,6 @@ from tests.faults.schedule import Schedule
 from tests.support.waiting import until
 
 PROGRESS_SECONDS = 15.0
-WHOLE_SECONDS = 90.0
 
 Say = Callable[[str], None]
 
@@ -70,7 +69,7 @@ async def _heal(fleet: Fleet) -> None:
     for member in fleet.members:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
-    await until(fleet.is_whole, WHOLE_SECONDS, "the fleet is whole again")
+    await until(fleet.is_whole, fleet.plan.whole_seconds, "the fleet is whole again")
 
 
 async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:

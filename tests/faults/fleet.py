@@ -39,7 +39,6 @@ BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_FAULTS"
 """An environment variable of every process of a fleet, by which those left behind are found."""
 STOP_GRACE_SECONDS = 20.0
-READY_SECONDS = 120.0
 
 
 class Fleet:
@@ -163,7 +162,7 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
         for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
             for number in range(1, count + 1):
                 await fleet.add(role, number, stack)
-        await until(fleet.is_whole, READY_SECONDS, "the fleet is ready")
+        await until(fleet.is_whole, plan.whole_seconds, "the fleet is ready")
         yield fleet
 
 

@@ -53,6 +53,11 @@ class Plan:
     """The demo model on real vLLM in place of the scripted engine."""
 
     @property
+    def whole_seconds(self) -> float:
+        """How long processes may take to be there again; vLLM takes its time on a busy machine."""
+        return 300.0 if self.demo else 90.0
+
+    @property
     def model(self) -> str:
         return DEMO if self.demo else MODEL
 
