@@ -47,11 +47,14 @@ async def _all(plan: Plan, handovers: int) -> bool:
     assert me is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     report = await run(plan, _say)
-    waits = await measure(replace(plan, apis=1, flower=False, grace_seconds=0.0, logs=None), handovers, _say)
     for line in report.lines():
         _say(line)
+    waits = {}
+    if handovers and not (plan.broken or plan.demo):
+        waits = await measure(replace(plan, apis=1, flower=False, grace_seconds=0.0, logs=None), handovers, _say)
     for how, seconds in waits.items():
         _say(f"{len(seconds):6} streams went on after {how} of their worker, in peace: {spread(seconds)}")
+    _say(f"{report.faults.total()} faults, {report.responses} responses, {len(report.violations)} violations")
     return report.ok
 
 

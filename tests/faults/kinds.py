@@ -60,5 +60,6 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "network: api and valkey": (6, network(Role.API, "valkey")),
     "network: maintenance and postgres": (3, network(Role.MAINTENANCE, "postgres")),
     "network: maintenance and valkey": (3, network(Role.MAINTENANCE, "valkey")),
+    "network: flower and valkey": (1, network(Role.FLOWER, "valkey")),
 }
 """Name -> how often, in proportion, and what it does. What never happens by itself has to be asked for by name."""

@@ -32,6 +32,7 @@ class Schedule:
         """All faults of the plan; returns when the last one is over."""
         random, locks = Random(f"faults {self._plan.seed}"), dict[str, asyncio.Lock]()
         names = [name for name in KINDS if self._plan.kinds is None or name in self._plan.kinds]
+        names = [name for name in names if self._plan.flower or "flower" not in name]
         weights = [KINDS[name][0] if self._plan.kinds is None else max(1, KINDS[name][0]) for name in names]
         places = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
