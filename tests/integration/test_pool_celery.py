@@ -87,7 +87,11 @@ class Bench:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """A remote control command and the worker's reply."""
-        (reply,) = self.celery.control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=10)
+        # A connection of its own: an earlier test may have broken those that kombu keeps in this process.
+        with self.celery.connection_for_write() as connection:
+            (reply,) = self.celery.control.broadcast(
+                command, arguments=arguments, reply=True, limit=1, timeout=10, connection=connection
+            )
         return next(iter(reply.values()))
 
 
