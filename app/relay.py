@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 
 import redis.asyncio
 from redis.asyncio.client import PubSub
-from redis.exceptions import RedisError
 
 from app.ending import end
 from app.protocol.chunk import Chunk, Reading
@@ -142,7 +141,12 @@ class Subscription:
 
 
 class Relay:
-    """Publishes and hears. Lives through Redis' absence: it connects again by itself."""
+    """Publishes and hears. Lives through Redis' absence: it connects again by itself.
+
+    Whatever a command raises means that Redis is away. A connection that breaks at the wrong moment shows as more than
+    RedisError: uvloop raises RuntimeError for a closed transport, and redis-py, which connects anew inside a command
+    while the listener reads, RuntimeError and AttributeError.
+    """
 
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.from_url(
@@ -155,6 +159,7 @@ class Relay:
         self._readers: dict[str, set[Subscription]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
         self._lock = asyncio.Lock()
+        self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.connected = False
 
@@ -176,7 +181,7 @@ class Relay:
         """Raises RelayUnavailable where Redis does not answer."""
         try:
             await self._client.ping()
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise RelayUnavailable(type(error).__name__) from error
 
     async def publish(self, chunks: Iterable[Chunk]) -> None:
@@ -186,7 +191,7 @@ class Relay:
                 for chunk in chunks:
                     pipeline.publish(CHANNEL + chunk.response_id, _pack(chunk))
                 await pipeline.execute()
-        except (RedisError, OSError) as error:
+        except Exception as error:
             raise RelayUnavailable(type(error).__name__) from error
 
     @contextlib.asynccontextmanager
@@ -222,17 +227,19 @@ class Relay:
             await self._send(lambda pubsub: pubsub.subscribe(channel))
 
     async def _send(self, command: Callable[[PubSub], Awaitable[object]]) -> None:
-        """One command at a time on the listening connection; its loss shows in the listener, which starts anew."""
+        """One command at a time on the listening connection; where it fails, the listener starts anew."""
         async with self._lock:
             if self._pubsub is not None and self.connected:
-                with contextlib.suppress(RedisError, OSError):
+                try:
                     await command(self._pubsub)
+                except Exception:
+                    self._broken.set()
 
     async def _listen(self, ready: asyncio.Event) -> None:
         while True:
             try:
                 await self._hear(ready)
-            except (RedisError, OSError) as error:
+            except Exception as error:
                 if self.connected:
                     log.warning("lost Redis (%s); readers look into Postgres until it is back", type(error).__name__)
             finally:
@@ -245,6 +252,7 @@ class Relay:
             await pubsub.connect()
             async with self._lock:
                 self._pubsub = pubsub
+                self._broken.clear()
                 # A subscription of our own: with none at all redis-py would refuse to listen.
                 await pubsub.subscribe(CHANNEL, *self._readers)
                 self.connected = True
@@ -252,10 +260,25 @@ class Relay:
             for readers in self._readers.values():
                 for reader in readers:
                     reader._miss()
-            while True:
-                message = await pubsub.get_message(timeout=None)
-                if message is not None:
-                    self._dispatch(message["type"], message["channel"].decode(), message["data"])
+            await self._until_broken(pubsub)
+
+    async def _until_broken(self, pubsub: PubSub) -> None:
+        """Hears until the connection is lost, or a command on it failed; raises what told."""
+        hearing = asyncio.create_task(self._dispatch_all(pubsub))
+        broken = asyncio.create_task(self._broken.wait())
+        try:
+            await asyncio.wait([hearing, broken], return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done():
+                hearing.result()
+            raise RelayUnavailable("a command failed")
+        finally:
+            await end(hearing, broken)
+
+    async def _dispatch_all(self, pubsub: PubSub) -> None:
+        while True:
+            message = await pubsub.get_message(timeout=None)
+            if message is not None:
+                self._dispatch(message["type"], message["channel"].decode(), message["data"])
 
     def _dispatch(self, kind: str, channel: str, data: bytes) -> None:
         if kind == "message":

@@ -120,6 +120,6 @@ async def _first(*works: Coroutine[Any, Any, None]) -> None:
 def _abort(writer: asyncio.StreamWriter) -> None:
     plug: socket.socket | None = writer.get_extra_info("socket")
     if plug is not None and plug.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # closed already
             plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
     writer.transport.abort()

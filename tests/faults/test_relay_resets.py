@@ -1,0 +1,72 @@
+"""Found by the suite: under uvloop a connection to Redis that breaks at the wrong moment raised more than RedisError.
+
+A RuntimeError ended the journal's publisher for good, a stream's request with 500, and could have ended the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from random import Random
+from urllib.parse import urlsplit
+
+import uvloop
+
+from app.protocol.chunk import Chunk
+from app.relay import Relay, RelayUnavailable
+from tests.faults.proxy import HOST, Mode, Proxy
+from tests.support.waiting import until
+
+RESETS = 80
+
+
+def chunk(response_id: str, size: int = 1) -> Chunk:
+    return Chunk(response_id, 0, 0, 1, (), b"x" * size, True)
+
+
+async def publish(relay: Relay, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        with suppress(RelayUnavailable):
+            await relay.publish([chunk("r", 100_000)])
+        with suppress(RelayUnavailable):
+            await relay.ping()
+
+
+async def subscribe(relay: Relay, stop: asyncio.Event, number: int) -> None:
+    while not stop.is_set():
+        async with relay.subscribe(f"r{number}"):
+            await asyncio.sleep(0)
+
+
+async def disturb(proxy: Proxy, random: Random) -> None:
+    for _ in range(RESETS):
+        await asyncio.sleep(random.uniform(0, 0.04))
+        proxy.set(random.choice((Mode.CUT, Mode.MUTE, Mode.STALL)))
+        await asyncio.sleep(random.uniform(0, 0.02))
+        proxy.reset()
+        proxy.set(Mode.OPEN)
+
+
+async def scenario(redis_url: str) -> None:
+    parts, stop = urlsplit(redis_url), asyncio.Event()
+    proxy = Proxy(partial(asyncio.open_connection, HOST, parts.port))
+    await proxy.start()
+    relay = Relay(f"redis://:{parts.password}@{HOST}:{proxy.port}/0")
+    await relay.start()
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(publish(relay, stop))
+            group.create_task(subscribe(relay, stop, number))
+        await disturb(proxy, Random(1))
+        stop.set()
+    await until(lambda: relay.connected, what="the listener is back")
+    async with relay.subscribe("after") as ear:
+        await relay.publish([chunk("after")])
+        await until(lambda: ear._heard, what="the doorbell rings")
+    await relay.close()
+    await proxy.close()
+
+
+def test_a_relay_lives_through_connections_that_break_at_any_moment(redis_url: str) -> None:
+    uvloop.run(scenario(redis_url))
