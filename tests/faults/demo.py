@@ -23,7 +23,7 @@ async def questions(fleet: Fleet) -> Ask:
     """Asks each talk of the script once, to its end and for ever so long; later clients draw from those."""
     script = json.loads((CHECKOUT / "config" / "demo" / "script.json").read_text(encoding="utf-8"))
     inputs = [talk["messages"][0]["content"] for talk in script if talk["name"] in TALKS]
-    endless = {"ignore_eos": True, "max_output_tokens": 400}
+    endless = {"ignore_eos": True, "max_output_tokens": 1500}
     asked = [await _answered(fleet, text, fields) for text in inputs for fields in ({}, endless)]
 
     def ask(random: Random) -> Question:

@@ -157,13 +157,16 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
         stack.push_async_callback(fleet.db.close)
         stack.push_async_callback(fleet.http.aclose)
         await fleet.prepare()
-        stack.push_async_callback(_stop, fleet)
         counts = {Role.API: plan.apis, Role.WORKER: plan.workers, Role.MAINTENANCE: plan.maintenances}
-        for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
-            for number in range(1, count + 1):
-                await fleet.add(role, number, stack)
-        await until(fleet.is_whole, plan.whole_seconds, "the fleet is ready")
-        yield fleet
+        try:
+            for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
+                for number in range(1, count + 1):
+                    await fleet.add(role, number, stack)
+            await until(fleet.is_whole, plan.whole_seconds, "the fleet is ready")
+            yield fleet
+        finally:
+            await stop(fleet)
+            _keep_logs(fleet)
 
 
 async def stop(fleet: Fleet) -> dict[str, int | None]:
@@ -173,8 +176,7 @@ async def stop(fleet: Fleet) -> dict[str, int | None]:
     return {member.name: status for member, status in zip(members, statuses, strict=True)}
 
 
-async def _stop(fleet: Fleet) -> None:
-    await stop(fleet)
+def _keep_logs(fleet: Fleet) -> None:
     if fleet.plan.logs is not None:
         fleet.plan.logs.mkdir(parents=True, exist_ok=True)
         for log in fleet.folder.glob("*.log"):

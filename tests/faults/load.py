@@ -15,9 +15,6 @@ from tests.faults.records import Form, Story
 
 FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYNC: 1}
 
-CHAINED = 0.15
-"""How many continue an earlier response."""
-
 
 class Load:
     """`stories` is what all clients saw. Runs until it is told to stop; then waits for those that are there."""
@@ -50,7 +47,7 @@ class Load:
         random = Random(f"client {self._plan.seed} {number}")
         form = random.choices(list(FORMS), list(FORMS.values()))[0]
         asked = self._ask(random)
-        if random.random() < CHAINED and (earlier := self._continuable()):
+        if random.random() < self._plan.chained and (earlier := self._continuable()):
             story = random.choice(earlier)
             asked = asked.after(story.finals[-1]["id"], story.question)
         story = Story(f"{self._plan.seed}-{number}", random.random() < 0.5, form, asked, time.monotonic())
@@ -61,7 +58,7 @@ class Load:
 
     def _continuable(self) -> list[Story]:
         """Requests whose response is there to be continued."""
-        done = (story for story in self.stories if story.finals and not story.delete_sent)
+        done = (story for story in self.stories if story.ended and story.finals and not story.delete_sent)
         return [story for story in done if story.finals[-1]["status"] in ("completed", "incomplete")]
 
     async def _wait(self, seconds: float) -> None:

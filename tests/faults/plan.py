@@ -62,6 +62,11 @@ class Plan:
         return DEMO if self.demo else MODEL
 
     @property
+    def chained(self) -> float:
+        """The share of requests that continue an earlier response. What the demo model says then, only it could tell."""
+        return 0.0 if self.demo else 0.15
+
+    @property
     def models(self) -> str | None:
         """A models file of the run's own; None: the checkout's, with the demo model."""
         return None if self.demo else MODELS.format(rate=self.tokens_per_second, delta=self.tokens_per_delta)

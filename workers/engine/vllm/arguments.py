@@ -11,6 +11,7 @@ from typing import Any, get_args
 from vllm import AsyncEngineArgs
 from vllm.config import StructuredOutputsConfig
 from vllm.config.lora import MaxLoRARanks
+from vllm.platforms import current_platform
 
 from config.models import ServedModel
 from config.settings import ConfigError
@@ -71,7 +72,13 @@ def _lora(model: ServedModel) -> Mapping[str, Any]:
         return {}
     most = max(_rank(model, adapter.path) for adapter in model.adapters)
     rank = next((known for known in sorted(get_args(MaxLoRARanks)) if known >= most), most)
-    return {"enable_lora": True, "max_loras": len(model.adapters), "max_lora_rank": rank}
+    return {"enable_lora": True, "max_loras": _slots(model), "max_lora_rank": rank}
+
+
+def _slots(model: ServedModel) -> int:
+    """A slot for each adapter. vLLM's kernels for the CPU read the last slot for whoever has no adapter: it stays empty
+    (0.32, lora/ops/torch_ops: `lora_b_weights[-1]`)."""
+    return len(model.adapters) + (1 if current_platform.is_cpu() else 0)
 
 
 def _rank(model: ServedModel, path: str) -> int:
