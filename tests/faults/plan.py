@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def chained(self) -> float:
-        """The share of requests that continue an earlier response. What the demo model says then, only it could tell."""
+        """The share of requests that continue another: what the demo model says to those, nobody knows beforehand."""
         return 0.0 if self.demo else 0.15
 
     @property
