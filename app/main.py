@@ -22,7 +22,7 @@ from app.queue import TaskQueue, make_celery
 from app.relay import Relay
 from app.store.database import Database
 from config.logging import setup_logging
-from config.models import ModelCatalog, load_models
+from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
 
 VERSION = "0.1.0"
@@ -39,7 +39,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         if settings is None:
             settings = load_settings()
             setup_logging(settings.log_level)
-        catalog = catalog or load_models(settings.models)
+        catalog = catalog or load_catalog(settings)
         _ = settings.database_dsn, settings.broker_url
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None

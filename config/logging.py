@@ -16,8 +16,12 @@ _QUIET = (
     "asyncio",
     "celery.app.trace",
     "celery.worker.strategy",
+    "client",  # the MCP SDK's
     "httpcore",
+    "httpcore2",
     "httpx",
+    "httpx2",
+    "mcp",
     "tornado.access",
     "uvicorn.access",
     "vllm",

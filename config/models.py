@@ -1,7 +1,8 @@
-"""The served models: `models.toml`, checked, as frozen data."""
+"""The served models and the servers of their tools: `models.toml`, checked, as frozen data."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from config.settings import ConfigError
+from config.settings import ConfigError, Settings
+from config.tools import ToolServer, ToolServerEntry, merged, servers_from, servers_of
 
+Format = Literal["auto", "chat", "harmony"]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
 
 
@@ -56,6 +59,10 @@ class ServedModel:
     """How long a response may wait for a worker; None: as long as the settings say."""
     run_timeout_seconds: float | None = None
     """How long a response may be in progress; None: as long as the settings say."""
+    format: Format = "auto"
+    """How it is talked to: by its chat template, or in gpt-oss's harmony; `auto`: by its `model_type`."""
+    harmony: bool = False
+    """What `format` comes to, as far as this process can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ class ModelCatalog:
     """Every model that has workers, in the order of the file."""
 
     models: tuple[ServedModel, ...]
+    tools: tuple[ToolServer, ...] = ()
+    """The servers of tools that they may call."""
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
@@ -126,12 +135,14 @@ class _Entry(BaseModel):
     verbosity: bool = False
     queue_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     run_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    format: Format = "auto"
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     models: Annotated[list[_Entry], Field(min_length=1)]
+    tool_servers: list[ToolServerEntry] = []
 
 
 def _resolve(path: str, folder: Path) -> str:
@@ -147,9 +158,10 @@ def _resolve(path: str, folder: Path) -> str:
 def _served(entry: _Entry, folder: Path) -> ServedModel:
     if entry.engine == "vllm" and not entry.path:
         raise ConfigError(f"model {entry.name!r} has no path")
+    path = _resolve(entry.path, folder)
     return ServedModel(
         name=entry.name,
-        path=_resolve(entry.path, folder),
+        path=path,
         queue=entry.queue or f"model.{entry.name}",
         context_length=entry.context_length,
         engine=entry.engine,
@@ -163,7 +175,22 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         verbosity=entry.verbosity,
         queue_timeout_seconds=entry.queue_timeout_seconds,
         run_timeout_seconds=entry.run_timeout_seconds,
+        format=entry.format,
+        harmony=speaks_harmony(entry.format, path),
     )
+
+
+def speaks_harmony(form: Format, path: str) -> bool:
+    """Whether a model talks in harmony: as its entry says, or by the `model_type` in its folder, or its hub id."""
+    if form != "auto":
+        return form == "harmony"
+    if not Path(path).is_absolute():
+        return "gpt-oss" in path.lower()
+    try:
+        config = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("model_type") == "gpt_oss"
 
 
 def _unique(values: Iterable[str], what: str) -> None:
@@ -181,6 +208,7 @@ def load_models(file: Path) -> ModelCatalog:
         models = tuple(_served(entry, file.resolve().parent) for entry in parsed.models)
         _unique((served.name for served in ModelCatalog(models).served), "name")
         _unique((model.queue for model in models), "queue")
+        tools = servers_of(parsed.tool_servers)
     except OSError as error:
         raise ConfigError(f"LONGHAUL_MODELS: cannot read {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -191,4 +219,10 @@ def load_models(file: Path) -> ModelCatalog:
         raise ConfigError(f"LONGHAUL_MODELS: {file}: {where}: {first['msg']}") from None
     except ConfigError as error:
         raise ConfigError(f"LONGHAUL_MODELS: {file}: {error}") from None
-    return ModelCatalog(models)
+    return ModelCatalog(models, tools)
+
+
+def load_catalog(settings: Settings) -> ModelCatalog:
+    """What the models file and the environment say together. Raises ConfigError."""
+    catalog = load_models(settings.models)
+    return replace(catalog, tools=merged(catalog.tools, servers_from(settings.tool_servers)))

@@ -58,6 +58,10 @@ class Settings(BaseSettings):
     models: Path = CHECKOUT / "config" / "models.toml"
     model: str | None = None
     """The one model this worker serves; needed where the models file names several."""
+    tool_servers: str = ""
+    """More servers of tools (config/tools.py): `label=url,...`."""
+    tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
+    """The most that a model is told of one result of a tool."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 256
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.api.approvals import check_approvals, has_answers
 from app.api.ids import may_exist, new_response_id
 from app.api.limits import limits_of
+from app.api.tool_servers import check_servers
 from app.protocol import frames
 from app.protocol.abilities import Abilities, check_abilities
 from app.protocol.chunk import Chunk
-from app.protocol.consistency import check_calls
+from app.protocol.consistency import CONTEXTS, check_calls
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.items import REFERENCE
 from app.protocol.locations import shortened
@@ -21,8 +23,9 @@ from app.protocol.response import response_object
 from app.protocol.status import Status
 from app.protocol.stream import ResponseStream
 from app.queue import Priority
-from app.sealing import BadSeal, Sealed
+from app.sealing import BadSeal, Sealed, close_headers
 from app.store import conversations, responses
+from app.store.context import ContextGone, chain_items, conversation_context
 from app.store.database import Database
 from app.store.items import find_items
 from app.store.keys import Seals
@@ -93,6 +96,9 @@ class Acceptance:
         document["conversation_until"] = await self._check_context(project, request, unstored)
         document["input"] = await self.resolved(project, document["input"])
         _check_document(document, model)
+        check_servers(request.fields.tools or (), self._catalog.tools)
+        await self._check_approvals(project, document)
+        document["secrets"] = await self._sealed(request)
         created_at = self._now()
         stream = ResponseStream(
             response_object(document, response_id=response_id, created_at=int(created_at.timestamp()))
@@ -130,11 +136,34 @@ class Acceptance:
         row = await responses.get(self._db, project, response_id) if may_exist(response_id) else None
         where = "previous_response_id"
         if row is None or not (row.store or response_id in unstored):
-            message = f"Previous response with id '{shortened(response_id)}' not found."
-            raise InvalidRequest(message, where, "previous_response_not_found")
+            raise _no_such_previous(response_id)
         if row.status not in _CONTINUABLE:
             message = f"The previous response is '{row.status.value}': only a completed or incomplete one continues."
             raise InvalidRequest(message, where, "previous_response_not_finished")
+
+    async def _check_approvals(self, project: str, document: Json) -> None:
+        """Answers to approval requests must fit the context. Raises InvalidRequest."""
+        items = document["input"]
+        if not has_answers(items):
+            return
+        context: list[Json] = []
+        if (previous := document["previous_response_id"]) is not None:
+            try:
+                context = await chain_items(self._db, project, previous)
+            except ContextGone:
+                raise _no_such_previous(previous) from None
+        elif document["conversation"] is not None:
+            until = document["conversation_until"]
+            context = await conversation_context(self._db, document["conversation"]["id"], until)
+        check_approvals(context, items, document["tools"])
+
+    async def _sealed(self, request: ResponseRequest) -> dict[str, str]:
+        """Headers for MCP servers, by `server_label`, as nobody can read them in the store."""
+        secrets = request.secrets()
+        if not secrets:
+            return {}
+        seal = await self.seals.get()
+        return {label: close_headers(seal, headers) for label, headers in secrets.items()}
 
     async def resolved(self, project: str, items: list[Json], field: str = "input") -> list[Json]:
         """Stored items in place of references, and the text of reasoning that came without.
@@ -164,6 +193,11 @@ class Acceptance:
                 raise InvalidRequest(message, where, "invalid_encrypted_content") from None
 
 
+def _no_such_previous(response_id: str) -> InvalidRequest:
+    message = f"Previous response with id '{shortened(response_id)}' not found."
+    return InvalidRequest(message, "previous_response_id", "previous_response_not_found")
+
+
 def _replaced(item: Json, found: Mapping[str, Json]) -> Json:
     stored = found.get(item["id"], item)
     is_meant = item["type"] == REFERENCE or (_is_empty_reasoning(item) and stored["type"] == item["type"])
@@ -178,12 +212,13 @@ def _is_empty_reasoning(item: Json) -> bool:
 
 def _check_document(document: Json, model: ServedModel) -> None:
     """Raises InvalidRequest."""
-    if document["previous_response_id"] is None and document["conversation"] is None:
+    if all(document[name] is None for name in CONTEXTS):
         check_calls(document["input"])
     abilities = Abilities(
         images=model.images,
-        tools=model.tool_parser is not None,
-        reasoning=model.reasoning_parser is not None,
+        tools=model.harmony or model.tool_parser is not None,
+        reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
+        harmony=model.harmony,
     )
     check_abilities(document, abilities)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -12,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import crash, refuse
+from app.protocol.errors import Unavailable
 
 log = logging.getLogger("longhaul.api")
 
@@ -25,6 +27,7 @@ _SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 class Edge:
     """Gives every answer an `x-request-id` (the caller's own where it sent a sane one), and answers crashes with 500.
 
+    A request that is cancelled because the server stops is told to come again: 503.
     The log gets the crash's type and place but not its message, which may hold a prompt.
     """
 
@@ -46,6 +49,11 @@ class Edge:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            # uvicorn's, of what outlives its grace; it would say 500 (found by tests/faults).
+            if not started and scope["type"] == "http":
+                await refuse(Unavailable("The server stops; send the request again."))(scope, receive, send_with_id)
+            raise
         except ClientDisconnect:
             log.debug("%s: the client left before its request was complete", request_id)
         except Exception as error:

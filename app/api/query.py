@@ -31,6 +31,8 @@ class ReadQuery:
     stream: bool
     after: int
     """Events after this sequence number; -1: all of them."""
+    included: tuple[tuple[str, str], ...] = ()
+    """What is to be there, each with the name of the parameter that says so."""
 
 
 def read_query(query: QueryParams) -> ReadQuery:
@@ -43,7 +45,8 @@ def read_query(query: QueryParams) -> ReadQuery:
     after = _after(query.get("starting_after"))
     if after is not None and not stream:
         raise InvalidRequest("'starting_after' needs 'stream' to be true.", "starting_after", "invalid_value")
-    return ReadQuery(stream, -1 if after is None else after)
+    included = tuple((name, value) for name in INCLUDE for value in query.getlist(name))
+    return ReadQuery(stream, -1 if after is None else after, included)
 
 
 def page_query(query: QueryParams) -> PageQuery:

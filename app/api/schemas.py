@@ -15,6 +15,12 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
 
 
+class Partial(Shape):
+    """Fields with a default may be absent."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+
 class Error(Shape):
     message: str
     type: Literal["invalid_request_error", "server_error"]
@@ -88,12 +94,14 @@ class RefusalPart(Shape):
     refusal: str
 
 
-class OutputMessageItem(Shape):
+class OutputMessageItem(Partial):
     type: Literal["message"]
     id: str
     role: Literal["assistant"]
     status: Literal["in_progress", "completed", "incomplete"]
     content: list[OutputTextPart | RefusalPart]
+    phase: Literal["commentary", "final_answer"] = "final_answer"
+    """Where the model tells a preamble from an answer."""
 
 
 class ReasoningText(Shape):
@@ -128,6 +136,53 @@ class CustomToolCallItem(Shape):
     status: Literal["in_progress", "completed", "incomplete"]
 
 
+Running = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class CodeInterpreterCallItem(Shape):
+    type: Literal["code_interpreter_call"]
+    id: str
+    code: str
+    container_id: str
+    outputs: list[Json] | None
+    status: Running | Literal["interpreting"]
+
+
+class WebSearchCallItem(Shape):
+    type: Literal["web_search_call"]
+    id: str
+    action: Json
+    status: Running | Literal["searching"]
+
+
+class McpCallItem(Shape):
+    type: Literal["mcp_call"]
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+    output: str | None
+    error: Json | None
+    approval_request_id: str | None
+    status: Running
+
+
+class McpListToolsItem(Shape):
+    type: Literal["mcp_list_tools"]
+    id: str
+    server_label: str
+    tools: list[Json]
+    error: str | None
+
+
+class McpApprovalRequestItem(Shape):
+    type: Literal["mcp_approval_request"]
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
 class Item(BaseModel):
     """A message, a call, its output, reasoning, a compaction; with the fields of its type."""
 
@@ -142,6 +197,12 @@ class Item(BaseModel):
         "custom_tool_call_output",
         "reasoning",
         "compaction",
+        "code_interpreter_call",
+        "web_search_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
     ]
 
 
@@ -168,13 +229,22 @@ class ConversationDeleted(Shape):
     deleted: Literal[True]
 
 
-class InputTokensDetails(Shape):
+class InputTokensDetails(Partial):
+    """Lists have a number for each turn, where there was more than one."""
+
     cached_tokens: int
     cache_write_tokens: int
+    input_tokens_per_turn: list[int] = []
+    cached_tokens_per_turn: list[int] = []
 
 
-class OutputTokensDetails(Shape):
+class OutputTokensDetails(Partial):
+    """The same; `tool_output_tokens` are those of the results of tools that the server ran, which are input."""
+
     reasoning_tokens: int
+    tool_output_tokens: int = 0
+    output_tokens_per_turn: list[int] = []
+    tool_output_tokens_per_turn: list[int] = []
 
 
 class Usage(Shape):
@@ -218,7 +288,7 @@ class ResponseConversation(Shape):
     id: str
 
 
-class Response(Shape):
+class Response(Partial):
     """A response, in whatever state. Times are epoch seconds."""
 
     id: str
@@ -230,7 +300,17 @@ class Response(Shape):
     incomplete_details: IncompleteDetails | None
     model: str
     instructions: str | None
-    output: list[OutputMessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem]
+    output: list[
+        OutputMessageItem
+        | ReasoningItem
+        | FunctionCallItem
+        | CustomToolCallItem
+        | CodeInterpreterCallItem
+        | WebSearchCallItem
+        | McpCallItem
+        | McpListToolsItem
+        | McpApprovalRequestItem
+    ]
     usage: Usage | None
     temperature: float
     top_p: float
@@ -254,6 +334,9 @@ class Response(Shape):
     safety_identifier: str | None
     prompt_cache_key: str | None
     user: str | None
+    # With `enable_response_messages`, once it is done.
+    input_messages: list[Json] = []
+    output_messages: list[Json] = []
 
 
 _EVENTS_EXAMPLE = (
@@ -335,7 +418,9 @@ def _query(name: str, description: str, **schema: Any) -> Json:
 
 
 _INCLUDED = {"type": "string", "enum": list(INCLUDED)}
-INCLUDE_PARAMETER = _query("include", "What is part of items anyhow, for those who ask.", type="array", items=_INCLUDED)
+INCLUDE_PARAMETER = _query(
+    "include", "What is part of items anyhow, or was included at creation.", type="array", items=_INCLUDED
+)
 INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
 
 READ_PARAMETERS: list[Json] = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from app.protocol import frames
 from app.protocol.chunk import Chunk
 from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.locations import shortened
-from app.protocol.request import ResponseRequest
+from app.protocol.request import CODE_OUTPUTS, SOURCES, ResponseRequest
 from app.protocol.snapshot import fold
 from app.protocol.status import Status
 from app.queue import Priority, QueueUnavailable, TaskQueue
@@ -39,6 +39,9 @@ from config.settings import Settings
 log = logging.getLogger("longhaul.api")
 
 Json = dict[str, Any]
+
+Included = Sequence[tuple[str, str]]
+"""What a reader wants to be there, each with the name of the parameter that says so."""
 
 CLOSE_SECONDS = 2.0
 _LONG_LOG_BYTES = 256 * 1024
@@ -189,9 +192,13 @@ class ResponseService:
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    async def get(self, project: str, response_id: str) -> Json:
-        """The response object, with the output so far while it is in progress. Raises NotFound."""
+    async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
+        """The response object, with the output so far while it is in progress.
+
+        Raises NotFound, and InvalidRequest where something `included` is not in it.
+        """
         row = await self._known(project, response_id)
+        _check_included(row, included)
         if row.status is not Status.IN_PROGRESS:
             return row.as_object()
         reading = await journal.read(self._db, response_id)
@@ -199,12 +206,15 @@ class ResponseService:
             return (await self._known(project, response_id)).as_object()
         return row.as_object(await _output_of(b"".join(chunk.frames for chunk in reading.chunks)))
 
-    async def replay(self, project: str, response_id: str, after: int) -> AsyncGenerator[Chunk | None, None]:
+    async def replay(
+        self, project: str, response_id: str, after: int, included: Included = ()
+    ) -> AsyncGenerator[Chunk | None, None]:
         """The events after number `after`, and those to come, until the response's end.
 
         Raises NotFound, and InvalidRequest where its events cannot be read (again).
         """
         row = await self._known(project, response_id)
+        _check_included(row, included)
         if not (row.background and row.stream):
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
@@ -295,6 +305,14 @@ class ResponseService:
 
 def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:
     return None if key is None else Idempotency(key, request.fingerprint())
+
+
+def _check_included(row: ResponseRow, included: Included) -> None:
+    """What tools return is only kept for those who asked for it when the response was created."""
+    for name, value in included:
+        if value in (CODE_OUTPUTS, SOURCES) and value not in row.request["include"]:
+            message = f"'{name}': '{value}' was not included when the response was created."
+            raise InvalidRequest(message, name, "invalid_value")
 
 
 def _check_same(row: ResponseRow, idempotency: Idempotency | None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from app.protocol.errors import InvalidRequest
 
+LOGPROBS = "message.output_text.logprobs"
+
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
@@ -18,6 +20,8 @@ class Abilities:
     reasoning: bool
     verbosity: bool
     """Whether its chat template knows of it."""
+    harmony: bool = False
+    """Whether it speaks gpt-oss's format: in its own messages, and without log probabilities."""
 
 
 def check_abilities(request: Mapping[str, Any], abilities: Abilities) -> None:
@@ -38,6 +42,20 @@ def _missing(request: Mapping[str, Any], abilities: Abilities) -> Iterable[tuple
         yield "reasoning.effort", "does not reason"
     if not abilities.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
+    yield from _messages(request) if not abilities.harmony else _log_probabilities(request)
+
+
+def _messages(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for field in ("previous_input_messages", "enable_response_messages"):
+        if request.get(field):
+            yield field, "does not speak harmony"
+
+
+def _log_probabilities(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if request["top_logprobs"]:
+        yield "top_logprobs", "gives no log probabilities"
+    elif LOGPROBS in request["include"]:
+        yield f"include[{request['include'].index(LOGPROBS)}]", "gives no log probabilities"
 
 
 def _images(items: list[dict[str, Any]]) -> Iterable[str]:

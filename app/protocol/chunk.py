@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.protocol import frames
 from app.protocol.status import Status
@@ -23,6 +24,8 @@ class Chunk:
     """The events as SSE frames."""
     final: bool = False
     """Whether the last event is the terminal one."""
+    steps: tuple[dict[str, Any], ...] = ()
+    """What these events mean to the attempt that goes on behind them (workers/history.py); nothing, mostly."""
 
     def after(self, sequence: int) -> Chunk:
         """This chunk without the events up to and including `sequence`, of which at least one is left."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.tools import AllowedTools, ChosenCustom, ChosenFunction
+from app.protocol.tools import AllowedTools
 
 
 def check_consistent(fields: Any, body: Mapping[str, Any]) -> None:
@@ -16,32 +16,39 @@ def check_consistent(fields: Any, body: Mapping[str, Any]) -> None:
     _check_min_tokens(fields)
 
 
+CONTEXTS = ("previous_response_id", "conversation", "previous_input_messages")
+"""What a request may go on with: one of them."""
+
+
 def _check_context(fields: Any, body: Mapping[str, Any]) -> None:
-    if fields.previous_response_id is not None and fields.conversation is not None:
-        later = max(("previous_response_id", "conversation"), key=list(body).index)
-        message = "'previous_response_id' and 'conversation' cannot be used together."
+    found = [name for name in CONTEXTS if getattr(fields, name, None) is not None]
+    if len(found) > 1:
+        first, second, *_ = sorted(found, key=CONTEXTS.index)
+        later = max(found, key=list(body).index)
+        message = f"'{first}' and '{second}' cannot be used together."
         raise InvalidRequest(message, later, "mutually_exclusive_parameters")
-    if fields.input is None and fields.previous_response_id is None and fields.conversation is None:
+    if fields.input is None and not found:
         raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
 
 
 def _check_choice(fields: Any) -> None:
     """A choice must name tools that there are."""
-    choice = fields.tool_choice
-    tools = {(tool.type, tool.name) for tool in fields.tools or ()}
+    choice, tools = fields.tool_choice, fields.tools or ()
     if choice == "required" and not tools:
         raise InvalidRequest("'tool_choice' is 'required', but there are no 'tools'.", "tool_choice", "invalid_value")
     for where, chosen in _chosen(choice):
-        if (chosen.type, chosen.name) not in tools:
-            message = f"Invalid '{where}': there is no {chosen.type} tool '{chosen.name}' in 'tools'."
-            raise InvalidRequest(message, where, "invalid_value")
+        if not any(chosen.means(tool) for tool in tools):
+            named = f"{where}.{chosen.field}"
+            message = f"Invalid '{named}': there is no {chosen.what} in 'tools'."
+            raise InvalidRequest(message, named, "invalid_value")
 
 
-def _chosen(choice: Any) -> Iterable[tuple[str, ChosenFunction | ChosenCustom]]:
-    if isinstance(choice, ChosenFunction | ChosenCustom):
-        yield "tool_choice.name", choice
-    elif isinstance(choice, AllowedTools):
-        yield from ((f"tool_choice.tools[{index}].name", tool) for index, tool in enumerate(choice.tools))
+def _chosen(choice: Any) -> Iterable[tuple[str, Any]]:
+    """What a choice names, each with its place."""
+    if isinstance(choice, AllowedTools):
+        yield from ((f"tool_choice.tools[{index}]", tool) for index, tool in enumerate(choice.tools))
+    elif choice is not None and not isinstance(choice, str):
+        yield "tool_choice", choice
 
 
 def _check_min_tokens(fields: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 
 class FinishReason(Enum):
@@ -20,6 +21,9 @@ class Text:
 
     text: str
     logprobs: tuple[dict[str, Any], ...] = ()
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Of the message, where the model's format tells a preamble from an answer: one of another phase is a message of
+    its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,112 @@ class CustomInput:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeStart:
+    """The model writes code for the server's own interpreter; it follows as `CodeText`."""
+
+    name: str
+    """What the model calls the tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeText:
+    """Characters of the open call's code; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpStart:
+    """A call of a tool of an MCP server begins; its arguments follow as `McpArguments`."""
+
+    server_label: str
+    name: str
+    approval_request_id: str | None = None
+    """The request by which the client allowed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpArguments:
+    """Characters of the open MCP call's arguments (JSON text); never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearch:
+    """A whole call of the server's browser: `action` is that of the item, as far as the arguments tell."""
+
+    name: str
+    arguments: str
+    action: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A whole call of an MCP server's tool that the client has to allow first."""
+
+    server_label: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The server asks an MCP server for its tools."""
+
+    server_label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What it answered: tools, or an error."""
+
+    index: int
+    """The item's place in the output."""
+    tools: tuple[dict[str, Any], ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The model ended its turn, and the calls that are the server's to run begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A call that the server ran is over."""
+
+    index: int
+    """The item's place in the output."""
+    ok: bool
+    fields: dict[str, Any]
+    """What the item gains: `outputs`, `action`, or `output` and `error`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one response."""
+    """Tokens of one response, or of one of its turns."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    tool_output_tokens: int = 0
+    """Of the input tokens, those of results that came from tools which the server ran."""
+    turns: tuple[Usage, ...] = ()
+    """Each turn's own, where there was more than one."""
+
+    @classmethod
+    def of(cls, turns: Sequence[Usage]) -> Usage:
+        """The sum over `turns`, which it remembers where there is more than one."""
+        return cls(
+            input_tokens=sum(turn.input_tokens for turn in turns),
+            cached_tokens=sum(turn.cached_tokens for turn in turns),
+            output_tokens=sum(turn.output_tokens for turn in turns),
+            reasoning_tokens=sum(turn.reasoning_tokens for turn in turns),
+            tool_output_tokens=sum(turn.tool_output_tokens for turn in turns),
+            turns=tuple(turns) if len(turns) > 1 else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +190,28 @@ class Finish:
 
     reason: FinishReason
     usage: Usage = field(default_factory=Usage)
+    messages: Mapping[str, Any] = field(default_factory=dict)
+    """What the response object shows of the model's own messages, where it was asked for: `input_messages` and
+    `output_messages`."""
 
 
-Delta = Text | Reasoning | Refusal | Annotation | CallStart | CallArguments | CustomStart | CustomInput
+Delta = (
+    Text
+    | Reasoning
+    | Refusal
+    | Annotation
+    | CallStart
+    | CallArguments
+    | CustomStart
+    | CustomInput
+    | CodeStart
+    | CodeText
+    | McpStart
+    | McpArguments
+    | WebSearch
+    | Approval
+    | Listing
+    | Listed
+    | TurnEnd
+    | ToolEnded
+)

@@ -1,4 +1,5 @@
-"""The items of `input`, as clients send them and as we store them.
+"""The items of `input`, as clients send them and as we store them; those of calls that the server ran are in
+`hosted_items.py`.
 
 To add an item type: a model with a `stored` method, its row in `_KNOWN` instead of among `NOT_YET`, and its
 member in `Item`. Parts of content the same way (`parts.py`).
@@ -6,13 +7,22 @@ member in `Item`. Parts of content the same way (`parts.py`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.edge import CallId, Edge, ItemId, ItemStatus, Json, check_type, unsupported_value
+from app.protocol.edge import CallId, Edge, ItemId, Json, check_type, unsupported_value
 from app.protocol.fields import Only
+from app.protocol.hosted_items import (
+    ApprovalRequest,
+    ApprovalResponse,
+    CodeInterpreterCall,
+    McpCall,
+    McpListTools,
+    WebSearchCall,
+)
 from app.protocol.parts import InputContent, InputImage, InputText, OutputContent, OutputText, Summary, Thoughts
+from app.protocol.stored_item import StatusItem
 from app.protocol.validation import wrong_kind
 
 NOT_YET = frozenset(
@@ -20,7 +30,6 @@ NOT_YET = frozenset(
         "additional_tools",
         "apply_patch_call",
         "apply_patch_call_output",
-        "code_interpreter_call",
         "compaction_trigger",
         "computer_call",
         "computer_call_output",
@@ -29,17 +38,12 @@ NOT_YET = frozenset(
         "image_generation_call",
         "local_shell_call",
         "local_shell_call_output",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "mcp_call",
-        "mcp_list_tools",
         "program",
         "program_output",
         "shell_call",
         "shell_call_output",
         "tool_search_call",
         "tool_search_output",
-        "web_search_call",
     }
 )
 """Item types of openai's ResponseInputItemParam that are refused; a test holds the list against the package."""
@@ -52,25 +56,7 @@ Token = Annotated[str, Field(min_length=1)]
 """A text that was sealed here (app/sealing.py)."""
 
 
-class _Stored(Edge):
-    """An item that is kept under an id, the caller's own or a new one, and with a status."""
-
-    prefix: ClassVar[str]
-    """Of new ids."""
-
-    id: ItemId | None = None
-    status: ItemStatus | None = None
-    created_by: Annotated[str | None, Only()] = None
-
-    def stored(self, new_id: str) -> Json:
-        """The item as the store has it. `new_id` is for one that has no id: what follows the prefix."""
-        return {"id": self.id or f"{self.prefix}_{new_id}", "status": self.status or "completed", **self._said()}
-
-    def _said(self) -> Json:
-        raise NotImplementedError
-
-
-class InputMessage(_Stored):
+class InputMessage(StatusItem):
     """What a user says, or a system or developer message."""
 
     model_config = ConfigDict(
@@ -88,7 +74,7 @@ class InputMessage(_Stored):
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
 
 
-class OutputMessage(_Stored):
+class OutputMessage(StatusItem):
     """What a model said before, for instance an item of an earlier response's `output`."""
 
     prefix = "msg"
@@ -104,7 +90,7 @@ class OutputMessage(_Stored):
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-class _Called(_Stored):
+class _Called(StatusItem):
     """A part of a tool call. Calls by programs and tools in namespaces are not supported yet."""
 
     call_id: CallId
@@ -166,7 +152,7 @@ class CustomToolCallOutput(_Called):
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
-class ReasoningItem(_Stored):
+class ReasoningItem(StatusItem):
     """What a model thought before."""
 
     prefix = "rs"
@@ -185,7 +171,7 @@ class ReasoningItem(_Stored):
         }
 
 
-class Compaction(_Stored):
+class Compaction(StatusItem):
     """What `POST /v1/responses/compact` made of a conversation."""
 
     prefix = "cmp"
@@ -221,6 +207,12 @@ _KNOWN = frozenset(
         "custom_tool_call_output",
         "reasoning",
         "compaction",
+        "code_interpreter_call",
+        "web_search_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
         REFERENCE,
     }
 )
@@ -264,6 +256,12 @@ Item = Annotated[
     | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
+    | Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
+    | Annotated[WebSearchCall, Tag("<web_search_call>")]
+    | Annotated[McpCall, Tag("<mcp_call>")]
+    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
+    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
+    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
     | Annotated[ItemReference, Tag(f"<{REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

@@ -15,11 +15,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from app.protocol.abilities import LOGPROBS
 from app.protocol.consistency import check_consistent
 from app.protocol.edge import Edge, Json, check_text_or_list, text_or_list
 from app.protocol.extras import Extras, Seconds
 from app.protocol.fields import MAX_INT, Metadata, Only, Penalty, Text, Tokens
 from app.protocol.items import Item
+from app.protocol.server_tools import McpTool
 from app.protocol.strict_json import decode_object
 from app.protocol.text_config import Reasoning, TextConfig
 from app.protocol.tools import ToolChoice, Tools
@@ -32,12 +34,13 @@ Input = Annotated[
     BeforeValidator(check_text_or_list),
 ]
 
-LOGPROBS = "message.output_text.logprobs"
 IMAGE_URLS = "message.input_image.image_url"
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+CODE_OUTPUTS = "code_interpreter_call.outputs"
+SOURCES = "web_search_call.action.sources"
 
-INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING)
+INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING, CODE_OUTPUTS, SOURCES)
 """What `include` may name. Image URLs are part of input items anyhow."""
 
 COUNT = "count"
@@ -45,10 +48,8 @@ COUNT = "count"
 
 NOT_INCLUDED = frozenset(
     {
-        "code_interpreter_call.outputs",
         "computer_call_output.output.image_url",
         "file_search_call.results",
-        "web_search_call.action.sources",
         "web_search_call.results",
     }
 )
@@ -63,7 +64,13 @@ def check_included(value: Any) -> Any:
 
 
 Included = Annotated[
-    Literal["message.output_text.logprobs", "message.input_image.image_url", "reasoning.encrypted_content"],
+    Literal[
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "reasoning.encrypted_content",
+        "code_interpreter_call.outputs",
+        "web_search_call.action.sources",
+    ],
     BeforeValidator(check_included),
 ]
 
@@ -159,6 +166,10 @@ class CreateResponse(Prompt, Extras):
     access_programs: Annotated[Json | None, Only(({},))] = None
     image: ImageOptions | None = None
 
+    # vLLM's, for models that speak harmony.
+    previous_input_messages: Annotated[list[Json], Field(min_length=1, fail_fast=True)] | None = None
+    enable_response_messages: bool | None = None
+
     # Longhaul's own, in seconds.
     queue_timeout: Seconds | None = None
     run_timeout: Seconds | None = None
@@ -242,8 +253,16 @@ class ResponseRequest:
             **{name: getattr(fields, name) for name in _AS_SENT},
             **self._sampling(defaults),
             "extra": fields.extra(),
+            "previous_input_messages": fields.previous_input_messages,
+            "enable_response_messages": bool(fields.enable_response_messages),
+            "secrets": {},
             "task": self.task,
         }
+
+    def secrets(self) -> dict[str, dict[str, str]]:
+        """Headers for MCP servers, by `server_label`: to be stored sealed, under `secrets`, and never shown."""
+        tools = (tool for tool in self.fields.tools or () if isinstance(tool, McpTool))
+        return {tool.server_label: headers for tool in tools if (headers := tool.secrets())}
 
     def _items(self, response_id: str) -> list[Json]:
         suffix = response_id.split("_", 1)[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from app.protocol.deltas import Usage
@@ -49,10 +50,12 @@ def response_object(
     error: Json | None = None,
     incomplete_details: Json | None = None,
     finished_at: int | None = None,
+    messages: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """All the fields that Open Responses requires and the openai package reads; times in epoch seconds.
 
-    `request` is the stored request (app/protocol/request.py). Source: Open Responses' ResponseResource.
+    `request` is the stored request (app/protocol/request.py); `messages` has `input_messages` and `output_messages`,
+    where they are shown (`Finish.messages`). Source: Open Responses' ResponseResource.
     """
     return {
         "id": response_id,
@@ -65,16 +68,26 @@ def response_object(
         **{name: request.get(name) for name in _ECHOED},
         "output": output or [],
         "usage": usage,
+        **messages,
     }
 
 
 def usage_object(usage: Usage) -> Json:
-    """Token counts in the shape of openai's ResponseUsage."""
+    """Token counts in the shape of openai's ResponseUsage; of several turns with vLLM's details of each."""
+    turns = usage.turns
+    read: Json = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
+    written: Json = {"reasoning_tokens": usage.reasoning_tokens}
+    if turns:
+        read["input_tokens_per_turn"] = [turn.input_tokens for turn in turns]
+        read["cached_tokens_per_turn"] = [turn.cached_tokens for turn in turns]
+        written["tool_output_tokens"] = usage.tool_output_tokens
+        written["output_tokens_per_turn"] = [turn.output_tokens for turn in turns]
+        written["tool_output_tokens_per_turn"] = [turn.tool_output_tokens for turn in turns]
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": read,
         "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "output_tokens_details": written,
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
 

@@ -1,40 +1,45 @@
-"""`tools` and `tool_choice`: what a model may call."""
+"""`tools` and `tool_choice`: what a model may call, in the caller's own code and on the server (`server_tools.py`)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.edge import Edge, Json, ToolName, check_kind, check_type, tag_of
 from app.protocol.fields import Only
+from app.protocol.server_tools import (
+    SERVER_TOOLS,
+    WEB_SEARCHES,
+    ChosenCodeInterpreter,
+    ChosenMcp,
+    ChosenWebSearch,
+    CodeInterpreter,
+    Mcp,
+    WebSearch,
+    WebSearchPreview,
+)
 from app.protocol.validation import refused, wrong_kind
 
 TOOLS_NOT_YET = frozenset(
     {
         "apply_patch",
-        "code_interpreter",
         "computer",
         "computer_use_preview",
         "file_search",
         "image_generation",
         "local_shell",
-        "mcp",
         "namespace",
         "programmatic_tool_calling",
         "shell",
         "tool_search",
-        "web_search",
-        "web_search_2025_08_26",
-        "web_search_preview",
-        "web_search_preview_2025_03_11",
     }
 )
 """Tool types of openai's ToolParam that are refused; a test holds the list against the package."""
 
 CHOICES_NOT_YET = TOOLS_NOT_YET | {"computer_use"}
 
-_TOOLS = ("function", "custom")
+_TOOLS = ("function", "custom", *SERVER_TOOLS)
 
 
 def check_object_schema(code: str) -> BeforeValidator:
@@ -59,6 +64,10 @@ class _Tool(Edge):
     allowed_callers: Annotated[list[str] | None, Only((["direct"],))] = None
     defer_loading: Annotated[bool | None, Only((False,))] = None
     async_: Annotated[bool | None, Only((False,)), Field(alias="async")] = None
+
+    @property
+    def known_as(self) -> str:
+        return f"the name '{self.name}'"
 
 
 class FunctionTool(_Tool):
@@ -132,9 +141,22 @@ class CustomTool(_Tool):
         }
 
 
+def _tool_tag(value: Any) -> str:
+    """The discriminator of tools, and of choices of them: web_search has four names, of two shapes."""
+    kind = value["type"]
+    if kind in WEB_SEARCHES:
+        return "<web_search_preview>" if "preview" in kind else "<web_search>"
+    return f"<{kind}>"
+
+
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
-    Discriminator(tag_of),
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[CodeInterpreter, Tag("<code_interpreter>")]
+    | Annotated[WebSearch, Tag("<web_search>")]
+    | Annotated[WebSearchPreview, Tag("<web_search_preview>")]
+    | Annotated[Mcp, Tag("<mcp>")],
+    Discriminator(_tool_tag),
     BeforeValidator(check_kind(_TOOLS, TOOLS_NOT_YET)),
 ]
 
@@ -142,38 +164,55 @@ Tool = Annotated[
 def _check_names(tools: list[Any]) -> list[Any]:
     seen: set[str] = set()
     for tool in tools:
-        if tool.name in seen:
-            raise refused(f"Invalid '{{path}}': two tools have the name '{tool.name}'.", "invalid_value")
-        seen.add(tool.name)
+        if tool.known_as in seen:
+            raise refused(f"Invalid '{{path}}': two tools have {tool.known_as}.", "invalid_value")
+        seen.add(tool.known_as)
     return tools
 
 
 Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_check_names)]
 
 
-class ChosenFunction(Edge):
+class _ChosenByName(Edge):
+    type: str
+    name: ToolName
+
+    field: ClassVar[str] = "name"
+
+    @property
+    def what(self) -> str:
+        return f"{self.type} tool '{self.name}'"
+
+    def stored(self) -> Json:
+        return {"type": self.type, "name": self.name}
+
+
+class ChosenFunction(_ChosenByName):
     """This function must be called."""
 
     type: Literal["function"]
-    name: ToolName
 
-    def stored(self) -> Json:
-        return {"type": self.type, "name": self.name}
+    def means(self, tool: Any) -> bool:
+        return isinstance(tool, FunctionTool) and tool.name == self.name
 
 
-class ChosenCustom(Edge):
+class ChosenCustom(_ChosenByName):
     """This custom tool must be called."""
 
     type: Literal["custom"]
-    name: ToolName
 
-    def stored(self) -> Json:
-        return {"type": self.type, "name": self.name}
+    def means(self, tool: Any) -> bool:
+        return isinstance(tool, CustomTool) and tool.name == self.name
 
 
 Chosen = Annotated[
-    Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")],
-    Discriminator(tag_of),
+    Annotated[ChosenFunction, Tag("<function>")]
+    | Annotated[ChosenCustom, Tag("<custom>")]
+    | Annotated[ChosenCodeInterpreter, Tag("<code_interpreter>")]
+    | Annotated[ChosenWebSearch, Tag("<web_search>")]
+    | Annotated[ChosenWebSearch, Tag("<web_search_preview>")]
+    | Annotated[ChosenMcp, Tag("<mcp>")],
+    Discriminator(_tool_tag),
     BeforeValidator(check_kind(_TOOLS, CHOICES_NOT_YET)),
 ]
 
@@ -200,13 +239,17 @@ def _check_choice(value: Any) -> Any:
 
 
 def _choice_tag(value: Any) -> str:
-    return "<mode>" if isinstance(value, str) else tag_of(value)
+    return "<mode>" if isinstance(value, str) else _tool_tag(value)
 
 
 ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("<mode>")]
     | Annotated[ChosenFunction, Tag("<function>")]
     | Annotated[ChosenCustom, Tag("<custom>")]
+    | Annotated[ChosenCodeInterpreter, Tag("<code_interpreter>")]
+    | Annotated[ChosenWebSearch, Tag("<web_search>")]
+    | Annotated[ChosenWebSearch, Tag("<web_search_preview>")]
+    | Annotated[ChosenMcp, Tag("<mcp>")]
     | Annotated[AllowedTools, Tag("<allowed_tools>")],
     Discriminator(_choice_tag),
     BeforeValidator(_check_choice),

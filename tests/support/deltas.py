@@ -8,43 +8,131 @@ from hypothesis import strategies as st
 
 from app.protocol.deltas import (
     Annotation,
+    Approval,
     CallArguments,
     CallStart,
+    CodeStart,
+    CodeText,
     CustomInput,
     CustomStart,
     Delta,
     Finish,
     FinishReason,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
     Reasoning,
     Refusal,
     Text,
+    ToolEnded,
+    TurnEnd,
     Usage,
+    WebSearch,
 )
 from app.protocol.response import error_object, response_object
 from app.protocol.stream import ResponseStream
 from tests.support.requests import stored_request
 
 pieces = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+names = st.sampled_from(["f", "g"])
+labels = st.sampled_from(["python", "docs"])
+
+STARTS: dict[type, type] = {CallArguments: CallStart, CustomInput: CustomStart, CodeText: CodeStart}
+HOSTED = (CodeText, McpArguments, WebSearch)
+CITED = {"type": "url_citation", "url": "http://x", "title": "x", "start_index": 0, "end_index": 1}
+ACTIONS: list[dict[str, Any]] = [
+    {"type": "search", "query": "x", "queries": ["x"]},
+    {"type": "open_page", "url": "http://x"},
+    {"type": "find_in_page", "url": "http://x", "pattern": "y"},
+]
+
+
+class Script:
+    """Deltas, and the items that they must make: counted here, not by the machine."""
+
+    def __init__(self) -> None:
+        self.said: list[Delta] = []
+        self.items = 0
+        self.pending: list[tuple[int, type]] = []
+        self._message = False
+
+    def say(self, kind: type, *deltas: Delta) -> None:
+        """A run of deltas of one item; texts and refusals behind each other share a message."""
+        message = kind in (Text, Refusal)
+        if not ((message and self._message) or (kind is Reasoning and self._last is Reasoning)):
+            self.items += 1
+        self._message, self._last = message, kind
+        if kind in (*HOSTED, Listing):
+            self.pending.append((self.items - 1, kind))
+        self.said += deltas
+
+    _last: type | None = None
+
+    def pause(self, *deltas: Delta) -> None:
+        """Deltas that begin no item, and close the open one."""
+        self._message, self._last = False, None
+        self.said += deltas
 
 
 @st.composite
 def deltas(draw: st.DrawFn) -> list[Delta]:
-    """What a model may say: runs of text, refusals, reasoning, and calls with their arguments or input."""
-    said: list[Delta] = []
-    for _ in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from([Text, Reasoning, Refusal, CallArguments, CustomInput]))
-        run = draw(st.lists(pieces, min_size=1, max_size=4))
-        if kind in STARTS:
-            said.append(STARTS[kind](draw(st.sampled_from(["f", "g"]))))
-        said.extend(map(kind, run))
+    """What a model may say, in one or more turns, and what the server tells of the calls that it ran."""
+    script = Script()
+    for label in draw(st.lists(labels, max_size=2)):
+        script.say(Listing, Listing(label))
+    _answer(draw, script, script.pending[:])
+    _turn(draw, script)
+    for _ in range(draw(st.integers(0, 2))):
+        script.pause(TurnEnd())
+        _answer(draw, script, draw(st.permutations(script.pending)))
+        _turn(draw, script)
+    if draw(st.booleans()):
+        script.pause(TurnEnd())
+        some = draw(st.permutations(script.pending))
+        _answer(draw, script, some[: draw(st.integers(0, len(some)))])
+    return script.said
+
+
+def _turn(draw: st.DrawFn, script: Script) -> None:
+    """Runs of text, refusals and reasoning, and calls of every kind with their arguments or input."""
+    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, *HOSTED, Approval]
+    for _ in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(kinds))
+        if kind is WebSearch:
+            script.say(kind, WebSearch("browser.search", "{}", draw(st.sampled_from(ACTIONS))))
+            continue
+        if kind is Approval:
+            script.say(kind, Approval(draw(labels), draw(names), "{}"))
+            continue
+        run: list[Delta] = [kind(piece) for piece in draw(st.lists(pieces, min_size=1, max_size=4))]
+        if kind is McpArguments:
+            run = [McpStart(draw(labels), draw(names), draw(st.sampled_from([None, "mcpr_1"]))), *run]
+        elif kind in STARTS:
+            run = [STARTS[kind](draw(names)), *run]
         if kind is Text and draw(st.booleans()):
-            said.append(
-                Annotation({"type": "url_citation", "url": "http://x", "title": "x", "start_index": 0, "end_index": 1})
-            )
-    return said
+            run.append(Annotation(dict(CITED)))
+        script.say(kind, *run)
 
 
-STARTS: dict[type, type] = {CallArguments: CallStart, CustomInput: CustomStart}
+def _answer(draw: st.DrawFn, script: Script, answered: list[tuple[int, type]]) -> None:
+    for entry in answered:
+        index, kind = entry
+        ok = draw(st.booleans())
+        script.pending.remove(entry)
+        if kind is Listing:
+            tools = ({"name": "f", "description": None, "input_schema": {"type": "object"}, "annotations": None},)
+            script.pause(Listed(index, tools) if ok else Listed(index, (), "no answer"))
+        else:
+            script.pause(ToolEnded(index, ok, _result(kind, ok)))
+
+
+def _result(kind: type, ok: bool) -> dict[str, Any]:
+    if kind is CodeText:
+        return {"outputs": [{"type": "logs", "logs": "4"}]}
+    if kind is WebSearch:
+        return {"action": {**ACTIONS[0], "sources": [{"type": "url", "url": "http://x"}]}} if ok else {}
+    return {"output": "four"} if ok else {"error": {"type": "mcp_tool_execution_error", "content": []}}
 
 
 endings = st.sampled_from(["stop", "length", "fail", "cancel"])

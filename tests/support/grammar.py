@@ -2,7 +2,8 @@
 
 Not the machine's table written again: this one checks nesting with a stack of what is open. Every
 `*.added` needs its `*.done` with the same id and indices, numbers are contiguous from 0, there is exactly one
-terminal event, and it is last. Source: Open Responses, "Streaming"; facts collected in docs/protocol.md.
+terminal event, and it is last. One item at most is being written; those that the server has to answer (hosted calls,
+lists of tools) wait beside it. Source: Open Responses, "Streaming"; facts collected in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -31,8 +32,25 @@ CALLS = {
         "response.custom_tool_call_input.done",
         "input",
     ),
+    "code_interpreter_call": (
+        "response.code_interpreter_call_code.delta",
+        "response.code_interpreter_call_code.done",
+        "code",
+    ),
+    "mcp_call": ("response.mcp_call_arguments.delta", "response.mcp_call_arguments.done", "arguments"),
 }
 ANNOTATION = "response.output_text.annotation.added"
+
+# hosted item type -> the event while it runs ("" for none), those after which it is done, by its status ("" for none)
+HOSTED: dict[str, tuple[str, dict[str, str]]] = {
+    "code_interpreter_call": ("interpreting", {"completed": "completed", "failed": "", "incomplete": ""}),
+    "web_search_call": ("searching", {"completed": "completed", "failed": "", "incomplete": ""}),
+    "mcp_call": ("", {"completed": "completed", "failed": "failed", "incomplete": ""}),
+    "mcp_list_tools": ("", {"completed": "completed", "failed": "failed"}),
+}
+WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request"}
+"""Types of items whose text is all in their `added`."""
+NO_STATUS = {"mcp_list_tools", "mcp_approval_request"}
 
 
 class Violation(AssertionError):
@@ -44,13 +62,41 @@ def need(condition: object, why: str, event: Event) -> None:
         raise Violation(f"{why}: {event}")
 
 
+class Waiting:
+    """A hosted item from its `added` to its `done`."""
+
+    def __init__(self, item: Event) -> None:
+        self.item = item
+        self.kind: str = item["type"]
+        self.stages: list[str] = []
+
+    def stage(self, name: str, event: Event) -> None:
+        running, ends = HOSTED[self.kind]
+        allowed = {"in_progress"} if not self.stages else ({running} | set(ends.values())) - {"", *self.stages}
+        need(name in allowed, f"a stage of a {self.kind} after {self.stages}", event)
+        need(not set(self.stages) & set(ends.values()) - {""}, "a stage after the end", event)
+        need(name in ("in_progress", running) or not running or running in self.stages, "ended before it ran", event)
+        self.stages.append(name)
+
+    def done(self, event: Event) -> None:
+        item, ends = event["item"], HOSTED[self.kind][1]
+        status = item.get("status") or ("completed" if item["error"] is None else "failed")
+        need(status in ends, "a done item is done", event)
+        told = [name for name in self.stages if name in ends.values()]
+        need(told == ([ends[status]] if ends[status] else []), f"what was told before the done: {told}", event)
+        need(self.kind != "mcp_call" or status != "completed" or item["error"] is None, "completed with error", event)
+
+
 class Checker:
     """Feed it every event in order; `end()` says whether the stream may stop there."""
 
     def __init__(self) -> None:
         self.seen = 0
         self.terminal: Event | None = None
-        self.items: list[Event] = []
+        self.items: list[Event | None] = []
+        """By output index; None: not done."""
+        self.ids: set[str] = set()
+        self.waiting: dict[int, Waiting] = {}
         self.item: Event | None = None
         self.part: Event | None = None
         self.parts: list[Event] = []
@@ -73,7 +119,7 @@ class Checker:
         if kind in TERMINAL:
             self._end(event)
         elif kind == "error":
-            need(not self.failing and self.item is None, "error in the middle of an item", event)
+            need(not self.failing and None not in self.items, "error in the middle of an item", event)
             self.failing = True
         else:
             need(not self.failing, "only response.failed follows an error", event)
@@ -85,33 +131,71 @@ class Checker:
             raise Violation("no terminal event")
 
     def _end(self, event: Event) -> None:
-        need(self.item is None, "an item is still open", event)
+        need(None not in self.items, "an item is still open", event)
         need(self.failing == (event["type"] == "response.failed"), "error and failed go together", event)
         need(event["response"]["status"] == event["type"].removeprefix("response."), "status", event)
         need(event["response"]["output"] == self.items, "output is not what was streamed", event)
-        cut = [item for item in self.items if item["status"] == "incomplete"]
-        need(not cut or (cut == self.items[-1:] and event["type"] != "response.completed"), "cut item", event)
+        done = [item for item in self.items if item is not None]
+        cut = [place for place, item in enumerate(done) if item.get("status") == "incomplete"]
+        need(all(done[place]["type"] in HOSTED or place == len(done) - 1 for place in cut), "cut item", event)
+        if event["type"] == "response.completed":
+            need(all(done[place]["type"] in HOSTED for place in cut), "cut item", event)
         self.terminal = event
 
     def _inside(self, kind: str, event: Event) -> None:
-        index = len(self.items)
-        need(event["output_index"] == index, f"output_index {index} was due", event)
+        index = event["output_index"]
         if kind == "response.output_item.added":
-            need(self.item is None, "an item is open already", event)
-            need(event["item"]["status"] == "in_progress", "an added item is in progress", event)
-            need(all(item["id"] != event["item"]["id"] for item in self.items), "an id twice", event)
-            self.item, self.parts, self.text, self.text_done = event["item"], [], "", False
+            need(index == len(self.items), f"output_index {len(self.items)} was due", event)
+            self._add(event)
             return
-        need(self.item is not None, "no item is open", event)
+        need(0 <= index < len(self.items) and self.items[index] is None, "no such item is open", event)
+        if index in self.waiting and (self.item is None or index != len(self.items) - 1):
+            self._beside(kind, event, index)
+            return
+        need(self.item is not None and index == len(self.items) - 1, "no item is open", event)
         assert self.item is not None
         if kind == "response.output_item.done":
             self._close(event)
             return
         need(event["item_id"] == self.item["id"], "another item's id", event)
-        if self.item["type"] in CALLS:
+        stage = kind.removeprefix(f"response.{self.item['type']}.")
+        if index in self.waiting and stage != kind:
+            need(not self.text, "a stage in the middle of the text", event)
+            self.waiting[index].stage(stage, event)
+        elif self.item["type"] in CALLS:
             self._text(CALLS[self.item["type"]], kind, event)
+            if self.text_done and index in self.waiting:
+                self.waiting[index].item = {**self.item, CALLS[self.item["type"]][2]: self.text}
+                self.item = None
         else:
             self._in_part(kind, event)
+
+    def _add(self, event: Event) -> None:
+        item = event["item"]
+        need(self.item is None, "an item is open already", event)
+        need(item["type"] in NO_STATUS or item["status"] == "in_progress", "an added item is in progress", event)
+        need(item["id"] not in self.ids, "an id twice", event)
+        self.ids.add(item["id"])
+        self.items.append(None)
+        self.parts, self.text, self.text_done = [], "", False
+        if item["type"] in HOSTED:
+            self.waiting[event["output_index"]] = Waiting(item)
+        self.item = item if item["type"] not in WHOLE & set(HOSTED) else None
+
+    def _beside(self, kind: str, event: Event, index: int) -> None:
+        """An event about an item that waits for the server."""
+        waiting = self.waiting[index]
+        if kind != "response.output_item.done":
+            need(event["item_id"] == waiting.item["id"], "another item's id", event)
+            waiting.stage(kind.removeprefix(f"response.{waiting.kind}."), event)
+            return
+        item = event["item"]
+        need(self.item is None, "a hosted item is done while another one is written", event)
+        waiting.done(event)
+        same = ("id", "type", "name", "server_label", "container_id", "code", "arguments", "approval_request_id")
+        need(all(item.get(key) == waiting.item.get(key) for key in same), "another item is done", event)
+        self.items[index] = item
+        del self.waiting[index]
 
     def _in_part(self, kind: str, event: Event) -> None:
         need(event["content_index"] == len(self.parts), "content_index", event)
@@ -148,15 +232,18 @@ class Checker:
     def _close(self, event: Event) -> None:
         item, opened = event["item"], self.item
         assert opened is not None
-        same = ("id", "type", "call_id", "name", "role")
-        need(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
-        need(item["status"] in ("completed", "incomplete"), "a done item is done", event)
-        need(self.part is None, "a part is still open", event)
-        if item["type"] in CALLS:
-            need(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
+        if item["type"] in WHOLE:
+            need(item == opened, "another item is done", event)
         else:
-            need(item["content"] == self.parts and self.parts, "content", event)
-        self.items.append(item)
+            same = ("id", "type", "call_id", "name", "role")
+            need(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
+            need(item["status"] in ("completed", "incomplete"), "a done item is done", event)
+            need(self.part is None, "a part is still open", event)
+            if item["type"] in CALLS:
+                need(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
+            else:
+                need(item["content"] == self.parts and self.parts, "content", event)
+        self.items[event["output_index"]] = item
         self.item = None
 
 

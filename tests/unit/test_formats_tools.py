@@ -9,10 +9,12 @@ import pytest
 from tests.support.requests import stored_request
 from tests.support.worker import scripted_model
 from workers.engine import make_engine
+from workers.engine.base import InvalidSampling
 from workers.engine.dialect import Choice
 from workers.formats.chat import chat_turn
 from workers.formats.custom import PARAMETERS
 from workers.formats.tools import Tools, form_of, shown, tools_of
+from workers.formats.turn import Seen
 
 Json = dict[str, Any]
 
@@ -112,7 +114,15 @@ async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
-    turn = await chat_turn(engine, scripted_model(), request, request["input"])
+    turn = await chat_turn(engine, scripted_model(), request, request["input"], (), Seen())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"search"' in prompt
     assert '"weather"' not in prompt
+
+
+async def test_an_input_of_which_the_model_sees_nothing_is_the_callers_fault() -> None:
+    item = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "f", "arguments": "{}"}
+    engine = make_engine(scripted_model())
+    await engine.start()
+    with pytest.raises(InvalidSampling, match="'input' holds nothing"):
+        await chat_turn(engine, scripted_model(), stored_request(), [item], (), Seen())

@@ -117,3 +117,37 @@ def test_no_worker_is_an_adapter_s_own(tmp_path: Path) -> None:
 def test_an_adapter_has_a_name_that_nothing_else_has(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two models have the name 'm'"):
         catalog(tmp_path, ADAPTED.replace("m-legal", "m"))
+
+
+def test_a_format_is_automatic_unless_it_is_said(tmp_path: Path) -> None:
+    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').models[0].format == "auto"
+    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nformat = "chat"\n').models[0].format == "chat"
+
+
+@pytest.mark.parametrize(
+    ("entry", "harmony"),
+    [
+        ('path = "openai/gpt-oss-20b"', True),
+        ('path = "openai/GPT-OSS-120b"', True),
+        ('path = "Qwen/Qwen3-8B"', False),
+        ('path = "openai/gpt-oss-20b"\nformat = "chat"', False),
+        ('path = "Qwen/Qwen3-8B"\nformat = "harmony"', True),
+        ('path = "./gpt_oss"', True),
+        ('path = "./gpt_oss"\nformat = "chat"', False),
+        ('path = "./llama"', False),
+        ('path = "./broken"', False),
+        ('path = "./empty"', False),
+    ],
+)
+def test_what_speaks_harmony_is_told_by_its_type(tmp_path: Path, entry: str, harmony: bool) -> None:
+    for name, text in (("gpt_oss", '{"model_type": "gpt_oss"}'), ("llama", '{"model_type": "llama"}'), ("broken", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    (tmp_path / "empty").mkdir()
+    assert catalog(tmp_path, f'[[models]]\nname = "m"\n{entry}\n').models[0].harmony is harmony
+
+
+def test_an_adapter_speaks_as_its_base_does(tmp_path: Path) -> None:
+    text = '[[models]]\nname = "m"\npath = "x"\nformat = "harmony"\n[[models.adapters]]\nname = "a"\npath = "y"\n'
+    adapter = catalog(tmp_path, text).get("a")
+    assert adapter is not None and adapter.harmony

@@ -43,7 +43,11 @@ def test_every_field_of_the_openai_package_is_known() -> None:
 
 def test_every_other_field_is_a_documented_extra() -> None:
     others = set(CreateResponse.model_fields) - openai_fields()
-    assert others == {*EXTRAS, "presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"}
+    assert others == {
+        *EXTRAS,
+        *("presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"),
+        *("previous_input_messages", "enable_response_messages"),
+    }
     assert set(EXTRAS) == set(Extras.model_fields)
 
 
@@ -303,6 +307,9 @@ class TestStored:
             "user": None,
             "previous_response_id": None,
             "extra": {},
+            "previous_input_messages": None,
+            "enable_response_messages": False,
+            "secrets": {},
             "task": None,
         }
 
@@ -328,6 +335,7 @@ class TestStored:
             "include": ["message.output_text.logprobs"],
             "previous_response_id": "resp_0",
             "service_tier": "flex",
+            "enable_response_messages": True,
         }
         kept = stored(**sent)
         assert {name: kept[name] for name in sent} == sent

@@ -197,7 +197,9 @@ def test_part_types_to_come_are_refused_by_name(kind: str) -> None:
 
 def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
-    assert openai_item_types() == NOT_YET | ours | {"reasoning", "compaction", REFERENCE}
+    hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
+    approvals = {"mcp_approval_request", "mcp_approval_response"}
+    assert openai_item_types() == NOT_YET | ours | hosted | approvals | {"reasoning", "compaction", REFERENCE}
 
 
 def test_images_are_kept_with_their_detail() -> None:

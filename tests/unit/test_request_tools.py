@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from app.protocol.abilities import Abilities, check_abilities
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.request import parse_request
+from app.protocol.server_tools import SERVER_TOOLS
 from app.protocol.tools import CHOICES_NOT_YET, TOOLS_NOT_YET
 
 Json = dict[str, Any]
@@ -55,13 +56,13 @@ class TestTools:
         assert stored(tools=[CUSTOM])["tools"][0]["format"] == {"type": "text"}
 
     @pytest.mark.parametrize("kind", sorted(TOOLS_NOT_YET))
-    def test_built_in_tools_are_refused_by_their_place(self, kind: str) -> None:
+    def test_tools_to_come_are_refused_by_their_place(self, kind: str) -> None:
         found = error(tools=[FUNCTION, {"type": kind}])
         assert (found.param, found.code) == ("tools[1].type", "unsupported_parameter")
         assert kind in found.message
 
     def test_the_list_of_tools_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolParam) == TOOLS_NOT_YET | {"function", "custom"}
+        assert kinds_of(ToolParam) == TOOLS_NOT_YET | {"function", "custom", *SERVER_TOOLS}
 
     FAULTS: ClassVar = [
         ({}, "tools[0].type", "missing_required_parameter"),
@@ -114,12 +115,12 @@ class TestChoice:
         assert stored(tools=BOTH, tool_choice=choice)["tool_choice"] == choice
 
     @pytest.mark.parametrize("kind", sorted(CHOICES_NOT_YET))
-    def test_choices_of_built_in_tools_are_refused(self, kind: str) -> None:
+    def test_choices_of_tools_to_come_are_refused(self, kind: str) -> None:
         found = error(tools=BOTH, tool_choice={"type": kind})
         assert (found.param, found.code) == ("tool_choice.type", "unsupported_parameter")
 
     def test_the_list_of_choices_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolChoiceTypesParam) <= CHOICES_NOT_YET
+        assert kinds_of(ToolChoiceTypesParam) <= CHOICES_NOT_YET | set(SERVER_TOOLS)
 
     FAULTS: ClassVar = [
         ({"type": "function", "name": "nope"}, "tool_choice.name", "invalid_value"),
@@ -136,7 +137,7 @@ class TestChoice:
             "invalid_value",
         ),
         (
-            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp", "server_label": "x"}]},
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "file_search"}]},
             "tool_choice.tools[0].type",
             "unsupported_parameter",
         ),
@@ -205,6 +206,7 @@ class TestReasoning:
 
 
 ABLE = Abilities(images=True, tools=True, reasoning=True, verbosity=True)
+HARMONY = Abilities(images=False, tools=True, reasoning=True, verbosity=True, harmony=True)
 PLAIN = Abilities(images=False, tools=False, reasoning=False, verbosity=False)
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
 TEXT = {"type": "input_text", "text": "x"}
@@ -230,6 +232,43 @@ def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) 
     assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
     assert f"'{named}'" in caught.value.error.message
     assert "'m'" in caught.value.error.message
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"previous_input_messages": [{"role": "user", "content": "x"}]}, "previous_input_messages"),
+        ({"enable_response_messages": True}, "enable_response_messages"),
+    ],
+)
+def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: str) -> None:
+    check_abilities(stored(**sent), HARMONY)
+    with pytest.raises(InvalidRequest, match="does not speak harmony") as caught:
+        check_abilities(stored(**sent), ABLE)
+    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, "include[1]"),
+    ],
+)
+def test_harmony_gives_no_log_probabilities(sent: Json, named: str) -> None:
+    check_abilities(stored(**sent), ABLE)
+    with pytest.raises(InvalidRequest) as caught:
+        check_abilities(stored(**sent), HARMONY)
+    assert caught.value.error.param == named
+
+
+def test_harmony_messages_are_a_context_like_another() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    assert stored(input=None, previous_input_messages=messages)["previous_input_messages"] == messages
+    found = error(previous_input_messages=messages, previous_response_id="resp_0")
+    assert (found.param, found.code) == ("previous_response_id", "mutually_exclusive_parameters")
+    assert error(previous_input_messages=["x"]).param == "previous_input_messages[0]"
+    assert error(previous_input_messages=[]).param == "previous_input_messages"
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,26 @@ from pydantic import TypeAdapter
 from app.protocol import frames
 from app.protocol.deltas import (
     Annotation,
+    Approval,
     CallArguments,
     CallStart,
+    CodeStart,
+    CodeText,
     CustomInput,
     CustomStart,
     Delta,
     Finish,
     FinishReason,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
     Reasoning,
     Refusal,
     Text,
+    ToolEnded,
+    TurnEnd,
+    WebSearch,
 )
 from app.protocol.snapshot import fold
 from app.protocol.states import TABLE, Input, State
@@ -39,6 +49,7 @@ INPUTS: dict[Input, Any] = {
     Input.OPEN: ResponseStream.open,
     Input.BEGIN: ResponseStream.begin,
     Input.TEXT: lambda stream: stream.feed(Text("a")),
+    Input.OTHER_TEXT: lambda stream: stream.feed(Text("a", phase="commentary")),
     Input.REASONING: lambda stream: stream.feed(Reasoning("a")),
     Input.CALL_START: lambda stream: stream.feed(CallStart("f")),
     Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
@@ -46,6 +57,16 @@ INPUTS: dict[Input, Any] = {
     Input.ANNOTATION: lambda stream: stream.feed(Annotation({"type": "file_path"})),
     Input.CUSTOM_START: lambda stream: stream.feed(CustomStart("f")),
     Input.CUSTOM_INPUT: lambda stream: stream.feed(CustomInput("x")),
+    Input.CODE_START: lambda stream: stream.feed(CodeStart("python")),
+    Input.CODE_TEXT: lambda stream: stream.feed(CodeText("1")),
+    Input.MCP_START: lambda stream: stream.feed(McpStart("docs", "f")),
+    Input.MCP_ARGUMENTS: lambda stream: stream.feed(McpArguments("{}")),
+    Input.WEB_SEARCH: lambda stream: stream.feed(WebSearch("browser.search", "{}", {"type": "search", "query": "x"})),
+    Input.APPROVAL: lambda stream: stream.feed(Approval("docs", "f", "{}")),
+    Input.LISTING: lambda stream: stream.feed(Listing("docs")),
+    Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
+    Input.TURN_END: lambda stream: stream.feed(TurnEnd()),
+    Input.TOOL_ENDED: lambda stream: stream.feed(ToolEnded(1, True, {"outputs": None})),
     Input.FINISH: lambda stream: stream.finish(Finish(FinishReason.STOP), 1),
     Input.FAIL: lambda stream: stream.fail({"code": "server_error", "message": "x"}),
     Input.CANCEL: ResponseStream.cancel,
@@ -53,12 +74,14 @@ INPUTS: dict[Input, Any] = {
 PATHS: dict[State, list[Input]] = {
     State.NEW: [],
     State.QUEUED: [Input.OPEN],
-    State.IDLE: [Input.OPEN, Input.BEGIN],
+    State.IDLE: [Input.OPEN, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
     State.MESSAGE: [Input.OPEN, Input.BEGIN, Input.TEXT],
     State.REASONING: [Input.OPEN, Input.BEGIN, Input.REASONING],
     State.CALL: [Input.OPEN, Input.BEGIN, Input.CALL_START],
     State.REFUSAL: [Input.OPEN, Input.BEGIN, Input.REFUSAL],
     State.CUSTOM: [Input.OPEN, Input.BEGIN, Input.CUSTOM_START],
+    State.CODE: [Input.OPEN, Input.BEGIN, Input.CODE_START],
+    State.MCP: [Input.OPEN, Input.BEGIN, Input.MCP_START],
     State.ENDED: [Input.OPEN, Input.CANCEL],
 }
 
@@ -145,6 +168,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
     for delta in said[:cut]:
         events += stream.feed(delta)
     restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
+    assert (restored.state, restored.pending) == (stream.state, stream.pending)
     expected, actual = [], []
     for delta in said[cut:]:
         expected += stream.feed(delta)

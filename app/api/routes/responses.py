@@ -106,8 +106,9 @@ def _derived(
 async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     query = read_query(request.query_params)
     if query.stream:
-        return EventStream(await runtime.service.replay(project, response_id, query.after), runtime.stopping)
-    return _response(await runtime.service.get(project, response_id))
+        events = await runtime.service.replay(project, response_id, query.after, query.included)
+        return EventStream(events, runtime.stopping)
+    return _response(await runtime.service.get(project, response_id, query.included))
 
 
 @router.get(

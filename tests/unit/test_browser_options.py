@@ -1,0 +1,52 @@
+"""The browser server's options: what is refused, and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers.toolservers.browser.settings import load
+from workers.toolservers.serving import ServingError
+
+EXA = ("--backend", "exa")
+BAD = [
+    ((), "--backend (LONGHAUL_BROWSER_BACKEND): field required"),
+    (("--backend", "bing"), "--backend (LONGHAUL_BROWSER_BACKEND): input should be 'searxng', 'exa' or 'folder'"),
+    (("--backend", "searxng"), "--url: is needed with --backend searxng"),
+    (("--backend", "searxng", "--url", "x"), "--url (LONGHAUL_BROWSER_URL): must start with http:// or https://"),
+    (("--backend", "folder", "--folder", "/none"), "--folder: must be a folder, with --backend folder"),
+    ((*EXA, "--port", "x"), "--port (LONGHAUL_BROWSER_PORT): input should be a valid integer"),
+    ((*EXA, "--port"), "argument --port: expected one argument"),
+    (
+        (*EXA, "--max-pages", "0"),
+        "--max-pages (LONGHAUL_BROWSER_MAX_PAGES): input should be greater than or equal to 1",
+    ),
+    ((*EXA, "--allow-network", "x"), "--allow-network (LONGHAUL_BROWSER_ALLOW_NETWORK): 'x' does not appear to be"),
+    ((*EXA, "--allow-network", "10.0.0.1/8"), "--allow-network (LONGHAUL_BROWSER_ALLOW_NETWORK): 10.0.0.1/8 has host"),
+    ((*EXA, "--ports", "http"), "--ports (LONGHAUL_BROWSER_PORTS): must be numbers from 1 to 65535"),
+    ((*EXA, "--log-level", "x"), "--log-level (LONGHAUL_BROWSER_LOG_LEVEL): input should be 'DEBUG', 'INFO'"),
+]
+
+
+@pytest.mark.parametrize(("options", "line"), BAD)
+def test_a_bad_option_is_one_line_that_names_it(options: tuple[str, ...], line: str) -> None:
+    with pytest.raises(ServingError) as refused:
+        load(list(options))
+    assert str(refused.value).startswith(line) and "\n" not in str(refused.value)
+
+
+def test_options_come_from_the_environment_and_the_command_line_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LONGHAUL_BROWSER_BACKEND", "folder")
+    monkeypatch.setenv("LONGHAUL_BROWSER_FOLDER", str(tmp_path))
+    monkeypatch.setenv("LONGHAUL_BROWSER_ALLOW_NETWORK", "10.0.0.0/8, fd00::/8")
+    monkeypatch.setenv("LONGHAUL_BROWSER_PORT", "")
+    monkeypatch.setenv("LONGHAUL_LOG_LEVEL", "WARNING")
+    settings = load(["--max-pages", "5", "--allow-private"])
+    assert (settings.backend, settings.folder, settings.max_pages, settings.port) == ("folder", tmp_path, 5, 8802)
+    assert settings.allow_private and settings.allow_network == ("10.0.0.0/8", "fd00::/8")
+    assert settings.log_level == "WARNING"
+    several = load(["--allow-network", "10.0.0.0/8", "--allow-network", "::1/128", "--log-level", "ERROR"])
+    assert several.allow_network == ("10.0.0.0/8", "::1/128") and several.log_level == "ERROR"

@@ -1,0 +1,184 @@
+"""The pure parts of the python tool."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from workers.toolservers.python.answer import MOST_NONSENSE, Answer, Answers
+from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
+from workers.toolservers.python.outcome import Ending, Outcome
+from workers.toolservers.python.seccomp import filter_for
+from workers.toolservers.python.streams import Kept, cut
+from workers.toolservers.python.syscalls import Machine, syscalls_of
+from workers.toolservers.python.tool import explain, result_of
+
+ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
+
+
+def verdict(machine: Machine, number: int, *arguments: int, arch: int | None = None) -> int:
+    """Runs the filter as Linux does."""
+    program = list(struct.iter_unpack("=HBBI", filter_for(machine)))
+    values = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("=IIQ6Q", number, machine.audit_arch if arch is None else arch, 0, *values)
+    at = accumulator = 0
+    while True:
+        code, then, otherwise, operand = program[at]
+        at += 1
+        match code:
+            case 0x20:
+                (accumulator,) = struct.unpack_from("=I", data, operand)
+            case 0x06:
+                return int(operand)
+            case 0x15:
+                at += then if accumulator == operand else otherwise
+            case 0x35:
+                at += then if accumulator >= operand else otherwise
+            case 0x45:
+                at += then if accumulator & operand else otherwise
+            case _:
+                raise AssertionError(code)
+
+
+@pytest.mark.parametrize(
+    ("machine", "numbers"),
+    [
+        (Machine.X86_64, {"read": 0, "clone": 56, "socket": 41, "mount": 165, "ioctl": 16, "prlimit64": 302}),
+        (Machine.AARCH64, {"read": 63, "clone": 220, "socket": 198, "mount": 40, "ioctl": 29, "prlimit64": 261}),
+    ],
+)
+def test_the_filter_allows_what_is_listed_and_looks_at_arguments(machine: Machine, numbers: dict[str, int]) -> None:
+    assert verdict(machine, numbers["read"]) == ALLOW
+    assert verdict(machine, numbers["mount"]) == EPERM
+    assert verdict(machine, 435) == ENOSYS  # clone3, whose flags cannot be seen
+    assert verdict(machine, 425) == EPERM  # io_uring
+    assert verdict(machine, 9999) == ENOSYS
+    assert verdict(machine, numbers["clone"], 0x01200011) == ALLOW  # fork
+    for flag in (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert verdict(machine, numbers["clone"], flag | 17) == EPERM
+    assert verdict(machine, numbers["socket"], 1) == ALLOW
+    assert [verdict(machine, numbers["socket"], family) for family in (0, 2, 10, 16, 17, 40)] == [EPERM] * 6
+    assert verdict(machine, numbers["socket"], 1 + 2**32) == ALLOW  # what Linux makes of it
+    assert verdict(machine, numbers["ioctl"], 0, 0x5401) == ALLOW
+    assert verdict(machine, numbers["ioctl"], 0, 0x5412) == EPERM  # TIOCSTI
+    assert verdict(machine, numbers["prlimit64"], 0) == ALLOW
+    assert verdict(machine, numbers["prlimit64"], 1) == EPERM
+
+
+def test_system_calls_by_another_door_end_the_process() -> None:
+    assert verdict(Machine.X86_64, 20, arch=0x40000003) == KILL  # i386
+    assert verdict(Machine.X86_64, 0x40000000) == KILL  # x32
+    assert verdict(Machine.AARCH64, 20, arch=Machine.X86_64.audit_arch) == KILL
+
+
+@pytest.mark.parametrize("machine", Machine)
+def test_no_system_call_is_in_two_lists(machine: Machine) -> None:
+    calls = syscalls_of(machine)
+    numbers = [*calls.allowed, *calls.refused, *calls.examined.values()]
+    assert len(numbers) == len(set(numbers))
+    assert len(filter_for(machine)) // 8 <= 4096  # what Linux takes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("65536", 65536), ("64KiB", 65536), ("64 KiB", 65536), ("1GiB", 2**30), ("0", 0), ("7B", 7)]
+)
+def test_sizes_are_read(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "KiB", "1.5MiB", "-1", "64kb", "1 TB", "٣"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a number of bytes"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(("count", "text"), [(2**29, "512MiB"), (65536, "64KiB"), (1000, "1000"), (0, "0")])
+def test_sizes_are_shown_as_they_are_read(count: int, text: str) -> None:
+    assert show_bytes(count) == text
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("pieces", [[b"x" * 1000], [b"x"] * 1000, [b"x" * 9, b"x" * 991], [b"x" * 700, b"x" * 300]])
+def test_a_stream_keeps_its_ends_however_it_comes(pieces: list[bytes]) -> None:
+    kept = Kept(100)
+    for piece in [b"start", *pieces, b"end"]:
+        kept.add(piece)
+    text = kept.text()
+    assert text == "start" + "x" * 45 + "\n[... 908 bytes left out ...]\n" + "x" * 47 + "end"
+    assert kept.total == 1008
+
+
+def test_a_stream_within_its_limit_is_whole() -> None:
+    kept = Kept(100)
+    kept.add(b"x" * 60)
+    kept.add(b"y" * 40)
+    assert kept.text() == "x" * 60 + "y" * 40
+
+
+def test_a_text_that_is_cut_twice_gives_no_wrong_number() -> None:
+    assert cut("a" * 100, 100) == "a" * 100
+    assert cut("a" * 101, 100) == "a" * 50 + "\n[... the middle is left out ...]\n" + "a" * 50
+
+
+def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
+    """Answers, and how often there was too much."""
+    answers: list[Answer] = []
+    floods: list[None] = []
+    stream = Answers(longest, answers.append, lambda: floods.append(None))
+    stream.expect()
+    for piece in data:
+        stream.add(piece)
+    return answers, len(floods)
+
+
+def test_answers_come_in_any_pieces() -> None:
+    line = b'{"id": 1, "result": "42", "error": null, "images": []}\n'
+    assert heard(line * 2) == ([Answer(id=1, result="42")] * 2, 0)
+    assert heard(*(line[at : at + 1] for at in range(len(line)))) == ([Answer(id=1, result="42")], 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"nonsense",
+        b'{"id": "1"}',
+        b'{"id": true}',
+        b'{"id": 1, "result": 42}',
+        b'{"id": 1, "images": ["!"]}',
+        b'{"id": 1, "images": [1]}',
+        b'{"id": 1, "images": ' + b"[" * 200 + b"]" * 200 + b"}",
+        b'{"id": 1' + b"0" * 500 + b', "result": 1}',
+        b"\xff\xfe",
+    ],
+)
+def test_nonsense_is_no_answer(line: bytes) -> None:
+    assert heard(line + b"\n") == ([], 0)
+
+
+def test_a_flood_of_answers_is_told_and_ignored() -> None:
+    answers, floods = heard(b"x" * 600, b"x" * 600, b'\n{"id": 1}\n')
+    assert (answers, floods) == ([], 2)
+    answers, floods = heard(b"\n" * (MOST_NONSENSE + 1), b'{"id": 1}\n')
+    assert (answers, floods) == ([], 1)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_every_ending_is_told_in_words(ending: Ending) -> None:
+    lost = explain(Outcome(killed=ending, state_lost=True), Limits())
+    kept = explain(Outcome(killed=ending), Limits())
+    assert lost.startswith("[Stopped: ") and lost.endswith(". Its names are lost; the next call starts anew.]")
+    assert kept.endswith(". Earlier names are kept.]")
+    result = result_of(Outcome(stdout="so far", killed=ending), False, Limits())
+    assert result.is_error
+    assert result.structured_content is not None and result.structured_content["killed"] == ending.value
+
+
+def test_all_parts_together_are_no_longer_than_one_may_be() -> None:
+    outcome = Outcome("o" * 1000, "e" * 1000, "r" * 1000, "t" * 1000)
+    (text,) = result_of(outcome, True, Limits(output_bytes=1000)).content
+    assert text.type == "text"
+    assert len(text.text) < 1400
+    assert "the middle is left out" in text.text

@@ -1,0 +1,177 @@
+"""Servers of tools: what models.toml and LONGHAUL_TOOL_SERVERS say, and which of them a request means."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from config.models import load_catalog, load_models
+from config.settings import ConfigError, load_settings
+from config.tools import ToolServer, expanded, merged, normalized, server_for, server_of_kind, servers_from
+
+MODEL = '[[models]]\nname = "m"\npath = "x"\n'
+URL = 'url = "http://127.0.0.1:1/mcp"\n'
+
+
+def entry(text: str, label: str = "docs") -> str:
+    return f'[[tool_servers]]\nlabel = "{label}"\n{text}'
+
+
+def tools(folder: Path, text: str) -> tuple[ToolServer, ...]:
+    (folder / "models.toml").write_text(MODEL + text)
+    return load_models(folder / "models.toml").tools
+
+
+def test_a_models_file_needs_none(tmp_path: Path) -> None:
+    assert tools(tmp_path, "") == ()
+
+
+def test_a_url_is_enough(tmp_path: Path) -> None:
+    (server,) = tools(tmp_path, entry(URL))
+    assert server == ToolServer("docs", "mcp", "http://127.0.0.1:1/mcp")
+    assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, "again", False)
+
+
+def test_everything_can_be_said(tmp_path: Path) -> None:
+    text = (
+        'kind = "browser"\nurl = "https://tools.example/mcp"\nheaders = { Authorization = "Bearer ${TOKEN}" }\n'
+        'request_headers = true\ntimeout_seconds = 5.5\nafter_crash = "fail"\n'
+    )
+    (server,) = tools(tmp_path, entry(text))
+    assert (server.kind, server.request_headers, server.timeout_seconds) == ("browser", True, 5.5)
+    assert (dict(server.headers), server.after_crash) == ({"Authorization": "Bearer ${TOKEN}"}, "fail")
+
+
+def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
+    (server,) = tools(tmp_path, entry('kind = "python"\ncommand = ["longhaul", "tools", "python", "--stdio"]\n'))
+    assert (server.url, server.command) == (None, ("longhaul", "tools", "python", "--stdio"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (entry(""), "tool server 'docs' needs a url or a command, and not both"),
+        (entry(URL + 'command = ["x"]\n'), "needs a url or a command, and not both"),
+        (entry("command = []\n"), "tool_servers.0.command"),
+        (entry('url = "ftp://x/mcp"\n'), "needs a url that starts with http"),
+        (entry('url = "http://me:hunter2@x/mcp"\n'), "holds no password"),
+        (entry('url = "http://x:99999/mcp"\n'), "needs a url"),
+        (entry('kind = "shell"\n' + URL), "tool_servers.0.kind"),
+        (entry(URL, "a b"), "tool_servers.0.label"),
+        (entry(URL + "timeout_seconds = 0.0\n"), "tool_servers.0.timeout_seconds"),
+        (entry(URL + "timeout_seconds = inf\n"), "tool_servers.0.timeout_seconds"),
+        (entry(URL + 'after_crash = "retry"\n'), "tool_servers.0.after_crash"),
+        (entry(URL + 'secret = "x"\n'), "tool_servers.0.secret"),
+        (entry(URL + 'headers = { "a b" = "x" }\n'), "has the header 'a b'"),
+        (entry(URL + 'headers = { a = "${x" }\n'), "the header 'a' is not text with ${NAME} in it"),
+        (entry(URL + 'headers = { a = "x\\ny" }\n'), "the header 'a' is not text"),
+        (entry('command = ["x"]\nheaders = { a = "b" }\n'), "is a command: it takes no headers"),
+        (entry('command = ["x"]\nrequest_headers = true\n'), "is a command: it takes no headers"),
+        (entry(URL) + entry(URL), "two tool servers have the label 'docs'"),
+        (
+            entry('kind = "python"\n' + URL, "a") + entry('kind = "python"\n' + URL, "b"),
+            "two tool servers are of the kind 'python'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tools(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
+    assert complaint in message
+    assert "\n" not in message
+    assert "hunter2" not in message
+
+
+def test_the_variables_labels_tell_the_kind() -> None:
+    found = servers_from("python=http://a/mcp, browser=http://b/mcp,docs=https://c/mcp?x=1,")
+    assert [(server.label, server.kind, server.url) for server in found] == [
+        ("python", "python", "http://a/mcp"),
+        ("browser", "browser", "http://b/mcp"),
+        ("docs", "mcp", "https://c/mcp?x=1"),
+    ]
+    assert servers_from("") == ()
+
+
+@pytest.mark.parametrize(
+    "value", ["http://a/mcp", "a b=http://a", "docs=hunter2", "docs", "docs=http://u:hunter2@a/mcp"]
+)
+def test_a_bad_variable_is_one_line_that_names_it_and_hides_the_url(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        servers_from(value)
+    assert str(caught.value).startswith("LONGHAUL_TOOL_SERVERS: ")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_variable_may_not_name_one_twice() -> None:
+    with pytest.raises(ConfigError, match="LONGHAUL_TOOL_SERVERS: two tool servers have the label 'a'"):
+        servers_from("a=http://a,a=http://b")
+
+
+def test_the_environment_goes_before_the_file() -> None:
+    file = (
+        ToolServer("code", "python", "http://a"),
+        ToolServer("docs", "mcp", "http://b"),
+        ToolServer("x", "mcp", "c"),
+    )
+    environment = (ToolServer("python", "python", "http://d"), ToolServer("docs", "mcp", "http://e"))
+    assert merged(file, environment) == (file[2], *environment)
+
+
+def test_the_catalog_has_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.toml").write_text(MODEL + entry(URL))
+    monkeypatch.setenv("LONGHAUL_TOOL_SERVERS", "python=http://127.0.0.1:2/mcp")
+    catalog = load_catalog(load_settings(models=tmp_path / "models.toml"))
+    assert [server.label for server in catalog.tools] == ["docs", "python"]
+
+
+SERVERS = (
+    ToolServer("python", "python", command=("x",)),
+    ToolServer("docs", "mcp", "http://Tools.Example:80/mcp/"),
+    ToolServer("v6", "mcp", "http://[::1]:8801/mcp"),
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "url", "found"),
+    [
+        ("docs", None, "docs"),
+        ("python", None, "python"),
+        ("other", None, None),
+        ("mine", "http://tools.example/mcp", "docs"),
+        ("mine", "HTTP://TOOLS.EXAMPLE:80/mcp/#x", "docs"),
+        ("mine", "http://[::1]:8801/mcp", "v6"),
+        ("docs", "https://tools.example/mcp", None),
+        ("docs", "http://tools.example/mcp?x=1", None),
+        ("docs", "http://tools.example/other", None),
+        ("docs", "http://tools.example:8080/mcp", None),
+        ("docs", "http://tools.example@evil.example/mcp", None),
+        ("docs", "http://169.254.169.254/latest", None),
+        ("docs", "file:///etc/passwd", None),
+        ("docs", "http://tools.example:x/mcp", None),
+        ("docs", "", None),
+    ],
+)
+def test_a_request_means_a_configured_server_or_none(label: str, url: str | None, found: str | None) -> None:
+    server = server_for(SERVERS, label, url)
+    assert (server.label if server else None) == found
+
+
+def test_a_built_in_tool_has_one_server() -> None:
+    assert server_of_kind(SERVERS, "python") is SERVERS[0]
+    assert server_of_kind(SERVERS, "browser") is None
+
+
+def test_urls_that_are_no_addresses_are_equal_to_none() -> None:
+    assert normalized("http://") is None
+    assert normalized("//x/mcp") is None
+
+
+def test_headers_take_variables_when_they_are_used() -> None:
+    headers = {"Authorization": "Bearer ${TOKEN}", "X": "${A}-${A}$"}
+    assert expanded(headers, {"TOKEN": "t", "A": "a"}) == {"Authorization": "Bearer t", "X": "a-a$"}
+    with pytest.raises(ConfigError, match=re.escape("TOKEN is not set")):
+        expanded(headers, {"A": "a"})
