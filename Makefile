@@ -19,7 +19,7 @@ help:  ## This list
 up: install  ## Install what is missing, start everything, say where it listens (Ctrl-C stops it)
 	@exec $(BIN)/longhaul up $(ARGS)
 
-install: $(VENV)/.project $(VENV)/.worker-$(ENGINE)  ## The virtual environment with API and worker
+install: $(VENV)/.project $(VENV)/.worker-$(ENGINE) $(VENV)/.tools-$(ENGINE)  ## The virtual environment with API and worker
 
 install-dev: install $(VENV)/.dev  ## The same with the tools for tests and checks
 
@@ -74,6 +74,11 @@ $(VENV)/.worker-cpu: $(REQS)/worker-cpu.txt $(VENV)/.base
 $(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch for CUDA: gigabytes the first time)"
 	@$(PIP) -r $< -c $(REQS)/base.txt
+	@touch $@
+
+$(VENV)/.tools-$(ENGINE): $(REQS)/tools.txt $(VENV)/.worker-$(ENGINE)
+	@echo "installing $<"
+	@$(PIP) --no-deps -r $<
 	@touch $@
 
 $(VENV)/.dev: $(REQS)/dev.txt $(VENV)/.base

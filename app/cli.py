@@ -15,6 +15,7 @@ import typer
 
 from app.local import programs
 from app.local.errors import LocalError
+from app.local.toolservers import tools
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings
 
@@ -27,6 +28,7 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(tools, name="tools")
 
 
 @contextmanager

@@ -36,6 +36,9 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "user": None,
         "previous_response_id": None,
         "extra": {},
+        "previous_input_messages": None,
+        "enable_response_messages": False,
+        "secrets": {},
         "task": None,
         **fields,
     }

@@ -18,6 +18,7 @@ from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome
 from workers.runner import Runner
+from workers.tools.workshop import Workshop
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
@@ -54,12 +55,14 @@ class Job:
 
 
 class Worker:
-    def __init__(self, db: Database, relay: Relay, model: ServedModel, lease_seconds: float) -> None:
+    def __init__(
+        self, db: Database, relay: Relay, model: ServedModel, lease_seconds: float, workshop: Workshop | None = None
+    ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, relay)
         self.again: list[str] = []
         self.died = 0
-        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died)
+        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop)
         self.lease = self.runner.lease = Lease(db, model, lease_seconds, self.runner.running, self.runner.lost)
 
     async def _again(self, row: ResponseRow) -> None:
@@ -77,10 +80,15 @@ class Worker:
 
 @asynccontextmanager
 async def worker(
-    db: Database, relay: Relay, lease_seconds: float = 60.0, context_length: int | None = None, **engine_args: Any
+    db: Database,
+    relay: Relay,
+    lease_seconds: float = 60.0,
+    context_length: int | None = None,
+    workshop: Workshop | None = None,
+    **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
-    made = Worker(db, relay, scripted_model(context_length=context_length, **engine_args), lease_seconds)
+    made = Worker(db, relay, scripted_model(context_length=context_length, **engine_args), lease_seconds, workshop)
     await made.engine.start()
     await made.journal.start()
     await made.lease.start()

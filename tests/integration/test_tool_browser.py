@@ -1,0 +1,423 @@
+"""`longhaul tools browser`: a real server process, real MCP sessions, a folder of HTML files behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from openai_harmony import ToolNamespaceConfig
+
+from tests.support.browser_server import COMMAND, BrowserServer, browser_server, call, refusal
+from tests.support.waiting import until
+
+MOUNTAINS = """<!doctype html><title>Tallest mountains</title><h1>Tallest mountains</h1>
+<p>Mount Everest is <b>8849</b> metres high, says <a href="https://survey.example/e#top">the survey</a>.</p>
+<p>More about <a href="rivers/long.html">rivers</a>.</p>"""
+RIVERS = "<title>Longest rivers</title>" + "".join(
+    f"<p>River number {number} flows on and on.</p>" for number in range(300)
+)
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("web") / "pages"
+    (folder / "rivers").mkdir(parents=True)
+    (folder / "mountains.html").write_text(MOUNTAINS)
+    (folder / "rivers" / "long.html").write_text(RIVERS)
+    (folder / "notes.txt").write_text("Plain notes about volcanoes.\n")
+    (folder / ".hidden.html").write_text("<p>volcanoes, hidden")
+    (folder.parent / "outside.html").write_text("<p>volcanoes, outside")
+    (folder / "link.html").symlink_to(folder.parent / "outside.html")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(web: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
+    log = tmp_path_factory.mktemp("browser") / "log"
+    with browser_server(log, "--backend", "folder", "--folder", str(web)) as running:
+        yield running
+
+
+async def test_tools_are_harmonys_to_the_letter(server: BrowserServer) -> None:
+    expected = ToolNamespaceConfig.browser()
+    async with Client(server.url) as client:
+        listed = (await client.list_tools()).tools
+        assert client.instructions == expected.description
+    assert [(tool.name, tool.description, tool.input_schema) for tool in listed] == [
+        (tool.name, tool.description, tool.parameters) for tool in expected.tools
+    ]
+
+
+async def test_a_search_is_shown_in_gpt_oss_s_format_with_facts(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        found = await call(client, "search", query="Everest", topn=3)
+    assert found.text == (
+        "[0] Everest\n"
+        "**viewing lines [0 - 5] of 5**\n"
+        "\n"
+        "L0: \n"
+        "L1: URL: \n"
+        "L2: # Search Results\n"
+        "L3: \n"
+        "L4:   * 【0†Tallest mountains†folder.test】 # Tallest mountains Mount Everest is 8849 \n"
+        "L5: metres high, says the survey. More about rivers."
+    )
+    url = "https://folder.test/mountains.html"
+    assert found.facts == {
+        "cursor": 0,
+        "url": "",
+        "title": "Everest",
+        "lines": [0, 5],
+        "action": {"type": "search", "query": "Everest", "sources": [{"type": "url", "url": url}]},
+        "results": [{"url": url, "title": "Tallest mountains", "lines": [4, 5]}],
+    }
+
+
+async def test_an_opened_page_numbers_its_lines_and_marks_its_links(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "search", query="Everest")
+        opened = await call(client, "open", id=0)
+    assert opened.text == (
+        "[1] Tallest mountains (https://folder.test/mountains.html)\n"
+        "**viewing lines [0 - 6] of 6**\n"
+        "\n"
+        "L0: \n"
+        "L1: URL: https://folder.test/mountains.html\n"
+        "L2: # Tallest mountains\n"
+        "L3: \n"
+        "L4: Mount Everest is 8849 metres high, says 【0†the survey†survey.example】.\n"
+        "L5: \n"
+        "L6: More about 【1†rivers】."
+    )
+    assert opened.facts == {
+        "cursor": 1,
+        "url": "https://folder.test/mountains.html",
+        "title": "Tallest mountains",
+        "lines": [0, 6],
+        "action": {"type": "open_page", "url": "https://folder.test/mountains.html"},
+    }
+
+
+async def test_find_shows_matches_as_links_to_where_they_stand(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "open", id="https://folder.test/rivers/long.html")
+        found = await call(client, "find", pattern="NUMBER 250 flows")
+        there = await call(client, "open", id=0)
+    assert found.text.startswith(
+        "[1] Find results for text: `NUMBER 250 flows` in `Longest rivers` "
+        "(https://folder.test/rivers/long.html/find?pattern=NUMBER%20250%20flows)\n"
+        "**viewing lines [0 - 4] of 4**\n\nL0: # 【0†match at L502】\nL1: River number 250 flows on and on.\n"
+    )
+    assert found.facts is not None and there.facts is not None
+    assert found.facts["title"] == "Longest rivers"
+    assert found.facts["action"] == {
+        "type": "find_in_page",
+        "url": "https://folder.test/rivers/long.html",
+        "pattern": "NUMBER 250 flows",
+    }
+    assert there.facts["lines"][0] == 498
+    assert "L502: River number 250 flows on and on." in there.text
+
+
+async def test_an_open_without_id_scrolls(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        first = await call(client, "open", id="https://folder.test/rivers/long.html")
+        more = await call(client, "open", loc=100, num_lines=3)
+        again = await call(client, "open", cursor=0)
+    assert first.facts is not None and more.facts is not None and again.facts is not None
+    assert first.facts["lines"][1] < 601, "a long page is not shown at once"
+    assert (more.facts["cursor"], more.facts["lines"]) == (1, [100, 102])
+    assert more.text.endswith("L100: River number 49 flows on and on.\nL101: \nL102: River number 50 flows on and on.")
+    assert (again.facts["cursor"], again.facts["lines"]) == (2, first.facts["lines"])
+
+
+async def test_results_and_matches_can_be_scrolled(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "search", query="Everest")
+        results = await call(client, "open", loc=4)
+        await call(client, "open", id="https://folder.test/rivers/long.html")
+        found = await call(client, "find", pattern="river")
+        matches = await call(client, "open", loc=200, num_lines=1)
+    assert results.facts is not None and matches.facts is not None
+    assert results.facts["action"] == {"type": "open_page", "url": ""} and results.facts["results"]
+    assert matches.text.splitlines()[0][3:] == found.text.splitlines()[0][3:]
+    assert matches.facts["action"] == {"type": "open_page", "url": "https://folder.test/rivers/long.html"}
+
+
+async def test_links_between_pages_are_followed_from_any_cursor(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "open", id="https://folder.test/mountains.html")
+        await call(client, "open", id="https://folder.test/notes.txt")
+        opened = await call(client, "open", id=1, cursor=0)
+        as_text = await call(client, "open", id="1", cursor=0)
+    assert opened.facts is not None and as_text.facts is not None
+    assert opened.facts["url"] == as_text.facts["url"] == "https://folder.test/rivers/long.html"
+
+
+async def test_view_source_shows_the_page_as_it_came(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "open", id="https://folder.test/mountains.html")
+        source = await call(client, "open", view_source=True)
+    assert "<h1>Tallest mountains</h1>" in source.text
+
+
+REFUSALS = [
+    ("open", {"cursor": 5}, "There is no cursor 5: the latest is 0."),
+    ("open", {"id": 99}, "There is no link 99 on that page."),
+    ("open", {"loc": 9000}, "`loc` is 9000, but the last line of the page is 6."),
+    ("open", {"id": "mountains"}, "`id` is neither the number of a link nor a whole URL (https://...)."),
+    ("open", {"id": "https://folder.test/none.html"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://folder.test/%2e%2e/outside.html"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://folder.test//etc/passwd"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://folder.test/link.html"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://folder.test/.hidden.html"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://folder.test/a%00b"}, "https://folder.test/ has no such page."),
+    ("open", {"id": "https://[::1"}, "That is not a URL."),
+    ("open", {"id": "http://127.0.0.1/"}, "There is no web here: only pages of https://folder.test/ can be opened."),
+    ("open", {"id": -2}, "`id` of `open`: input should be greater than or equal to -1."),
+    ("find", {"pattern": "abracadabra"}, "The page has no match for `abracadabra`."),
+    ("find", {"pattern": " "}, "The page has no match for ``."),
+    ("find", {}, "`pattern` of `find`: field required."),
+    ("find", {"pattern": "x", "page": 1}, "`find` takes no `page`: it takes `pattern`, `cursor`."),
+    ("search", {"query": "abracadabra"}, "The search found nothing: try other words."),
+    ("search", {"query": "Everest", "topn": "many"}, None),
+    ("search", {"query": "Everest", "source": "papers"}, "There is no such `source`: the only one is `web`."),
+    ("close", {}, "There is no tool `close`: there are `search`, `open`, `find`."),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "sentence"), REFUSALS)
+async def test_what_cannot_be_done_is_one_sentence_and_opens_nothing(
+    server: BrowserServer, tool: str, arguments: dict[str, object], sentence: str | None
+) -> None:
+    async with Client(server.url) as client:
+        await call(client, "open", id="https://folder.test/mountains.html")
+        said = await refusal(client, tool, **arguments)
+        after = await call(client, "open")
+    assert sentence is None or said == sentence
+    assert after.facts is not None and after.facts["cursor"] == 1
+
+
+async def test_a_failure_says_what_was_about_to_be_done(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        nothing = await call(client, "search", query="abracadabra")
+        await call(client, "open", id="https://folder.test/mountains.html")
+        foreign = await call(client, "open", id=0)
+    assert nothing.facts == {"action": {"type": "search", "query": "abracadabra", "sources": []}}
+    assert foreign.failed
+    assert foreign.facts == {"action": {"type": "open_page", "url": "https://survey.example/e"}}
+
+
+async def test_results_and_matches_are_no_pages_to_search_in(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        assert "No page is open yet" in await refusal(client, "find", pattern="x")
+        await call(client, "search", query="Everest")
+        assert "results of a search: open one first" in await refusal(client, "find", pattern="Everest")
+        assert "`view_source` is for pages" in await refusal(client, "open", view_source=True)
+
+
+async def test_numbers_may_come_as_floats(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "search", query="Everest", topn=3.0)
+        opened = await call(client, "open", id=0.0, cursor=0.0)
+    assert not opened.failed
+
+
+async def test_sessions_do_not_see_each_other(server: BrowserServer) -> None:
+    async with Client(server.url) as one, Client(server.url) as two:
+        await call(one, "open", id="https://folder.test/mountains.html")
+        assert "No page is open yet" in await refusal(two, "open", cursor=0)
+        opened = await call(two, "open", id="https://folder.test/notes.txt")
+        mine = await call(one, "open", cursor=0)
+    assert opened.facts is not None and opened.facts["cursor"] == 0
+    assert "Mount Everest" in mine.text
+
+
+async def test_calls_at_the_same_time_get_cursors_of_their_own(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        opened = await asyncio.gather(*(call(client, "open", id="https://folder.test/notes.txt") for _ in range(20)))
+    assert sorted(view.facts["cursor"] for view in opened if view.facts) == list(range(20))
+
+
+async def test_what_changes_in_the_folder_is_found(server: BrowserServer, web: Path) -> None:
+    async with Client(server.url) as client:
+        assert "found nothing" in await refusal(client, "search", query="glaciers")
+        (web / "new.html").write_text("<title>Ice</title><p>All about glaciers.")
+        found = await call(client, "search", query="glaciers")
+        (web / "new.html").unlink()
+        assert "found nothing" in await refusal(client, "search", query="glaciers")
+        volcanoes = await call(client, "search", query="volcanoes")
+    assert found.facts is not None and volcanoes.facts is not None
+    assert [source["url"] for source in found.facts["action"]["sources"]] == ["https://folder.test/new.html"]
+    assert [source["url"] for source in volcanoes.facts["action"]["sources"]] == ["https://folder.test/notes.txt"]
+
+
+# Sessions and bounds
+
+
+async def test_a_client_of_the_sessionless_protocol_is_led_to_a_session(server: BrowserServer) -> None:
+    async with Client(server.url, mode="auto") as client:
+        assert client.protocol_version == "2025-11-25"
+    async with Client(server.url, mode="2026-07-28") as client:
+        with pytest.raises(MCPError, match="initialize handshake"):
+            await client.call_tool("search", {"query": "Everest"})
+
+
+async def test_stdio_serves_one_session(web: Path) -> None:
+    options = ["-m", "workers.toolservers.browser", "--stdio", "--backend", "folder", "--folder", str(web)]
+    environment = {**os.environ, "LONGHAUL_LOG_LEVEL": "ERROR"}
+    async with Client(StdioServerParameters(command=COMMAND[0], args=options, env=environment)) as client:
+        await call(client, "search", query="Everest")
+        opened = await call(client, "open", id=0)
+    assert "Mount Everest" in opened.text
+
+
+async def test_the_oldest_pages_go_and_cursors_go_on(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-pages", "2")
+    with browser_server(tmp_path / "log", *options) as server:
+        async with Client(server.url) as client:
+            for cursor in range(3):
+                opened = await call(client, "open", id="https://folder.test/notes.txt")
+                assert opened.facts is not None and opened.facts["cursor"] == cursor
+            assert await refusal(client, "open", cursor=0) == "The page at cursor 0 is gone: only the last 2 are kept."
+            assert not (await call(client, "open", cursor=1)).failed
+
+
+async def test_a_long_page_is_cut_and_says_so(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-page-characters", "2000", "--view-bytes", "512")
+    with browser_server(tmp_path / "log", *options) as server:
+        async with Client(server.url) as client:
+            opened = await call(client, "open", id="https://folder.test/rivers/long.html")
+            end = await call(client, "open", loc=2, num_lines=100_000)
+    assert len(opened.text.encode()) < 700
+    assert end.text.endswith("[The page goes on; only its first 2000 characters were read.]")
+
+
+async def test_no_window_is_larger_than_its_bound(server: BrowserServer, web: Path) -> None:
+    (web / "long.txt").write_text("A line of some words.\n" * 10_000)
+    async with Client(server.url) as client:
+        opened = await call(client, "open", id="https://folder.test/long.txt", num_lines=10_000)
+    (web / "long.txt").unlink()
+    assert 60_000 < len(opened.text.encode()) < 66_000
+    assert opened.facts is not None
+    assert f"**viewing lines [0 - {opened.facts['lines'][1]}] of 10002**" in opened.text
+
+
+async def test_sessions_are_bounded_and_end_in_idleness(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1", "--idle-seconds", "0.2")
+    with browser_server(tmp_path / "log", *options) as server:
+        async with httpx.AsyncClient(headers=ACCEPT, timeout=30) as http:
+            first = await http.post(server.url, json=INITIALIZE)
+            second = await http.post(server.url, json=INITIALIZE)
+            assert (first.status_code, second.status_code) == (200, 503)
+
+            async def opened() -> httpx.Response | None:
+                answer = await http.post(server.url, json=INITIALIZE)
+                return answer if answer.status_code == 200 else None
+
+            await until(opened, 30, "the idle session ends")
+            session = {"Mcp-Session-Id": first.headers["mcp-session-id"]}
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            assert (await http.post(server.url, json=ping, headers=session)).status_code == 404
+
+
+async def test_a_client_that_leaves_makes_room(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1")
+    with browser_server(tmp_path / "log", *options) as server:
+        for _ in range(3):
+            async with Client(server.url) as client:
+                assert not (await call(client, "search", query="Everest")).failed
+
+
+async def test_the_server_stops_when_told_although_a_session_is_open(web: Path, tmp_path: Path) -> None:
+    with browser_server(tmp_path / "log", "--backend", "folder", "--folder", str(web)) as server:
+        async with Client(server.url) as client:
+            await call(client, "search", query="Everest")
+            server.process.send_signal(signal.SIGTERM)
+            await until(lambda: server.process.poll() is not None, 30, "the server stops")
+    assert "Traceback" not in server.log.read_text()
+
+
+# Who may come
+
+
+async def test_a_token_is_asked_for_where_one_is_set(web: Path, tmp_path: Path) -> None:
+    options = ("--backend", "folder", "--folder", str(web), "--host", "0.0.0.0")
+    with browser_server(tmp_path / "log", *options, LONGHAUL_TOOLS_TOKEN="sesame") as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        async with httpx.AsyncClient(headers=ACCEPT) as http:
+            for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "Basic sesame"}):
+                refused = await http.post(url, json=INITIALIZE, headers=headers)
+                assert refused.status_code == 401 and refused.headers["www-authenticate"] == "Bearer"
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer sesame"}) as http2,
+            Client(streamable_http_client(url, http_client=http2)) as client,
+        ):
+            assert not (await call(client, "search", query="Everest")).failed
+    assert "sesame" not in server.log.read_text()
+
+
+async def test_a_web_page_cannot_reach_the_tools_through_its_visitor(server: BrowserServer) -> None:
+    async with httpx.AsyncClient(headers=ACCEPT) as http:
+        rebound = await http.post(server.url, json=INITIALIZE, headers={"Host": "evil.example"})
+        foreign = await http.post(server.url, json=INITIALIZE, headers={"Origin": "https://evil.example"})
+    assert (rebound.status_code, foreign.status_code) == (421, 403)
+
+
+async def test_neither_queries_nor_urls_nor_sessions_are_logged(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        await call(client, "search", query="Everest quarrelsome")
+        await call(client, "open", id="https://folder.test/quarrelsome.html")
+        await call(client, "find", pattern="quarrelsome")
+    async with httpx.AsyncClient(headers=ACCEPT) as http:
+        began = await http.post(server.url, json=INITIALIZE)
+        await http.delete(server.url, headers={"Mcp-Session-Id": began.headers["mcp-session-id"]})
+        await http.post(server.url, json=INITIALIZE, headers={"Mcp-Session-Id": began.headers["mcp-session-id"]})
+    log = server.log.read_text()
+    assert "quarrelsome" not in log and "folder.test" not in log
+    assert json.dumps(began.headers["mcp-session-id"]).strip('"') not in log
+
+
+# What it refuses to start with
+
+BAD_STARTS = [
+    (("--bogus",), "unrecognized arguments: --bogus"),
+    (("--backend", "exa"), "EXA_API_KEY: is not set, and --backend exa needs it"),
+    (
+        ("--backend", "folder", "--folder", "/", "--host", "0.0.0.0"),
+        "--host 0.0.0.0: is not this machine alone; set LON",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "line"), BAD_STARTS)
+def test_a_bad_option_is_one_line_that_names_it(options: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    options = tuple(str(tmp_path) if option == "/" else option for option in options)
+    ended = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    said = [entry for entry in ended.stderr.splitlines() if " INFO " not in entry]
+    assert ended.returncode == os.EX_CONFIG
+    assert len(said) == 1 and said[0].startswith(f"longhaul tools browser: {line}")
+
+
+def test_options_come_from_the_environment_too(tmp_path: Path) -> None:
+    environment = {"LONGHAUL_BROWSER_BACKEND": "folder", "LONGHAUL_BROWSER_FOLDER": str(tmp_path)}
+    with browser_server(tmp_path / "log", LONGHAUL_TOOLS_TOKEN="", **environment) as server:
+        assert server.url.startswith("http://127.0.0.1:")

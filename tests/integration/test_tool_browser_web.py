@@ -1,0 +1,428 @@
+"""The browser on the web: SearXNG and Exa played by a little web server, and pages that must not be opened."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import gzip
+import ipaddress
+import json
+import re
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from mcp import Client
+
+from tests.support.browser_server import BrowserServer, browser_server, call, refusal
+from tests.support.little_web import Answer, Asked, LittleWeb, page, redirect
+from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
+from workers.toolservers.browser.fetching.reach import Reach
+
+LOOPBACK = Reach(networks=(ipaddress.ip_network("127.0.0.1/32"),))
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[LittleWeb]:
+    with LittleWeb() as running:
+        running.answers = {
+            "/search": lambda asked: _results(running, asked),
+            "/page": page("<title>A page</title><p>Words and <a href='/other?q=1#x'>a link</a>."),
+            "/other": page("<title>Another</title><p>Other words."),
+            "/moved": redirect("/page"),
+            "/away": redirect("http://127.0.0.2:1/secret"),
+            "/file": redirect("file:///etc/passwd"),
+            "/around": redirect("/around"),
+            "/gzip": Answer(gzip.compress(b"<p>Packed words"), headers={"Content-Encoding": "gzip"}),
+            "/bomb": Answer(
+                gzip.compress(gzip.compress(bytes(300_000_000))), headers={"Content-Encoding": "gzip, gzip"}
+            ),
+            "/bomb-of-one": Answer(
+                gzip.compress(b"<p>" + b"o " * 100_000_000, 9), headers={"Content-Encoding": "gzip"}
+            ),
+            "/damaged": Answer(b"no gzip at all", headers={"Content-Encoding": "gzip"}),
+            "/pdf": Answer(b"%PDF-1.7", headers={"Content-Type": "application/pdf"}),
+            "/image": Answer(b"PNG", headers={"Content-Type": "image/png"}),
+            "/text": Answer(b"# Plain\n\nwords", headers={"Content-Type": "text/plain"}),
+            "/broken": Answer(b"<p>Sorry", 500),
+            "/cookie": Answer(b"<p>Yes", headers={"Content-Type": "text/html", "Set-Cookie": "a=b"}),
+        }
+        yield running
+
+
+ENGINE_TROUBLE = [
+    (Answer(b"Forbidden", 403), "The search engine refuses: its operator has to allow the format json."),
+    (Answer(b"Slow down", 429), "The search engine answers 429."),
+    (Answer(b"<html>"), "The search engine answers no JSON."),
+    (Answer(b"[]"), "The search engine answers no JSON object."),
+    (redirect("http://127.0.0.2/"), "The search engine answers 302."),
+]
+
+
+def _results(web: LittleWeb, asked: Asked) -> Answer:
+    """As SearXNG answers (its JSON format)."""
+    if "format=json" not in asked.path:
+        return page("<p>HTML")
+    if trouble := re.search(r"q=trouble(\d)", asked.path):
+        return ENGINE_TROUBLE[int(trouble[1])][0]
+    if "q=nothing" in asked.path:
+        return Answer(json.dumps({"query": "nothing", "number_of_results": 0, "results": []}).encode())
+    results = [
+        {
+            "url": f"{web.url}/page",
+            "title": "A page †",
+            "content": "Words\nof 【3†interest】.",
+            "engine": "x",
+            "score": 2.0,
+        },
+        {"url": f"{web.url}/page", "title": "The same again", "content": "", "engine": "y"},
+        {"url": f"{web.url}/other", "title": "", "content": None, "engine": "x"},
+        {"url": "magnet:?xt=1", "title": "No page", "content": "", "engine": "z"},
+    ]
+    results += [{"url": f"{web.url}/page?{n}", "title": f"Page {n}", "content": "More."} for n in range(30)]
+    answer = {"query": "words", "number_of_results": 0, "results": results, "answers": [], "unresponsive_engines": []}
+    return Answer(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
+
+
+@pytest.fixture(scope="module")
+def server(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
+    """Opens pages of 127.0.0.1, and of no other address that is not public."""
+    options = (
+        "--backend",
+        "searxng",
+        "--url",
+        web.url,
+        "--allow-network",
+        "127.0.0.1/32",
+        "--max-page-bytes",
+        "100000",
+    )
+    with browser_server(tmp_path_factory.mktemp("browser") / "log", *options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
+    """As it is by default."""
+    with browser_server(tmp_path_factory.mktemp("strict") / "log", "--backend", "searxng", "--url", web.url) as running:
+        yield running
+
+
+# SearXNG
+
+
+async def test_searxng_s_results_are_shown_once_each_and_no_more_than_asked_for(
+    server: BrowserServer, web: LittleWeb
+) -> None:
+    async with Client(server.url) as client:
+        found = await call(client, "search", query="words & more", topn=2)
+    assert web.asked[-1].path == "/search?q=words+%26+more&format=json&pageno=1"
+    domain = web.url.removeprefix("http://")
+    assert f"L4:   * 【0†A page ‡†{domain}】 Words of 〖3†interest〗." in found.text
+    assert f"【1†{domain}†{domain}】" in found.text
+    assert found.facts is not None
+    assert [source["url"] for source in found.facts["action"]["sources"]] == [f"{web.url}/page", f"{web.url}/other"]
+
+
+async def test_a_search_shows_no_more_than_the_server_allows(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        found = await call(client, "search", query="words", topn=1000)
+    assert found.facts is not None and len(found.facts["results"]) == 20
+
+
+async def test_a_search_without_results_fails(server: BrowserServer) -> None:
+    async with Client(server.url) as client:
+        assert "found nothing" in await refusal(client, "search", query="nothing")
+
+
+@pytest.mark.parametrize(("query", "sentence"), [(f"trouble{n}", said) for n, (_, said) in enumerate(ENGINE_TROUBLE)])
+async def test_a_search_engine_in_trouble_is_a_sentence(server: BrowserServer, query: str, sentence: str) -> None:
+    async with Client(server.url) as client:
+        assert await refusal(client, "search", query=query) == sentence
+
+
+# Pages
+
+
+async def test_a_page_is_fetched_once_and_links_lead_on(server: BrowserServer, web: LittleWeb) -> None:
+    async with Client(server.url) as client:
+        await call(client, "search", query="words")
+        opened = await call(client, "open", id=0)
+        other = await call(client, "open", id=0)
+        before = len(web.asked)
+        again = await call(client, "open", id=0, cursor=0)
+        assert len(web.asked) == before, "a page at hand is not fetched again"
+        anew = await call(client, "open", id=f"{web.url}/page")
+        assert len(web.asked) == before + 1, "a page named by its URL is"
+    assert opened.text.endswith("L2: Words and 【0†a link】.")
+    assert other.facts is not None and other.facts["url"] == f"{web.url}/other?q=1"
+    assert opened.text.replace("[1]", "") == again.text.replace("[3]", "") == anew.text.replace("[4]", "")
+
+
+async def test_a_redirect_is_followed_and_the_page_has_its_last_url(server: BrowserServer, web: LittleWeb) -> None:
+    async with Client(server.url) as client:
+        opened = await call(client, "open", id=f"{web.url}/moved")
+    assert opened.facts is not None
+    assert (opened.facts["url"], opened.facts["title"]) == (f"{web.url}/page", "A page")
+    assert opened.facts["action"]["url"] == f"{web.url}/page"
+
+
+PAGE_TROUBLE = [
+    ("/none", "127.0.0.1 has no such page (404)."),
+    ("/broken", "127.0.0.1 answers 500, and no page."),
+    ("/pdf", "The page is a PDF, and only HTML and plain text can be opened."),
+    ("/image", "The page is image/png, and only HTML and plain text can be opened."),
+    ("/damaged", "The page came damaged."),
+    ("/bomb", "The page came in a compression that was not asked for."),
+    ("/around", "127.0.0.1 redirects more than 5 times."),
+    ("/file", "Only http:// and https:// URLs can be opened."),
+    ("/away", "127.0.0.2 is refused: it has an address that is not public."),
+]
+
+
+@pytest.mark.parametrize(("path", "sentence"), PAGE_TROUBLE)
+async def test_a_page_that_cannot_be_had_is_a_sentence(
+    server: BrowserServer, web: LittleWeb, path: str, sentence: str
+) -> None:
+    async with Client(server.url) as client:
+        assert await refusal(client, "open", id=web.url + path) == sentence
+
+
+async def test_packed_pages_are_unpacked_up_to_the_limit(server: BrowserServer, web: LittleWeb) -> None:
+    async with Client(server.url) as client:
+        packed = await call(client, "open", id=f"{web.url}/gzip")
+        await call(client, "open", id=f"{web.url}/bomb-of-one")
+        end = await call(client, "open", loc=1240)
+    assert packed.text.endswith("L2: Packed words")
+    assert end.text.splitlines()[1] == "**viewing lines [1240 - 1251] of 1251**", "100000 bytes of 200 million"
+
+
+async def test_plain_text_is_shown_as_it_is(server: BrowserServer, web: LittleWeb) -> None:
+    async with Client(server.url) as client:
+        opened = await call(client, "open", id=f"{web.url}/text")
+    assert opened.text.endswith("L2: # Plain\nL3: \nL4: words")
+
+
+async def test_no_cookie_goes_from_page_to_page(server: BrowserServer, web: LittleWeb) -> None:
+    async with Client(server.url) as client:
+        await call(client, "open", id=f"{web.url}/cookie")
+        await call(client, "open", id=f"{web.url}/cookie")
+    assert "Cookie" not in web.asked[-1].headers and "cookie" not in web.asked[-1].headers
+
+
+async def test_a_page_that_never_comes_is_given_up(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def hang(_: Asked) -> Answer:
+        go_on.wait(60)
+        return page("<p>Late")
+
+    with LittleWeb() as slow:
+        slow.answers["/page"] = hang
+        options = ("--backend", "searxng", "--url", slow.url, "--allow-private", "--seconds", "0.5")
+        with browser_server(tmp_path / "log", *options) as server:
+            async with Client(server.url) as client:
+                said = await refusal(client, "open", id=f"{slow.url}/page")
+        go_on.set()
+    assert said in ("It took longer than 0.5 s, and was given up.", "127.0.0.1 takes too long to answer.")
+
+
+# What must not be reached
+
+REFUSED = [
+    "http://127.0.0.1:{port}/page",
+    "http://localhost:{port}/page",
+    "http://127.1:{port}/page",
+    "http://2130706433:{port}/page",
+    "http://0x7f000001:{port}/page",
+    "http://0.0.0.0:{port}/page",
+    "http://[::1]:{port}/page",
+    "http://[::ffff:127.0.0.1]:{port}/page",
+    "http://[::]:{port}/page",
+    "http://[64:ff9b::127.0.0.1]/page",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://[fe80::1]/",
+    "http://10.0.0.1/",
+    "http://192.168.1.1/",
+    "http://224.0.0.1/",
+    "http://user:secret@127.0.0.1:{port}/page",
+    "http://93.184.215.14:{port}/page",
+    "ftp://127.0.0.1/page",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:{port}/_GET",
+    "http:///page",
+    "http://no-such-host.invalid/",
+]
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_by_default_only_the_public_web_is_reached(strict: BrowserServer, web: LittleWeb, url: str) -> None:
+    before = len(web.asked)
+    async with Client(strict.url) as client:
+        said = await refusal(client, "open", id=url.format(port=web.port))
+    assert any(words in said for words in ("refused", "Only http", "password", "not a URL", "no host")), said
+    assert len(web.asked) == before
+    assert "secret" not in said
+
+
+async def test_a_page_leads_to_nothing_that_may_not_be_opened(tmp_path: Path) -> None:
+    """A link, a redirect and a base element of a page are as strange as what the model says."""
+    with LittleWeb("127.0.0.2") as private, LittleWeb() as public:
+        private.answers["/secret"] = page("<p>Secret")
+        public.answers["/redirect"] = redirect(f"{private.url}/secret")
+        public.answers["/links"] = page(
+            f"<base href='{private.url}'><a href='{private.url}/secret'>a</a> <a href=x>b</a>"
+        )
+        options = ("--backend", "searxng", "--url", public.url, "--allow-network", "127.0.0.1/32")
+        with browser_server(tmp_path / "log", *options) as server:
+            async with Client(server.url) as client:
+                assert "127.0.0.2 is refused" in await refusal(client, "open", id=f"{public.url}/redirect")
+                await call(client, "open", id=f"{public.url}/links")
+                for link in (0, 1):
+                    assert "127.0.0.2 is refused" in await refusal(client, "open", id=link)
+        assert private.asked == []
+
+
+async def test_allow_private_opens_everything(tmp_path: Path) -> None:
+    with LittleWeb("127.0.0.2") as private:
+        private.answers["/page"] = page("<p>Of the intranet")
+        options = ("--backend", "searxng", "--url", private.url, "--allow-private")
+        with browser_server(tmp_path / "log", *options) as server:
+            async with Client(server.url) as client:
+                opened = await call(client, "open", id=f"{private.url}/page")
+    assert "Of the intranet" in opened.text
+
+
+class Names:
+    """A resolver that says another thing each time."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        return self.answers.pop(0)
+
+
+async def test_what_was_checked_is_what_is_connected_to(web: LittleWeb) -> None:
+    names = Names(["127.0.0.1"], ["127.0.0.2"])
+    found = await Fetcher(LOOPBACK, FetchLimits(), names).fetch(f"http://rebinding.test:{web.port}/page")
+    assert found.url == f"http://rebinding.test:{web.port}/page"
+    assert names.asked == ["rebinding.test"], "looked up once"
+    assert web.asked[-1].headers["Host"] == f"rebinding.test:{web.port}"
+
+
+async def test_a_name_is_checked_anew_after_a_redirect(web: LittleWeb) -> None:
+    names = Names(["127.0.0.1"], ["127.0.0.2"])
+    with pytest.raises(BrowserError, match=r"rebinding\.test is refused"):
+        await Fetcher(LOOPBACK, FetchLimits(), names).fetch(f"http://rebinding.test:{web.port}/moved")
+    assert len(names.asked) == 2
+
+
+async def test_a_name_with_a_private_address_among_public_ones_is_refused(web: LittleWeb) -> None:
+    before = len(web.asked)
+    for addresses in (["127.0.0.1", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"]):
+        with pytest.raises(BrowserError, match="not public"):
+            await Fetcher(LOOPBACK, FetchLimits(), Names(addresses)).fetch(f"http://mixed.test:{web.port}/page")
+    assert len(web.asked) == before
+
+
+async def test_a_certificate_is_for_the_name_and_not_for_the_address(tmp_path: Path) -> None:
+    serving, trusting = _certificate_for("good.test", tmp_path)
+    with LittleWeb(tls=serving) as web:
+        web.answers["/page"] = page("<title>Sealed</title>")
+
+        def fetcher() -> Fetcher:
+            return Fetcher(LOOPBACK, FetchLimits(), Names(["127.0.0.1"]), trusting)
+
+        found = await fetcher().fetch(f"https://good.test:{web.port}/page")
+        assert found.content == "<title>Sealed</title>"
+        with pytest.raises(BrowserError, match=r"certificate of bad\.test cannot be verified"):
+            await fetcher().fetch(f"https://bad.test:{web.port}/page")
+        assert [asked.headers["Host"] for asked in web.asked] == [f"good.test:{web.port}"]
+
+
+def _certificate_for(name: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context with a certificate that it signed itself, and a client's that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    no_password = serialization.NoEncryption()
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_password)
+    (folder / "both.pem").write_bytes(secret + pem)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "both.pem")
+    return serving, ssl.create_default_context(cadata=pem.decode())
+
+
+# Exa
+
+
+async def test_exa_searches_and_fetches(tmp_path: Path) -> None:
+    with LittleWeb() as exa:
+        hit = {"id": "1", "url": "https://a.example/x", "title": "A", "summary": "About A.", "score": 0.3}
+        text = "<div><h1>A</h1><p>Whole <a href='/y'>text</a></p></div>"
+        contents = {
+            "results": [{"id": "https://a.example/x", "url": "https://a.example/x", "title": "A", "text": text}]
+        }
+        exa.answers["/search"] = Answer(json.dumps({"results": [hit, {"url": None}, "?"]}).encode())
+        exa.answers["/contents"] = Answer(json.dumps(contents).encode())
+        options = ("--backend", "exa", "--url", exa.url)
+        with browser_server(tmp_path / "log", *options, EXA_API_KEY="exa-secret") as server:
+            async with Client(server.url) as client:
+                found = await call(client, "search", query="a", topn=5)
+                opened = await call(client, "open", id=0)
+                failure = {"id": "u", "status": "error", "error": {"tag": "CRAWL_NOT_FOUND"}}
+                exa.answers["/contents"] = Answer(json.dumps({"results": [], "statuses": [failure]}).encode())
+                missing = await refusal(client, "open", id="https://a.example/none")
+                assert "Only http" in await refusal(client, "open", id="file:///etc/passwd")
+                exa.answers["/search"] = Answer(b'{"error": "no credits"}', 402)
+                poor = await refusal(client, "search", query="a")
+        assert {asked.headers["x-api-key"] for asked in exa.asked} == {"exa-secret"}
+        searched, fetched = (json.loads(asked.body) for asked in exa.asked[:2])
+    assert searched == {"query": "a", "numResults": 5, "contents": {"summary": True}}
+    assert fetched == {"urls": ["https://a.example/x"], "text": {"includeHtmlTags": True}}
+    assert "【0†A†a.example】 About A." in found.text
+    assert opened.text.endswith("L2: # A\nL3: \nL4: Whole 【0†text】")
+    assert missing == "The page cannot be had: CRAWL_NOT_FOUND."
+    assert poor == "The search engine answers 402."
+    assert "exa-secret" not in server.log.read_text()
+
+
+async def test_slow_sessions_do_not_hold_up_others(tmp_path: Path) -> None:
+    """Calls of one session wait for each other; those of others do not wait for them."""
+    go_on = threading.Event()
+
+    def hang(_: Asked) -> Answer:
+        go_on.wait(60)
+        return page("<title>Late</title>")
+
+    with LittleWeb() as web:
+        web.answers = {"/slow": hang, "/fast": page("<title>Fast</title>")}
+        options = ("--backend", "searxng", "--url", web.url, "--allow-private")
+        with browser_server(tmp_path / "log", *options) as server:
+            async with Client(server.url) as one, Client(server.url) as two:
+                slow = asyncio.create_task(call(one, "open", id=f"{web.url}/slow"))
+                behind = asyncio.create_task(call(one, "open"))
+                fast = await call(two, "open", id=f"{web.url}/fast")
+                assert not slow.done() and not behind.done()
+                go_on.set()
+                assert "Late" in (await slow).text and "Late" in (await behind).text
+    assert "Fast" in fast.text

@@ -1,0 +1,60 @@
+"""The library that the tiny gpt-oss knows, as an MCP server on stdin and stdout: `python library_server.py FOLDER`.
+
+Each call is a line in FOLDER/calls. While there is a file FOLDER/hold, nobody is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_loop
+from mcp.server.stdio import stdio_server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+
+BOOKS = {"whales": "Moby Dick", "bees": "The Life of the Bee"}
+TOOLS = {"find_book": ("Finds a book of the library.", "topic"), "lend_book": ("Lends a book of the library.", "title")}
+_LOOK_SECONDS = 0.05
+
+
+def _schema(parameter: str) -> dict[str, Any]:
+    properties = {parameter: {"type": "string"}}
+    return {"type": "object", "properties": properties, "required": [parameter], "additionalProperties": False}
+
+
+async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+    tools = [Tool(name=name, description=text, input_schema=_schema(key)) for name, (text, key) in TOOLS.items()]
+    return ListToolsResult(tools=tools)
+
+
+def make_server(folder: Path) -> Server[Any]:
+    async def call_tool(_: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        [value] = (params.arguments or {}).values()
+        with (folder / "calls").open("a") as calls:
+            calls.write(f"{params.name} {value}\n")
+        while (folder / "hold").exists():  # noqa: ASYNC110 - another process takes it away
+            await asyncio.sleep(_LOOK_SECONDS)
+        return CallToolResult(content=[TextContent(text=BOOKS.get(value, "There is none."))])
+
+    return Server("library", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def serve(folder: Path) -> None:
+    server = make_server(folder)
+    async with server.lifespan(server) as state, stdio_server() as (reading, writing):
+        await serve_loop(server, reading, writing, lifespan_state=state)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

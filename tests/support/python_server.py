@@ -1,0 +1,133 @@
+"""`python -m workers.toolservers.python` as a process, and calls of its tool by the SDK's client."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from mcp import Client
+
+from tests.support.unprivileged import command
+from tests.support.waiting import until_sync
+
+PROGRAM = (sys.executable, "-m", "workers.toolservers.python")
+CHECKOUT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PythonServer:
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def jailers(self) -> list[psutil.Process]:
+        """One for each sandbox: it starts nothing else."""
+        try:
+            return psutil.Process(self.process.pid).children()
+        except psutil.NoSuchProcess:
+            return []
+
+    def interpreters(self) -> list[psutil.Process]:
+        """The processes that run code, of all sandboxes."""
+        return [child for child in self.process_tree() if not child.children()]
+
+    def process_tree(self) -> list[psutil.Process]:
+        """Everything that it started, however deep: sandboxes too."""
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+
+@contextmanager
+def python_server(log: Path, *options: str, as_nobody: bool = False, **environment: str) -> Iterator[PythonServer]:
+    """Runs until the block ends; then it is told to stop, and has to, with all that it started."""
+    program = command(*PROGRAM) if as_nobody else list(PROGRAM)
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*program, "--port", "0", *options],
+            env={**os.environ, **environment},
+            stderr=errors,
+            stdin=subprocess.DEVNULL,
+            cwd=CHECKOUT,
+        )
+    server = PythonServer("", log, process)
+    try:
+        url = until_sync(lambda: _address_in(log, process), START_SECONDS, "the server listens")
+        server = PythonServer(url, log, process)
+        yield server
+    finally:
+        left = server.process_tree()
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    gone(left)
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    """Waits until none of them is left."""
+    until_sync(lambda: not any(runs(process) for process in processes), what="processes of a sandbox are gone")
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it lives; one that is dead and not collected does not."""
+    try:
+        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
+    text = log.read_text()
+    assert process.poll() is None, text
+    found = re.search(r"python tools at (http://\S+)", text)
+    return found[1] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a call."""
+
+    text: str
+    stdout: str
+    stderr: str
+    result: str | None
+    error: str | None
+    killed: str | None
+    state_lost: bool
+    failed: bool
+
+    @property
+    def last_line(self) -> str:
+        """Of the traceback."""
+        return (self.error or "").strip().rpartition("\n")[2]
+
+
+async def run(client: Client, code: str) -> Ran:
+    """Runs a cell."""
+    result = await client.call_tool("python", {"code": code})
+    text = result.content[0]
+    assert text.type == "text"
+    fields: Any = result.structured_content
+    return Ran(text=text.text, failed=bool(result.is_error), **fields)
+
+
+@asynccontextmanager
+async def notebook(server: PythonServer) -> AsyncIterator[Client]:
+    """A session of its own."""
+    async with Client(server.url) as client:
+        yield client

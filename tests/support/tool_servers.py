@@ -1,0 +1,112 @@
+"""Running MCP servers (mcp_server.py), what was called there, and requests that use them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from config.tools import ToolServer
+from tests.support.longhaul import free_port
+from tests.support.waiting import until_sync
+
+PROGRAM = (sys.executable, "-m", "tests.support.mcp_server")
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+class ToolProcess:
+    """One server over HTTP; `log` is shared with servers that are commands."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._words = words
+        self.folder = folder
+        self.log = folder / "calls.log"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([*PROGRAM, str(self.log), str(self.port), *self._words], cwd=CHECKOUT)
+        until_sync(self._listens, 60, "the MCP server listens")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connected and silent (SIGSTOP) for the length of the block."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def count(self, line: str) -> int:
+        return self.lines().count(line)
+
+    def release(self, text: str) -> None:
+        """Lets `slow` calls with that text end."""
+        (self.folder / text).touch()
+
+    def server(self, label: str = "tests", kind: Any = "mcp", **more: Any) -> ToolServer:
+        return ToolServer(label, kind, self.url, **more)
+
+    def command(self, label: str = "local", **more: Any) -> ToolServer:
+        # Not in the checkout's folder: the command must find its modules.
+        program = ("env", f"PYTHONPATH={CHECKOUT}", *PROGRAM, str(self.log))
+        return ToolServer(label, "mcp", None, program, **more)
+
+    def _listens(self) -> bool:
+        try:
+            httpx.get(self.url, timeout=1)
+        except httpx.TransportError:
+            return False
+        return True
+
+
+@contextmanager
+def tool_process(folder: Path, *words: str) -> Iterator[ToolProcess]:
+    made = ToolProcess(folder, *words)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def mcp_tool(label: str = "tests", require_approval: Any = "never", **more: Any) -> dict[str, Any]:
+    """As a stored request has it."""
+    spec = {"server_label": label, "server_url": None, "server_description": None, "allowed_tools": None}
+    return {"type": "mcp", **spec, "require_approval": require_approval, **more}
+
+
+CODE_INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
+WEB_SEARCH = {"type": "web_search", "search_context_size": "medium", "user_location": None, "filters": None}
+
+
+def call(name: str, **arguments: Any) -> str:
+    """As a scripted model calls."""
+    written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>{written}</tool_call>"
+
+
+def turns(*said: str) -> str:
+    """The input by which a scripted model says these, one after each round of results."""
+    return "/turns " + " /then ".join(said)

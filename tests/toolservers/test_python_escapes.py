@@ -1,0 +1,62 @@
+"""Strangers' code gets nowhere, whoever runs the server and whatever makes the sandbox."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.python_server import PythonServer, python_server
+from tests.toolservers.escapes import ESCAPES, OPTIONS, attempts, seconds_for, wrong_with
+
+NO_COUNT_OF_FILES = "a million files"
+"""bubblewrap cannot limit it: the folder's size does, later."""
+
+
+Servers = dict[str, PythonServer]
+"""By the seconds that a call may take."""
+
+
+# bubblewrap is the machine's, and optional: where it is, it is held to the same (.ci/run installs it).
+BUBBLEWRAP = [pytest.param(("bwrap", True), id="bubblewrap")] if shutil.which("bwrap") else []
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("namespaces", False), id="namespaces-by-root", marks=pytest.mark.root),
+        pytest.param(("namespaces", True), id="namespaces-by-nobody"),
+        *BUBBLEWRAP,
+    ],
+)
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    isolation, as_nobody = request.param
+    folder = tmp_path_factory.mktemp("python")
+    with ExitStack() as stack:
+        running = {}
+        for seconds in {seconds_for(escape) for escape in ESCAPES}:
+            options = (*OPTIONS, "--isolation", isolation, "--seconds", seconds)
+            running[seconds] = stack.enter_context(python_server(folder / seconds, *options, as_nobody=as_nobody))
+        yield running
+
+
+def test_the_server_is_who_the_test_says(servers: Servers, request: pytest.FixtureRequest) -> None:
+    by_root = "by-root" in request.node.name
+    for server in servers.values():
+        uid = Path(f"/proc/{server.process.pid}").stat().st_uid
+        assert (uid == 0) is (by_root and os.geteuid() == 0)
+
+
+@pytest.mark.parametrize("area", dict.fromkeys(escape.area for escape in ESCAPES))
+async def test_no_attempt_gets_further_than_it_should(servers: Servers, area: str, tmp_path: Path) -> None:
+    for seconds, server in servers.items():
+        uncounted = NO_COUNT_OF_FILES if "(bwrap)" in server.log.read_text() else ""
+        wanted = [e for e in ESCAPES if (e.area, seconds_for(e)) == (area, seconds) and e.attempt != uncounted]
+        tried = await attempts(server, wanted, tmp_path)
+        assert len(tried) == len(wanted)
+        assert [wrong for escape, ran in tried if (wrong := wrong_with(escape, ran))] == []
+        assert server.process.poll() is None

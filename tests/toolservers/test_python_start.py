@@ -1,0 +1,133 @@
+"""When the python tool starts, when it stays off, and what it says then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.local import toolservers
+from tests.support.python_server import CHECKOUT, PROGRAM
+from tests.support.unprivileged import command
+from workers.toolservers.python import selftest
+from workers.toolservers.python.errors import SandboxError
+from workers.toolservers.python.interpreter import default_executable, examine
+from workers.toolservers.python.limits import Limits
+from workers.toolservers.python.plan import Builder, Way
+
+LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
+
+
+def started(*program: str, **environment: str) -> tuple[int, str]:
+    """Exit status and stderr of a start that has to fail."""
+    done = subprocess.run(
+        program, cwd=CHECKOUT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stderr
+
+
+def without_namespaces(*program: str) -> list[str]:
+    """`program` where no user namespace may be made any more, as in many containers."""
+    limit = "/proc/sys/user/max_user_namespaces"
+    inner = 'echo 0 > "$0" && exec "$@"'
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner, limit, *program]
+
+
+def test_the_command_passes_all_it_is_given_on_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda _path, argv, _env: became.append(argv))
+    monkeypatch.setattr(os, "umask", lambda _mask: 0)
+    for name in ("python", "browser"):
+        toolservers.tools([name, "--port", "0", "--help", "--", "x"], standalone_mode=False)
+        assert became.pop() == [
+            *(sys.executable, "-P", "-m", f"workers.toolservers.{name}"),
+            *("--port", "0", "--help", "--", "x"),
+        ]
+
+
+def test_the_command_s_help_is_the_server_s_own(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "__init__.py").write_text("raise SystemExit('not ours')")
+    done = subprocess.run([LONGHAUL, "tools", "python", "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for option in ("--seconds", "--memory", "--isolation", "--stdio", "LONGHAUL_TOOLS_TOKEN"):
+        assert option in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--memory", "1MiB"), "argument --memory: must be at least 64MiB"),
+        (("--memory", "lots"), "argument --memory: must be a number of bytes such as 65536, 64KiB or 512MiB"),
+        (("--seconds", "0"), "argument --seconds: must be a number of seconds, at least 0.01"),
+        (("--seconds", "nan"), "argument --seconds: must be a number of seconds, at least 0.01"),
+        (("--port", "70000"), "argument --port: must be a whole number from 0 to 65535"),
+        (("--processes", "1"), "argument --processes: must be a whole number from 4 to 4096"),
+        (("--unsafe",), "unrecognized arguments: --unsafe"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    assert started(*PROGRAM, *arguments) == (2, f"longhaul tools python: {said}\n")
+
+
+def last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
+
+
+def test_a_host_beyond_this_machine_wants_a_token() -> None:
+    status, said = started(*PROGRAM, "--host", "0.0.0.0", "--port", "0")
+    assert status == 2
+    assert last_line(said).startswith("longhaul tools python: --host 0.0.0.0: ")
+    assert "LONGHAUL_TOOLS_TOKEN" in last_line(said)
+
+
+@pytest.mark.parametrize("executable", ["/bin/true", "/nonexistent"])
+def test_a_python_that_is_none_is_one_line(executable: str) -> None:
+    assert started(*PROGRAM, "--python", executable) == (
+        1,
+        f"longhaul tools python: --python {executable}: is no Python that runs\n",
+    )
+
+
+@pytest.mark.root
+def test_where_there_are_no_namespaces_it_stays_off() -> None:
+    status, said = started(*without_namespaces(*command(*PROGRAM)[:1], "-c", "pass"))
+    assert status == 0, f"this machine cannot take namespaces away: {said}"
+    status, said = started(*without_namespaces(*PROGRAM, "--port", "0", "--isolation", "namespaces"))
+    assert status == 1
+    assert said.count("\n") == 1
+    assert said.startswith("longhaul tools python: namespaces: no sandbox here: ")
+    assert said.endswith("; the python tool stays off\n")
+
+
+def builder(syscall_filter: bytes, limits: Limits | None = None) -> Builder:
+    return Builder(Way.NAMESPACES, examine(default_executable()), limits or Limits(), syscall_filter)
+
+
+ALLOW_ALL = bytes.fromhex("06000000 0000ff7f".replace(" ", ""))
+"""One instruction: SECCOMP_RET_ALLOW."""
+
+
+async def test_a_sandbox_that_does_not_hold_is_found_out() -> None:
+    with pytest.raises(SandboxError, match=r"^the sandbox does not hold here: a network socket can be opened$"):
+        await selftest.check(builder(ALLOW_ALL))
+
+
+async def test_a_filter_that_linux_does_not_take_is_no_sandbox() -> None:
+    with pytest.raises(SandboxError, match=r"^no sandbox here: OSError: \[Errno 22\] prctl 22$"):
+        await selftest.check(builder(b"\0" * 8))
+
+
+def test_a_virtual_environment_s_packages_can_be_had_inside() -> None:
+    interpreter = examine(Path(sys.executable))
+    assert interpreter.executable == Path(sys.executable)
+    assert Path(sys.prefix) / "pyvenv.cfg" in interpreter.paths
+    assert Path(sys.prefix) / "lib" in interpreter.paths
+
+
+def test_nothing_of_longhaul_is_shown_by_default() -> None:
+    shown = examine(default_executable()).paths
+    assert not any(path.is_relative_to(CHECKOUT) for path in shown)

@@ -1,0 +1,344 @@
+"""The python tool as a client sees it: results, sessions, limits of use, and who may call."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from tests.support.python_server import CHECKOUT, PROGRAM, PythonServer, notebook, python_server, run
+from tests.support.waiting import until
+
+IDLE_OPTIONS = ("--idle-seconds", "0.5", "--sessions", "2", "--lost-seconds", "0.5")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonServer]:
+    options = ("--seconds", "5", "--output", "4KiB", "--log-level", "DEBUG", "--sessions", "8")
+    with python_server(tmp_path_factory.mktemp("python") / "log", *options) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: PythonServer) -> AsyncIterator[Client]:
+    opened, closing = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+    async def hold() -> None:  # the SDK wants it closed by the task that opened it
+        async with notebook(server) as client:
+            opened.set_result(client)
+            await closing.wait()
+
+    holder = asyncio.create_task(hold())
+    yield await opened
+    closing.set()
+    await holder
+
+
+async def test_there_is_one_tool_named_python_with_one_argument(client: Client) -> None:
+    (tool,) = (await client.list_tools()).tools
+    assert tool.name == "python"
+    assert tool.input_schema["required"] == ["code"]
+    assert list(tool.input_schema["properties"]) == ["code"]
+    assert tool.meta == {"include_in_prompt": False}
+
+
+async def test_output_then_the_value_of_the_last_expression_as_a_notebook_shows_it(client: Client) -> None:
+    ran = await run(client, "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7")
+    assert ran.text == "out\nerr\n42"
+    assert (ran.stdout, ran.stderr, ran.result, ran.error, ran.killed) == ("out\n", "err\n", "42", None, None)
+    assert not ran.failed
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("", ""),
+        ("x = 1", ""),
+        ("None", ""),
+        ("40 + 2;", ""),
+        ("if True:\n    3", ""),
+        ("'a\\nb'", "'a\\nb'"),
+        ("1\n2\n3", "3"),
+        ("print('no line end', end='')\n5", "no line end\n5"),
+        ("5\n_ + 1", "1"),
+        ("display([1])", "[1]\n"),
+        ("# nothing", ""),
+        ("'é' * 3 + '\\ud800'", "'ééé\\ud800'"),
+    ],
+)
+async def test_a_cell_shows(server: PythonServer, code: str, text: str) -> None:
+    async with notebook(server) as client:
+        await run(client, "_ = 0")
+        assert (await run(client, code)).text == text
+
+
+async def test_names_stay_from_call_to_call(client: Client) -> None:
+    await run(client, "import math\nx = 20\ndef twice(n):\n    return 2 * n")
+    assert (await run(client, "twice(x) + math.floor(2.5)")).result == "42"
+    assert (await run(client, "_")).result == "42"
+
+
+async def test_files_stay_from_call_to_call(client: Client) -> None:
+    await run(client, "open('notes.txt', 'w').write('kept')\nopen('mine.py', 'w').write('answer = 42')")
+    assert (await run(client, "import mine\nopen('/mnt/data/notes.txt').read(), mine.answer")).result == "('kept', 42)"
+
+
+async def test_two_sessions_share_nothing(server: PythonServer) -> None:
+    async with notebook(server) as first, notebook(server) as second:
+        await run(first, "x = 1\nopen('f', 'w').write('mine')\nopen('/tmp/g', 'w').write('mine')")
+        assert "NameError" in (await run(second, "x")).text
+        assert (
+            await run(second, "import os\nos.path.exists('f'), os.path.exists('/tmp/g')")
+        ).result == "(False, False)"
+        assert (await run(second, "sorted(int(n) for n in os.listdir('/proc') if n.isdigit())")).result == "[1, 2]"
+
+
+async def test_an_exception_is_a_result_and_no_failure(client: Client) -> None:
+    ran = await run(client, "def f(n):\n    return 1 / n\nf(0)")
+    assert not ran.failed
+    assert ran.killed is None
+    assert ran.last_line == "ZeroDivisionError: division by zero"
+    assert 'File "<cell 1>", line 3, in <module>\n    f(0)\n' in ran.text
+    assert "kernel.py" not in ran.text
+
+
+@pytest.mark.parametrize(
+    ("code", "last_line"),
+    [
+        ("1 +", "SyntaxError: invalid syntax"),
+        ("exit()", "SystemExit: None"),
+        ("input()", "EOFError: EOF when reading a line"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("'\\0' + chr(0)\nfoo", "NameError: name 'foo' is not defined"),
+        ("class X:\n    def __repr__(self): raise ValueError('no')\nX()", "ValueError: no"),
+        ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "E: <exception str() failed>"),
+    ],
+)
+async def test_an_error_leaves_the_interpreter_as_it_was(client: Client, code: str, last_line: str) -> None:
+    await run(client, "before = 1")
+    ran = await run(client, code)
+    assert ran.last_line.endswith(last_line)
+    assert not ran.failed
+    assert (await run(client, "before")).result == "1"
+
+
+async def test_output_of_subprocesses_and_of_the_c_library_is_captured(client: Client) -> None:
+    code = "import subprocess, sys, os\nos.write(2, b'raw ')\nsubprocess.run([sys.executable, '-c', 'print(6*7)']);"
+    ran = await run(client, code)
+    assert (ran.stdout, ran.stderr) == ("42\n", "raw ")
+
+
+async def test_await_works_at_the_top_of_a_cell(client: Client) -> None:
+    assert (await run(client, "import asyncio\nawait asyncio.sleep(0, 'slept')")).result == "'slept'"
+    assert (await run(client, "x = await asyncio.gather(asyncio.sleep(0, 1))\nx")).result == "[1]"
+
+
+async def test_processes_of_multiprocessing_work_and_stay(client: Client) -> None:
+    code = "import multiprocessing\ndef f(n): return n * n\npool = multiprocessing.Pool(2)\npool.map(f, [1, 2, 3])"
+    assert (await run(client, code)).result == "[1, 4, 9]"
+    assert (await run(client, "pool.map(f, [4])")).result == "[16]"
+
+
+async def test_a_fork_that_comes_to_the_end_of_the_cell_answers_nothing(client: Client) -> None:
+    ran = await run(client, "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n'child' if not pid else 'parent'")
+    assert ran.result == "'parent'"
+    assert (await run(client, "1 + 1")).result == "2"
+
+
+FIGURES = """
+import sys, types
+pyplot = types.ModuleType("matplotlib.pyplot")
+pyplot.numbers = [1, 2]
+pyplot.get_fignums = lambda: pyplot.numbers
+pyplot.figure = lambda number: types.SimpleNamespace(savefig=lambda file, format: file.write(b"png%d" % number))
+pyplot.close = lambda which: pyplot.numbers.clear()
+sys.modules["matplotlib.pyplot"] = pyplot
+print("plotted")
+"""
+
+
+async def test_figures_come_as_images(client: Client) -> None:
+    result = await client.call_tool("python", {"code": FIGURES})
+    text, *images = result.content
+    assert text.type == "text" and text.text == "plotted\n"
+    assert [(image.type, image.mime_type) for image in images] == [("image", "image/png")] * 2
+    assert [base64.b64decode(image.data) for image in images] == [b"png1", b"png2"]
+    assert len((await client.call_tool("python", {"code": "1"})).content) == 1
+
+
+async def test_what_is_too_long_is_cut_in_the_middle_with_a_note(client: Client) -> None:
+    ran = await run(client, "print('a' + 'x' * 100_000 + 'z')")
+    assert len(ran.text) < 4200
+    assert ran.text.startswith("axx") and ran.text.endswith("xz\n")
+    assert "\n[... 95907 bytes left out ...]\n" in ran.text
+    assert not ran.failed
+    long_value = await run(client, "'ü' * 100_000")
+    assert long_value.result is not None and len(long_value.result.encode()) < 4200
+    assert "left out" in long_value.text
+
+
+async def test_calls_of_one_session_run_one_after_the_other(client: Client) -> None:
+    await run(client, "import time\nlog = []")
+    cell = "log.append('in')\ntime.sleep(0.05)\nlog.append('out')"
+    await asyncio.gather(*(run(client, cell) for _ in range(4)))
+    assert (await run(client, "log")).result == str(["in", "out"] * 4)
+
+
+async def test_calls_of_two_sessions_run_at_the_same_time(server: PythonServer) -> None:
+    async with notebook(server) as first, notebook(server) as second:
+        await asyncio.gather(run(first, "import time"), run(second, "1"))
+        slow = asyncio.create_task(run(first, "time.sleep(3)\n'slow'"))
+        for _ in range(3):
+            assert (await run(second, "1 + 1")).result == "2"
+        assert not slow.done()
+        assert (await slow).result == "'slow'"
+
+
+async def test_what_a_cell_left_running_stands_still_until_the_next_call(client: Client) -> None:
+    start = "import threading, time\nn = 0\ndef count():\n    global n\n    while True:\n        n += 1\n"
+    await run(client, start + "threading.Thread(target=count, daemon=True).start()\ntime.sleep(0.05)")
+    ticks = "import time\nt = time.process_time()"
+    await run(client, ticks)
+    await asyncio.sleep(0.5)  # it would have used half a second of CPU time
+    assert float((await run(client, "time.process_time() - t")).result or "") < 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "code: is missing"),
+        ({"code": 1}, "code: must be a string"),
+        ({"code": None}, "code: must be a string"),
+        ({"code": "1", "language": "c"}, "language: unknown argument; there is only 'code'"),
+        ({"code": "x" * 1_100_000}, "code: must be at most 1048576 characters"),
+    ],
+)
+async def test_a_call_that_makes_no_sense_is_told_so_to_the_model(
+    client: Client, arguments: dict[str, object], said: str
+) -> None:
+    result = await client.call_tool("python", arguments)
+    (content,) = result.content
+    assert result.is_error
+    assert content.type == "text" and content.text == said
+
+
+async def test_a_long_cell_is_no_problem(client: Client) -> None:
+    assert (await run(client, "x = '" + "y" * 900_000 + "'\nlen(x)")).result == "900000"
+
+
+async def test_another_tool_is_an_error_of_the_protocol(client: Client) -> None:
+    with pytest.raises(MCPError, match="there is only 'python'"):
+        await client.session.call_tool("bash", {"code": "ls"})
+
+
+async def test_no_code_and_no_output_is_in_the_log_at_info(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log") as server:
+        async with notebook(server) as client:
+            await run(client, "print('sec' + 'ret-output')\nraise ValueError('secret-error')  # secret-code")
+            await run(client, "import os; os._exit(1)  # secret-code")
+            await client.call_tool("python", {"secret-code": "secret-code"})
+    assert "secret" not in (tmp_path / "log").read_text()
+
+
+async def test_beyond_the_limit_of_interpreters_a_call_is_refused_and_later_served(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log", "--sessions", "1") as server:
+        async with notebook(server) as second:
+            async with notebook(server) as first:
+                await run(first, "1")
+                refused = await run(second, "1")
+                assert refused.failed
+                assert "all 1 interpreters of this server are in use" in refused.text
+            await until(lambda: not server.jailers(), what="the first session has ended")
+            assert (await run(second, "1")).result == "1"
+
+
+async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log", *IDLE_OPTIONS) as server:
+        async with notebook(server) as client:
+            await run(client, "x = 1")
+            await until(lambda: not server.jailers(), what="the idle interpreter has ended")
+            ran = await run(client, "'x' in dir()")
+            assert ran.result == "False"
+            assert ran.text.startswith("[The interpreter was started anew: names of earlier calls are lost.]\n")
+            assert not ran.failed
+
+
+async def test_a_session_that_is_deleted_takes_its_interpreter_with_it(server: PythonServer) -> None:
+    before = len(server.jailers())
+    async with notebook(server) as client:
+        await run(client, "1")
+        assert len(server.jailers()) == before + 1
+    await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
+
+
+async def test_a_session_that_is_deleted_in_a_call_takes_its_interpreter_with_it(server: PythonServer) -> None:
+    before = len(server.jailers())
+    async with notebook(server) as client:
+        await run(client, "import time")
+        running = asyncio.create_task(run(client, "while True: time.sleep(1)"))
+        await asyncio.sleep(0.2)
+        running.cancel()
+    await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
+
+
+async def test_a_call_that_is_cancelled_stops_and_names_stay(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log", "--seconds", "100000") as server:
+        async with notebook(server) as client:
+            await run(client, "x = 1")
+            calling = asyncio.create_task(run(client, "open('started', 'w')\nwhile True: pass"))
+            (interpreter,) = server.interpreters()
+            started = Path(f"/proc/{interpreter.pid}/root/tmp/home/started")
+            await until(started.exists, what="the call runs")
+            calling.cancel()
+            assert (await run(client, "x")).text == "1"
+
+
+CLIENT = """
+import asyncio, os, sys
+from mcp import Client
+
+async def main():
+    async with Client(sys.argv[1]) as client:
+        await client.call_tool("python", {"code": "x = 1"})
+        await asyncio.sleep(0.2)
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_client_that_is_killed_does_not_keep_its_interpreter(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log", "--lost-seconds", "0.5") as server:
+        client = await asyncio.create_subprocess_exec(PROGRAM[0], "-c", CLIENT, server.url)
+        await until(lambda: len(server.jailers()) == 1, timeout=30)
+        assert await client.wait() == -9
+        await until(lambda: not server.jailers(), what="the sandbox of the dead client is gone")
+
+
+async def test_over_stdin_and_stdout_there_is_one_session(tmp_path: Path) -> None:
+    program = StdioServerParameters(command=PROGRAM[0], args=[*PROGRAM[1:], "--stdio"], cwd=str(CHECKOUT))
+    async with Client(program) as client:
+        await run(client, "x = 41")
+        assert (await run(client, "print('out')\nx + 1")).text == "out\n42"
+
+
+async def test_who_has_no_token_gets_nothing(tmp_path: Path) -> None:
+    with python_server(tmp_path / "log", LONGHAUL_TOOLS_TOKEN="hunter2") as server:
+        async with httpx.AsyncClient() as http:
+            for headers in ({}, {"authorization": "Bearer hunter"}):
+                answer = await http.post(server.url, json={}, headers=headers)
+                assert answer.status_code == 401
+        log = (tmp_path / "log").read_text()
+        assert "hunter2" not in log
+
+
+async def test_a_page_in_a_browser_cannot_call_it(server: PythonServer) -> None:
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(server.url, json={}, headers={"origin": "http://example.com"})
+        assert answer.status_code == 403

@@ -1,0 +1,90 @@
+"""`python -m workers.toolservers.browser --help`. Exit codes: 0, 78 for a bad option or variable."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from workers.toolservers.browser.backends.exa import URL as EXA_URL
+from workers.toolservers.browser.backends.exa import Exa
+from workers.toolservers.browser.backends.folder import Folder
+from workers.toolservers.browser.backends.searxng import Searxng
+from workers.toolservers.browser.browser import Limits
+from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
+from workers.toolservers.browser.fetching.reach import Reach
+from workers.toolservers.browser.pages import Backend
+from workers.toolservers.browser.server import build_server
+from workers.toolservers.browser.settings import BrowserSettings, load
+from workers.toolservers.serving import (
+    Endpoint,
+    ServingError,
+    log_to_stderr,
+    serve_http,
+    serve_stdio,
+    token_of_environment,
+)
+
+log = logging.getLogger("longhaul.tools.browser")
+
+EXA_KEY = "EXA_API_KEY"
+
+
+def backend_of(settings: BrowserSettings) -> Backend:
+    """Raises ServingError where a secret is missing."""
+    if settings.backend == "folder":
+        assert settings.folder is not None
+        return Folder(settings.folder, settings.max_page_bytes, settings.max_page_characters)
+    if settings.backend == "exa":
+        if not (key := os.environ.get(EXA_KEY)):
+            raise ServingError(f"{EXA_KEY}: is not set, and --backend exa needs it")
+        return Exa(key, settings.seconds, settings.url or EXA_URL)
+    assert settings.url is not None
+    networks = tuple(ipaddress.ip_network(network) for network in settings.allow_network)
+    reach = Reach(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
+    limits = FetchLimits(settings.max_page_bytes, settings.max_redirects, settings.seconds)
+    return Searxng(settings.url, settings.seconds, Fetcher(reach, limits))
+
+
+async def serve(settings: BrowserSettings) -> None:
+    """Until told to stop. Raises ServingError."""
+    limits = Limits(
+        settings.seconds,
+        settings.max_results,
+        settings.max_pages,
+        settings.max_page_characters,
+        settings.view_bytes,
+    )
+    backend = backend_of(settings)
+    if isinstance(backend, Folder):
+        log.info("%s pages in the folder", await asyncio.to_thread(backend.refresh))
+    server = build_server(backend, limits, settings.max_calls)
+    # Names that take long to resolve must not keep others' pages from being read.
+    threads = ThreadPoolExecutor(2 * settings.max_calls, "browser")
+    asyncio.get_running_loop().set_default_executor(threads)
+    if settings.stdio:
+        await serve_stdio(server)
+    else:
+        token = token_of_environment()
+        endpoint = Endpoint(settings.port, settings.host, token, settings.idle_seconds, settings.max_sessions)
+        await serve_http(server, endpoint)
+
+
+def main() -> int:
+    try:
+        settings = load(sys.argv[1:])
+        log_to_stderr(settings.log_level)
+        asyncio.run(serve(settings))
+    except ServingError as error:
+        sys.stderr.write(f"longhaul tools browser: {error}\n")
+        return os.EX_CONFIG
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Where the browser's results and pages come from."""

@@ -1,0 +1,140 @@
+"""A folder of HTML and text files as a little web: for tests, and for documents that never leave a machine.
+
+The file `guide/start.html` is the page https://folder.test/guide/start.html (`.test` is a name that the Internet never
+has), so that links between the files work as they are. What changes in the folder is seen at the next search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from workers.toolservers.browser.backends.ranking import rank, summary, words_of
+from workers.toolservers.browser.documents import Document, without_links
+from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.fetching.body import decode
+from workers.toolservers.browser.pages import Format, Hit, Page
+from workers.toolservers.browser.reader import read
+
+HOST = "folder.test"
+FORMATS = {".html": Format.HTML, ".htm": Format.HTML, ".txt": Format.TEXT, ".md": Format.TEXT}
+_HEAD_LINES = 2
+"""Lines of a document that are not the page's own: an empty one, and its URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    changed: tuple[int, int]
+    title: str
+    words: Counter[str]
+
+
+class Folder:
+    """`page_bytes`, `page_characters`: what is read of a file, and of its text."""
+
+    def __init__(self, folder: Path, page_bytes: int, page_characters: int) -> None:
+        self._folder = folder.resolve()
+        self._page_bytes = page_bytes
+        self._page_characters = page_characters
+        self._index: dict[str, _Entry] = {}
+        self._indexing = threading.Lock()
+
+    async def search(self, query: str, topn: int) -> list[Hit]:
+        return await asyncio.to_thread(self._search, query, topn)
+
+    async def fetch(self, url: str) -> Page:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or parts.netloc != HOST:
+            raise BrowserError(f"There is no web here: only pages of https://{HOST}/ can be opened.")
+        return await asyncio.to_thread(self._page, unquote(parts.path).lstrip("/"))
+
+    def _search(self, query: str, topn: int) -> list[Hit]:
+        self.refresh()
+        entries = dict(self._index)
+        best = rank(query, {name: entry.words for name, entry in entries.items()})[:topn]
+        return [Hit(_url_of(name), entries[name].title, self._summary(query, name)) for name in best]
+
+    def refresh(self) -> int:
+        """Reads what changed, and returns how many pages there are. From any thread."""
+        with self._indexing:
+            self._read_changes()
+            return len(self._index)
+
+    def _read_changes(self) -> None:
+        names = dict(self._files())
+        for name in self._index.keys() - names.keys():
+            del self._index[name]
+        for name, changed in names.items():
+            if (known := self._index.get(name)) is None or known.changed != changed:
+                self._index[name] = self._entry(name, changed)
+
+    def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Names and what tells a change. Links to folders are not followed; a file that goes meanwhile is left out."""
+        for place, folders, files in os.walk(self._folder):
+            folders[:] = [folder for folder in folders if not folder.startswith(".")]
+            for file in files:
+                name = (Path(place) / file).relative_to(self._folder).as_posix()
+                if (path := self._path(name)) is not None:
+                    with contextlib.suppress(OSError):
+                        status = path.stat()
+                        yield name, (status.st_mtime_ns, status.st_size)
+
+    def _entry(self, name: str, changed: tuple[int, int]) -> _Entry:
+        try:
+            document = self._document(name)
+        except BrowserError:
+            return _Entry(changed, name, Counter())
+        return _Entry(changed, document.title, words_of(f"{document.title}\n{_text_of(document)}"))
+
+    def _summary(self, query: str, name: str) -> str:
+        try:
+            return summary(query, _text_of(self._document(name)))
+        except BrowserError:
+            return ""
+
+    def _document(self, name: str) -> Document:
+        return read(self._page(name), self._page_characters)
+
+    def _page(self, name: str) -> Page:
+        """Raises BrowserError where there is no such file."""
+        missing = BrowserError(f"https://{HOST}/ has no such page.")
+        if (path := self._path(name)) is None:
+            raise missing
+        try:
+            with path.open("rb") as file:
+                content = file.read(self._page_bytes)
+        except OSError:
+            raise missing from None
+        title = "" if FORMATS[path.suffix.lower()] is Format.HTML else path.stem
+        return Page(_url_of(name), decode(content, ""), FORMATS[path.suffix.lower()], title)
+
+    def _path(self, name: str) -> Path | None:
+        """The file of that name; None for what is none, is hidden, or lies elsewhere."""
+        try:
+            path = (self._folder / name).resolve()
+            inside = path.relative_to(self._folder)
+            fits = path.is_file() and path.suffix.lower() in FORMATS
+        except (OSError, ValueError, RuntimeError):
+            return None
+        return path if fits and not any(part.startswith(".") for part in inside.parts) else None
+
+
+def _url_of(name: str) -> str:
+    return f"https://{HOST}/{quote(name)}"
+
+
+def _text_of(document: Document) -> str:
+    return without_links("".join(_with_ends(document.lines[_HEAD_LINES:])))
+
+
+def _with_ends(lines: tuple[str, ...]) -> Iterator[str]:
+    """A line that was broken for its length ends in its own space."""
+    for line in lines:
+        yield line if line.endswith(" ") else line + "\n"

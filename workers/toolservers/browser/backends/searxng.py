@@ -1,0 +1,40 @@
+"""Search by a SearXNG server of one's own (its JSON API); pages come straight from the web.
+
+https://docs.searxng.org/dev/search_api.html; the server's settings.yml has to have `json` in `search.formats`.
+"""
+
+from __future__ import annotations
+
+from workers.toolservers.browser.backends import api
+from workers.toolservers.browser.fetching.fetcher import Fetcher
+from workers.toolservers.browser.pages import Hit, Page
+
+NAME = "The search engine"
+
+
+class Searxng:
+    """`url` is the server's, with any path that it lies under."""
+
+    def __init__(self, url: str, seconds: float, fetcher: Fetcher) -> None:
+        self._url = url.rstrip("/") + "/search"
+        self._seconds = seconds
+        self._fetcher = fetcher
+
+    async def search(self, query: str, topn: int) -> list[Hit]:
+        try:
+            answer = await api.call(
+                NAME, "GET", self._url, self._seconds, params={"q": query, "format": "json", "pageno": "1"}
+            )
+        except api.ApiError as error:
+            if error.status == 403:
+                raise api.ApiError(f"{NAME} refuses: its operator has to allow the format json.", 403) from None
+            raise
+        hits: dict[str, Hit] = {}
+        for result in api.objects(answer.get("results")):
+            url = api.text(result.get("url"))
+            if api.is_web(url):
+                hits.setdefault(url, Hit(url, api.text(result.get("title")), api.text(result.get("content"))))
+        return list(hits.values())[:topn]
+
+    async def fetch(self, url: str) -> Page:
+        return await self._fetcher.fetch(url)

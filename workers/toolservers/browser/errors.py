@@ -1,0 +1,13 @@
+"""What the browser says when it cannot do what it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BrowserError(Exception):
+    """One sentence for the model. `action` is what was about to be done, where that is known."""
+
+    def __init__(self, message: str, action: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.action = action

@@ -1,0 +1,69 @@
+"""Which addresses and ports may be fetched from: by default the public Internet's, and 80 and 443."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "64:ff9b:1::/48",
+        "2001::/23",
+        "3fff::/20",
+        "5f00::/16",
+        "fec0::/10",
+    )
+)
+"""IANA's special purpose registries where Python 3.11's `is_global` is behind them or sees it otherwise."""
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_LOW_32 = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """`everything`: any address and port. `networks`: those, whatever they are, on any port."""
+
+    everything: bool = False
+    networks: tuple[Network, ...] = ()
+    ports: frozenset[int] = frozenset({80, 443})
+
+    def allows(self, address: str) -> bool:
+        """Whether `address`, as a resolver returned it, may be connected to."""
+        return self._is_trusted(address) or is_public(ipaddress.ip_address(address))
+
+    def allows_port(self, address: str, port: int) -> bool:
+        """Whether `port` of an allowed `address` may be connected to."""
+        return port in self.ports or self._is_trusted(address)
+
+    def _is_trusted(self, address: str) -> bool:
+        parsed = ipaddress.ip_address(address)
+        return self.everything or any(parsed in network for network in self.networks)
+
+
+def is_public(address: Address) -> bool:
+    """Whether `address`, and each IPv4 address within it, is one of the public Internet's."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if (within := _ipv4_within(address)) is not None:
+            return is_public(within)
+        if address.scope_id is not None or address.is_site_local:
+            return False
+    special = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
+    return address.is_global and not special and not any(address in network for network in _NOT_PUBLIC)
+
+
+def _ipv4_within(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a packet to `address` may end at: mapped, 6to4, NAT64, or of the old compatible form."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        return ipaddress.IPv4Address(int(address) & _LOW_32)
+    return None

@@ -1,0 +1,65 @@
+"""The MCP server: names and arguments to the session's browser, views and errors to results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, TextContent
+
+from workers.toolservers.browser import schema
+from workers.toolservers.browser.browser import Browser, Limits
+from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.pages import Backend
+from workers.toolservers.serving import connection_of
+
+log = logging.getLogger("longhaul.tools.browser")
+
+_STATE = "longhaul.browser"
+
+
+def build_server(backend: Backend, limits: Limits, calls_at_once: int = 32) -> Server[Any]:
+    """A server whose sessions have a browser each; at most `calls_at_once` calls work at the same time."""
+    tools = _Tools(backend, limits, calls_at_once)
+    return Server("browser", instructions=schema.INSTRUCTIONS, on_list_tools=tools.list, on_call_tool=tools.call)
+
+
+class _Tools:
+    def __init__(self, backend: Backend, limits: Limits, calls_at_once: int) -> None:
+        self._backend = backend
+        self._limits = limits
+        self._working = asyncio.Semaphore(calls_at_once)
+
+    async def list(self, _: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=schema.tools())
+
+    async def call(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+        """What cannot be done is a result with isError: the model is to read why."""
+        try:
+            request = schema.parse(params.name, params.arguments or {})
+            view = await self._browser(context).call(request)
+        except BrowserError as error:
+            return _failed(str(error), error.action)
+        except Exception as error:
+            # Its message may quote a page or a query.
+            log.error("%s failed: %s", params.name, type(error).__name__)
+            log.debug("it failed so:", exc_info=True)
+            return _failed("The browser failed at this; something else may work.", None)
+        return CallToolResult(content=[TextContent(text=view.text())], structured_content=view.facts())
+
+    def _browser(self, context: ServerRequestContext[Any, Any]) -> Browser:
+        """The session's own; it goes when the session ends."""
+        connection = connection_of(context)
+        if _STATE not in connection.state:
+            connection.state[_STATE] = Browser(self._backend, self._limits, self._working)
+            connection.exit_stack.callback(connection.state.clear)
+        browser: Browser = connection.state[_STATE]
+        return browser
+
+
+def _failed(message: str, action: dict[str, Any] | None) -> CallToolResult:
+    structured = {"action": action} if action is not None else None
+    return CallToolResult(content=[TextContent(text=message)], structured_content=structured, is_error=True)

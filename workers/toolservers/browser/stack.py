@@ -1,0 +1,44 @@
+"""The pages of one session, by cursor: bounded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from workers.toolservers.browser.documents import Document, Kind
+from workers.toolservers.browser.errors import BrowserError
+
+
+class PageStack:
+    """What was shown, the latest last. Cursors count up from 0; the oldest pages go where there are too many."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._next = 0
+        self._documents: OrderedDict[int, Document] = OrderedDict()
+
+    def push(self, document: Document) -> int:
+        """The cursor of `document`."""
+        cursor = self._next
+        self._documents[cursor] = document
+        self._next += 1
+        if len(self._documents) > self._limit:
+            self._documents.popitem(last=False)
+        return cursor
+
+    def at(self, cursor: int) -> Document:
+        """-1 is the latest. Raises BrowserError where there is none."""
+        if self._next == 0:
+            raise BrowserError("No page is open yet: use `search`, or `open` with a URL as `id`.")
+        cursor = self._next - 1 if cursor == -1 else cursor
+        if cursor in self._documents:
+            return self._documents[cursor]
+        if cursor < self._next:
+            raise BrowserError(f"The page at cursor {cursor} is gone: only the last {self._limit} are kept.")
+        raise BrowserError(f"There is no cursor {cursor}: the latest is {self._next - 1}.")
+
+    def page_of(self, url: str) -> Document | None:
+        """The page at `url` as it was read last."""
+        for document in reversed(self._documents.values()):
+            if document.kind is Kind.PAGE and document.url == url:
+                return document
+        return None

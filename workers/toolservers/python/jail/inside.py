@@ -1,0 +1,174 @@
+"""The first process of a sandbox (pid 1): binds itself and all that come after, starts the interpreter, stops and
+wakes what lives here. A script that stands alone: inside there is nothing of Longhaul but this and kernel.py.
+
+    python inside.py CONTROL     CONTROL: descriptor of the socket to the jailer; all else is in inside.json
+
+Commands, a byte each: `s` stops every other process, `c` lets them go on, `i` is Ctrl-C to the interpreter.
+It ends with the interpreter, and with it, by the kernel, everything here: exit status, or 128 and the signal's number.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION = 0x20080522
+CPU_GRACE = 5
+"""CPU seconds between SIGXCPU and the kernel's SIGKILL."""
+
+
+class Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def prctl(option: int, value: Any, more: Any = 0) -> None:
+    """prctl(2). Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, more, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def main() -> None:
+    """The whole life of a sandbox's first process."""
+    with open(os.path.join(os.path.dirname(__file__), "inside.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
+        plan = json.load(file)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    prctl(PR_SET_DUMPABLE, 0)  # so that nobody here can look into this process, or change it
+    for folder in plan["folders"]:
+        os.mkdir(folder)  # noqa: PTH102
+    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    socket.send_fds(control, [b"p"], [processes])
+    os.close(processes)
+    bind(plan["limits"], binascii.a2b_base64(plan["filter"]))
+    wakeup = listen()
+    interpreter = os.fork()
+    if interpreter == 0:
+        become_interpreter(plan)
+    for descriptor in plan["descriptors"].values():
+        os.close(descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+    control.send(b"!")
+    sys.exit(serve(interpreter, control, wakeup))
+
+
+def bind(limits: dict[str, Any], program: bytes) -> None:
+    """Takes from this process, for ever, what no process here shall have. Raises OSError."""
+    cpu, memory, disk = limits["cpu_seconds"], limits["memory_bytes"], limits["disk_bytes"]
+    for kind, soft, hard in (
+        (resource.RLIMIT_AS, memory, memory),
+        (resource.RLIMIT_CPU, cpu, cpu + CPU_GRACE),
+        (resource.RLIMIT_FSIZE, disk, disk),
+        (resource.RLIMIT_NPROC, limits["processes"], limits["processes"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_MEMLOCK, 0, 0),
+        (resource.RLIMIT_MSGQUEUE, 0, 0),
+        (resource.RLIMIT_RTPRIO, 0, 0),
+        (resource.RLIMIT_NICE, 0, 0),
+        (resource.RLIMIT_SIGPENDING, 256, 256),
+    ):
+        resource.setrlimit(kind, (soft, hard))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    drop_capabilities()
+    filter_of_calls = Program(len(program) // 8, program)
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_of_calls))
+
+
+def drop_capabilities() -> None:
+    """Effective, permitted and inheritable ones, and with them the ambient. Raises OSError."""
+    head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(ctypes.byref(head), ctypes.byref(none)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def listen() -> int:
+    """A descriptor to read from whenever a child has ended."""
+    wakeup, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return wakeup
+
+
+def become_interpreter(plan: dict[str, Any]) -> None:
+    """In the child: stdin of nothing, stdout and stderr into their pipes, and the two it is asked through."""
+    try:
+        descriptors = plan["descriptors"]
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(descriptors["stdout"], 1)
+        os.dup2(descriptors["stderr"], 2)
+        os.chdir(plan["environment"]["HOME"])
+        kept = {descriptors["requests"], descriptors["answers"]}
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+            with contextlib.suppress(OSError):  # the list's own
+                os.set_inheritable(descriptor, descriptor in kept or descriptor < 3)
+        argv = [*plan["argv"], str(descriptors["requests"]), str(descriptors["answers"])]
+        argv.append(str(plan["limits"]["output_bytes"]))
+        os.execve(argv[0], argv, plan["environment"])
+    finally:
+        os._exit(127)
+
+
+def serve(interpreter: int, control: socket.socket, wakeup: int) -> int:
+    """Follows commands and collects the dead until the interpreter is among them, or the jailer is gone."""
+    while True:
+        status = reap(interpreter)
+        if status is not None:
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        ready, _, _ = select.select([control.fileno(), wakeup], [], [])
+        if wakeup in ready:
+            os.read(wakeup, 4096)
+        if control.fileno() in ready:
+            commands = control.recv(64)
+            if not commands:
+                return 1
+            for command in commands:
+                obey(command, interpreter)
+
+
+def reap(interpreter: int) -> int | None:
+    """Collects every ended child; the wait status of the interpreter where it is among them."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if pid == interpreter:
+            return status
+        if pid == 0:
+            return None
+
+
+def obey(command: int, interpreter: int) -> None:
+    """One command."""
+    with contextlib.suppress(ProcessLookupError):
+        if command == ord("s"):
+            os.kill(-1, signal.SIGSTOP)
+        elif command == ord("c"):
+            os.kill(-1, signal.SIGCONT)
+        elif command == ord("i"):
+            os.kill(interpreter, signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()

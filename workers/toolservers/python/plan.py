@@ -1,0 +1,126 @@
+"""What a sandbox looks like from inside: files, folders, links, the first program. Both ways to build one follow it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from workers.toolservers.python.interpreter import Interpreter
+from workers.toolservers.python.limits import Limits
+
+HOME = "/tmp/home"
+USER = "sandbox"
+INSIDE_ID = 1000
+OWN_FOLDER = "/longhaul"
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+FREE_IDS = range(0x70000000, 0x7FFFFFFE)
+"""User ids that no distribution and no systemd hands out."""
+FEW_IDS = 10_000
+"""A container has at least so many, or a root without any to spare."""
+INODES = 8192
+
+_JAIL = Path(__file__).with_name("jail")
+
+
+class Way(Enum):
+    """How a sandbox is made."""
+
+    NAMESPACES = "namespaces"
+    """Our own: namespaces and mounts made through the C library."""
+    BUBBLEWRAP = "bwrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """What `jailer` is told for every sandbox of a server."""
+
+    way: Way
+    interpreter: Interpreter
+    limits: Limits
+    syscall_filter: bytes
+    bubblewrap: Path | None = None
+
+    def plan(self, descriptors: dict[str, int]) -> dict[str, Any]:
+        """The plan of one more sandbox, ready for JSON. `descriptors` are the pipes that the jailer inherits."""
+        identity = _identity()
+        return {
+            "parent": os.getpid(),
+            "bubblewrap": str(self.bubblewrap) if self.way is Way.BUBBLEWRAP else None,
+            "identity": identity,
+            "binds": [(str(path.resolve()), str(path)) for path in self._shown()],
+            "links": self._links(),
+            "devices": DEVICES,
+            "files": self._files(descriptors, INSIDE_ID if identity is None else identity),
+            "disk_bytes": self.limits.disk_bytes,
+            "inodes": INODES,
+            "memory_bytes": self.limits.memory_bytes,
+            "descriptors": list(descriptors.values()),
+            "inside_id": INSIDE_ID,
+            "argv": [str(self.interpreter.executable), "-I", "-S", "-B", f"{OWN_FOLDER}/inside.py"],
+        }
+
+    def _shown(self) -> list[Path]:
+        libraries = [Path(name) for name in LIBRARIES if Path(name).exists() and not Path(name).is_symlink()]
+        return _outermost([*libraries, *self.interpreter.paths])
+
+    def _links(self) -> dict[str, str]:
+        """Symbolic links: path to target."""
+        links = {name: str(Path(name).readlink()) for name in LIBRARIES if Path(name).is_symlink()}
+        links |= {"/dev/fd": "/proc/self/fd", "/dev/shm": "/tmp/.shm", "/mnt/data": HOME}
+        shown, real = self.interpreter.executable, self.interpreter.real
+        if shown != real and not any(shown.is_relative_to(path) for path in self._shown()):
+            links[str(shown)] = str(real)
+        return links
+
+    def _files(self, descriptors: dict[str, int], uid: int) -> dict[str, str]:
+        inside = {
+            "descriptors": descriptors,
+            "limits": asdict(self.limits),
+            "filter": base64.b64encode(self.syscall_filter).decode(),
+            "argv": [str(self.interpreter.executable), "-I", "-B", f"{OWN_FOLDER}/kernel.py"],
+            "environment": self._environment(),
+            "folders": [HOME, "/tmp/.shm"],
+        }
+        return {
+            "/etc/passwd": f"{USER}:x:{uid}:{uid}::{HOME}:/sbin/nologin\n",
+            "/etc/group": f"{USER}:x:{uid}:\n",
+            "/etc/hosts": "127.0.0.1 localhost\n",
+            f"{OWN_FOLDER}/inside.json": json.dumps(inside),
+            f"{OWN_FOLDER}/inside.py": (_JAIL / "inside.py").read_text(),
+            f"{OWN_FOLDER}/kernel.py": (_JAIL / "kernel.py").read_text(),
+        }
+
+    def _environment(self) -> dict[str, str]:
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        home = {"HOME": HOME, "USER": USER, "TMPDIR": "/tmp", "MPLCONFIGDIR": "/tmp", "MPLBACKEND": "Agg"}
+        return {"PATH": str(self.interpreter.executable.parent), "LANG": "C.UTF-8", **home, **threads}
+
+
+def _identity() -> int | None:
+    """As root: a user id of the sandbox's own, that nothing else on this machine has. Else None: we stay who we are.
+
+    A root who is alone in its user namespace, as in some containers, can be nobody else either.
+    """
+    if os.geteuid() != 0:
+        return None
+    extents = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    if any(start <= FREE_IDS.start and start + count >= FREE_IDS.stop for start, _, count in extents):
+        return secrets.choice(FREE_IDS)
+    first, _, count = extents[-1]
+    return first + count - 3 - secrets.randbelow(count // 4) if count >= FEW_IDS else None
+
+
+def _outermost(paths: list[Path]) -> list[Path]:
+    """Without what another one already holds; outer ones first."""
+    kept: list[Path] = []
+    for path in sorted(dict.fromkeys(paths), key=lambda path: len(path.parts)):
+        if not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
+    return kept

@@ -1,0 +1,85 @@
+"""The filter that stands before every system call of the sandbox: a BPF program, as seccomp(2) wants it.
+
+What is listed is allowed; known ways out get EPERM; anything else, and so whatever a kernel to come may bring, gets
+ENOSYS. Written by ourselves: libseccomp's Python bindings need a library of the system that may be missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import termios
+from collections.abc import Iterable
+
+from workers.toolservers.python.syscalls import Machine, Syscalls, syscalls_of
+
+# linux/bpf_common.h
+_LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_IF_AT_LEAST = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_IF_ANY_BIT = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_RETURN = 0x06  # BPF_RET | BPF_K
+
+# linux/seccomp.h
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_EPERM = 0x00050000 | errno.EPERM
+_ENOSYS = 0x00050000 | errno.ENOSYS
+
+_NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
+_X32_BIT = 0x40000000
+
+NEW_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET; NEWTIME is for clone3 alone, which is refused."""
+_TIOCLINUX = 0x541C
+
+Instruction = tuple[int, int, int, int]
+"""Code, jump where true, jump where false, operand."""
+
+
+def filter_for(machine: Machine) -> bytes:
+    """The program: an array of struct sock_filter."""
+    calls = syscalls_of(machine)
+    program = [
+        (_LOAD, 0, 0, _ARCH),
+        *_when(_IF_EQUAL, machine.audit_arch, otherwise=_KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        *_when(_IF_AT_LEAST, _X32_BIT, then=_KILL),
+        *_examined(calls),
+        *_each(calls.allowed, _ALLOW),
+        *_each(calls.refused, _EPERM),
+        (_RETURN, 0, 0, _ENOSYS),
+    ]
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _when(test: int, operand: int, *, then: int | None = None, otherwise: int | None = None) -> list[Instruction]:
+    """Returns `then` where the test holds, or `otherwise` where not; goes on in the other case."""
+    if then is not None:
+        return [(test, 0, 1, operand), (_RETURN, 0, 0, then)]
+    assert otherwise is not None
+    return [(test, 1, 0, operand), (_RETURN, 0, 0, otherwise)]
+
+
+def _each(numbers: Iterable[int], verdict: int) -> list[Instruction]:
+    return [step for number in sorted(numbers) for step in _when(_IF_EQUAL, number, then=verdict)]
+
+
+def _examined(calls: Syscalls) -> list[Instruction]:
+    number = calls.examined
+    unix = _when(_IF_EQUAL, socket.AF_UNIX, otherwise=_EPERM)
+    typing = [step for each in (termios.TIOCSTI, _TIOCLINUX) for step in _when(_IF_EQUAL, each, then=_EPERM)]
+    return [
+        *_where(number["clone"], 0, _when(_IF_ANY_BIT, NEW_NAMESPACES, then=_EPERM)),
+        *_where(number["socket"], 0, unix),
+        *_where(number["socketpair"], 0, unix),
+        *_where(number["ioctl"], 1, typing),  # into a terminal
+        *_where(number["prlimit64"], 0, _when(_IF_EQUAL, 0, otherwise=_EPERM)),  # of the caller alone
+    ]
+
+
+def _where(number: int, argument: int, tests: list[Instruction]) -> list[Instruction]:
+    """For one call: `tests` on the low half of an argument (all of ours are ints), then allowed."""
+    body = [(_LOAD, 0, 0, 16 + 8 * argument), *tests, (_RETURN, 0, 0, _ALLOW)]
+    return [(_IF_EQUAL, 0, len(body), number), *body]

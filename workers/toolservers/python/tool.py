@@ -1,0 +1,169 @@
+"""The python tool as MCP shows it: one tool, its results in text for the model and in fields for programs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+
+from workers.toolservers.python.errors import SandboxError
+from workers.toolservers.python.limits import Limits, show_bytes
+from workers.toolservers.python.outcome import Ending, Outcome
+from workers.toolservers.python.session import House, Session
+from workers.toolservers.python.streams import NOTE_BYTES, cut
+from workers.toolservers.serving import connection_of
+
+log = logging.getLogger("longhaul.tools.python")
+
+NAME = "python"
+INSTRUCTIONS = (
+    "Runs Python code in a notebook-like session: names stay from one call to the next, and the value of the last "
+    "expression is shown. There is no network. Files in the working folder live as long as the session."
+)
+LONGEST_CODE = 1024 * 1024
+"""Characters."""
+_STATE = "python session"
+FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
+
+INPUT = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "Python source, as one cell of a notebook."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+OUTPUT = {
+    "type": "object",
+    "properties": {
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "result": {**_TEXT_OR_NULL, "description": "repr() of the last expression's value."},
+        "error": {**_TEXT_OR_NULL, "description": "The traceback where the code raised."},
+        "killed": {"enum": [None, *(ending.value for ending in Ending)]},
+        "state_lost": {"type": "boolean", "description": "The interpreter is gone; the next call gets a fresh one."},
+    },
+    "required": ["stdout", "stderr", "result", "error", "killed", "state_lost"],
+}
+TOOL = Tool(
+    name=NAME,
+    description="Runs Python code and returns what it printed, the last expression's value, or its traceback.",
+    input_schema=INPUT,
+    output_schema=OUTPUT,
+    _meta={"include_in_prompt": False},  # gpt-oss knows this tool by heart; vLLM asks for this
+)
+
+
+def make_server(house: House) -> Server[Any]:
+    """The MCP server; each of its sessions has an interpreter of `house`, which ends with the server."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
+        try:
+            yield {}
+        finally:
+            await house.close()
+
+    async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[TOOL])
+
+    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        if params.name != NAME:
+            raise MCPError(INVALID_PARAMS, f"unknown tool; there is only {NAME!r}")
+        return await _called(house, context, params.arguments or {})
+
+    return Server(NAME, instructions=INSTRUCTIONS, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _called(house: House, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
+    fault = _fault_of(arguments)
+    if fault is not None:
+        return _failure(fault)
+    try:
+        outcome, fresh = await _session_of(house, context).call(arguments["code"])
+    except SandboxError as error:
+        log.warning("a call got no interpreter: %s", error)
+        return _failure(f"The python tool cannot run this now: {error}")
+    return result_of(outcome, fresh, house.builder.limits)
+
+
+def _fault_of(arguments: dict[str, Any]) -> str | None:
+    """What is wrong with a call, for the model to do better."""
+    unknown = sorted(set(arguments) - {"code"})
+    if unknown:
+        return f"{unknown[0][:40]}: unknown argument; there is only 'code'"
+    code = arguments.get("code")
+    if not isinstance(code, str):
+        return "code: must be a string" if "code" in arguments else "code: is missing"
+    return f"code: must be at most {LONGEST_CODE} characters" if len(code) > LONGEST_CODE else None
+
+
+def _session_of(house: House, context: ServerRequestContext[Any]) -> Session:
+    connection = connection_of(context)
+    session = connection.state.get(_STATE)
+    if session is None:
+        session = connection.state[_STATE] = Session(house)
+        connection.exit_stack.push_async_callback(session.close)
+    assert isinstance(session, Session)
+    return session
+
+
+def _failure(text: str) -> CallToolResult:
+    nothing = {"stdout": "", "stderr": text, "result": None, "error": None, "killed": None, "state_lost": False}
+    return CallToolResult(content=[TextContent(text=text)], structured_content=nothing, is_error=True)
+
+
+def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
+    """An exception of the code is a result as any other; an error is what the sandbox put an end to."""
+    parts = [FRESH if fresh else "", outcome.stdout, outcome.stderr, outcome.result or "", outcome.error or ""]
+    text = cut(_joined(parts), limits.output_bytes + 4 * NOTE_BYTES)
+    text = _joined([text, explain(outcome, limits)])
+    fields = {
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "result": outcome.result,
+        "error": outcome.error,
+        "killed": outcome.killed.value if outcome.killed else None,
+        "state_lost": outcome.state_lost,
+    }
+    images = [ImageContent(data=image, mime_type="image/png") for image in outcome.images]
+    content = [TextContent(text=text), *images]
+    return CallToolResult(content=content, structured_content=fields, is_error=outcome.killed is not None)
+
+
+def _joined(parts: list[str]) -> str:
+    """Each part from a new line on."""
+    text = ""
+    for part in filter(None, parts):
+        text += part if not text or text.endswith("\n") else f"\n{part}"
+    return text
+
+
+def explain(outcome: Outcome, limits: Limits) -> str:
+    """Why a call ended as it did, and what is left; empty where it ended by itself."""
+    if outcome.killed is None:
+        return ""
+    why = {
+        Ending.TIMEOUT: f"it took longer than {limits.seconds:g} s",
+        Ending.MEMORY: f"it used more than {show_bytes(limits.memory_bytes)} of memory",
+        Ending.CPU: f"a process used more than {limits.cpu_seconds} s of CPU time",
+        Ending.OUTPUT: f"it printed more than {show_bytes(limits.flood_bytes)}",
+        Ending.CANCELLED: "the call was cancelled",
+        Ending.DIED: "the interpreter ended",
+    }[outcome.killed]
+    left = "Its names are lost; the next call starts anew" if outcome.state_lost else "Earlier names are kept"
+    return f"[Stopped: {why}. {left}.]"
