@@ -1,4 +1,5 @@
-"""What clients keep for us and must neither read nor forge: reasoning and summaries, sealed.
+"""What clients keep for us and must neither read nor forge, reasoning and summaries; and what lies in Postgres as no
+reader of a table should see it, headers of tool servers: sealed.
 
 AES-SIV (RFC 5297): the same text gives the same seal, as replays need, and nothing has to be unique. The key is a
 row of Postgres, so that every process of a deployment has the same one.
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+from collections.abc import Mapping
 from enum import Enum
 
 from cryptography.exceptions import InvalidTag
@@ -23,6 +26,7 @@ class Sealed(Enum):
 
     REASONING = "reasoning"
     COMPACTION = "compaction"
+    HEADERS = "headers"
 
 
 class BadSeal(Exception):
@@ -50,3 +54,14 @@ class Seal:
             return self._cipher.decrypt(sealed, [kind.value.encode()])[1:].decode()
         except (InvalidTag, binascii.Error, ValueError):
             raise BadSeal from None
+
+
+def close_headers(seal: Seal, headers: Mapping[str, str]) -> str:
+    """A request's headers for a tool server, sealed."""
+    return seal.close(Sealed.HEADERS, json.dumps(dict(headers)))
+
+
+def open_headers(seal: Seal, token: str) -> dict[str, str]:
+    """The headers that `close_headers` sealed. Raises BadSeal."""
+    headers: dict[str, str] = json.loads(seal.open(Sealed.HEADERS, token))
+    return headers

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk
@@ -16,8 +17,14 @@ from app.protocol.stream import ResponseStream
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
 from workers.formats.turn import Parsed
+from workers.history import History
 from workers.journal import Journal
 from workers.outcome import Outcome
+
+if TYPE_CHECKING:
+    from workers.tools.toolbox import Toolbox
+
+Json = dict[str, Any]
 
 OUTCOMES = {
     Status.COMPLETED: Outcome.COMPLETED,
@@ -39,12 +46,14 @@ class Run:
     worker: str
     task: asyncio.Task[object]
     stream: ResponseStream
-    committed: tuple[int, ...] = ()
-    """Output tokens that earlier attempts committed."""
+    history: History = field(default_factory=History)
+    """What earlier attempts committed, and this one since."""
     pending: list[int] = field(default_factory=list)
     """Output tokens of this attempt that no chunk holds yet."""
     handed: asyncio.Future[bool] | None = None
     """The chunk that the journal has in hand, until the run has waited for it."""
+    toolbox: Toolbox | None = None
+    """Its sessions with tool servers, to be closed at its end."""
     lost: bool = False
     """The heartbeat found it to be another's."""
 
@@ -66,48 +75,66 @@ class Recorder:
         self._journal = journal
         self._run = run
         self._events = begun
+        self._steps: list[Json] = []
         if begun:
             self._hand_over()
 
-    async def add(self, said: Parsed) -> None:
-        """Raises Lost where the chunk before was refused."""
-        self._take(said)
-        await self._wait()
-        self._hand_over()
-
-    async def finish(self, said: Parsed, finish: Finish) -> Outcome:
-        """The last chunk and the final row, in one commit."""
-        stream = self._run.stream
-        self._take(said)
-        await self._wait()
-        finished_at = datetime.now(UTC)
-        self._events += stream.finish(finish, int(finished_at.timestamp()))
-        self._hand_over(Ending.of(stream.response, finished_at))
-        await self._wait()
-        return OUTCOMES[Status(stream.response["status"])]
-
-    def _take(self, said: Parsed) -> None:
+    def take(self, said: Parsed, *steps: Json) -> None:
+        """Notes it for the next chunk."""
         for delta in said.deltas:
             self._events += self._run.stream.feed(delta)
         self._run.pending += said.tokens
+        self._steps += steps
+
+    async def add(self, said: Parsed, *steps: Json) -> None:
+        """Raises Lost where the chunk before was refused."""
+        self.take(said, *steps)
+        await self._wait()
+        self._hand_over()
+
+    async def settle(self) -> None:
+        """Returns once all that has events is committed. Raises Lost."""
+        await self._wait()
+        self._hand_over()
+        await self._wait()
+
+    async def finish(self, said: Parsed, finish: Finish, hidden: Json | None = None) -> Outcome:
+        """The last chunk and the final row, in one commit."""
+        stream = self._run.stream
+        self.take(said)
+        await self._wait()
+        finished_at = datetime.now(UTC)
+        self._events += stream.finish(finish, int(finished_at.timestamp()))
+        self._hand_over(Ending.of(stream.response, finished_at, hidden))
+        await self._wait()
+        return OUTCOMES[Status(stream.response["status"])]
 
     def _hand_over(self, ending: Ending | None = None) -> None:
-        """Tokens without events (half a character) wait for the events that their text comes with."""
+        """Tokens and steps without events (half a character) wait for the events that come next."""
         if not self._events:
             return
         run = self._run
         first = run.stream.next_sequence - len(self._events)
-        chunk = chunk_of(run, first, self._events, tuple(run.pending), final=ending is not None)
+        chunk = chunk_of(run, first, self._events, tuple(run.pending), tuple(self._steps), final=ending is not None)
         said = ending is not None and run.row.conversation_id is not None
         run.handed = self._journal.append(Entry(run.worker, chunk, ending, said))
-        self._events, run.pending = [], []
+        self._events, self._steps, run.pending = [], [], []
 
     async def _wait(self) -> None:
-        if self._run.handed is not None and not await self._run.handed:
+        # Shielded: who is cancelled while it waits may want to know all the same (`workers.calling`).
+        if self._run.handed is not None and not await asyncio.shield(self._run.handed):
             raise Lost
 
 
-def chunk_of(run: Run, first: int, events: Sequence[Event], tokens: tuple[int, ...], *, final: bool) -> Chunk:
+def chunk_of(
+    run: Run,
+    first: int,
+    events: Sequence[Event],
+    tokens: tuple[int, ...] = (),
+    steps: tuple[Json, ...] = (),
+    *,
+    final: bool,
+) -> Chunk:
     """Some events of a run, the first of which has number `first`."""
     last = first + len(events) - 1
-    return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final)
+    return Chunk(run.row.id, first, last, run.row.attempt, tokens, frames.encode_all(events), final, steps)

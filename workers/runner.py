@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -25,24 +25,28 @@ from app.protocol.states import State
 from app.protocol.status import Status
 from app.protocol.stream import ResponseStream
 from app.protocol.unsealing import unsealed
-from app.sealing import BadSeal, Sealed
+from app.sealing import BadSeal, Sealed, open_headers
 from app.store import journal as log_store
 from app.store import responses as store
-from app.store.context import ContextGone, context_items
+from app.store.context import ContextGone, context_items, recalled
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
 from app.store.keys import Seals
 from app.store.rows import Ending, ResponseRow
 from config.models import ServedModel
+from workers.answering import Answering
 from workers.control import Cancelled, why_cancelled
-from workers.engine.base import Engine, EngineDead, EngineDelta, EngineError, InvalidSampling, PromptTooLong
-from workers.formats.chat import chat_turn
-from workers.formats.turn import Parsed, Parser, Turn
+from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
+from workers.formats.turn import Parsed, Seen
+from workers.formats.turns import turn_of
+from workers.history import History
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
+from workers.preparing import listings_of
 from workers.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
-from workers.sampling import priority_of
+from workers.shielding import undisturbed
+from workers.tools.workshop import Workshop
 
 log = logging.getLogger("longhaul.runner")
 
@@ -65,6 +69,13 @@ class UnreadableItem(EngineError):
         super().__init__("an item's 'encrypted_content' cannot be read any more")
 
 
+class UnreadableHeaders(EngineError):
+    """The same of what the request brought for a tool server."""
+
+    def __init__(self) -> None:
+        super().__init__("the 'headers' of a tool cannot be read any more")
+
+
 _ERROR_CODES: dict[type[EngineError], str] = {
     UnreadableItem: "invalid_prompt",
     ContextLost: "previous_response_not_found",
@@ -73,19 +84,11 @@ _ERROR_CODES: dict[type[EngineError], str] = {
 }
 
 
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work` to its end, whoever cancels the caller meanwhile: half a clean-up is none."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
-    return task.result()
-
-
 class Runner:
     """Runs responses on one engine. `again` sends a message for a response that was released.
 
-    A response under which `max_crashes` engines or workers died is failed.
+    A response under which `max_crashes` engines or workers died is failed. Who was there each time is not yet who did
+    it: those on their last chance run one at a time, so that a poison pill takes no bystander with it.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Runner:
         max_crashes: int,
         again: Callable[[ResponseRow], Awaitable[None]],
         engine_died: Callable[[], None],
+        workshop: Workshop | None = None,
     ) -> None:
         self._db = db
         self._journal = journal
@@ -105,8 +109,11 @@ class Runner:
         self._max_crashes = max_crashes
         self._again = again
         self._engine_died = engine_died
+        self._workshop = workshop or Workshop()
         self._seals = Seals(db)
         self._runs: dict[str, Run] = {}
+        self._last_chance = asyncio.Lock()
+        self._engine_is_dead = False
         self.lease: Lease
 
     def running(self) -> Mapping[str, int]:
@@ -180,13 +187,17 @@ class Runner:
         try:
             if why_cancelled() is not None:  # while it was claimed
                 return await undisturbed(self._stopped(run))
-            return await self._generate(run)
+            async with self._turn_of(row):
+                if self._engine_is_dead:  # before this one began: that is not its doing
+                    return await undisturbed(self._released(run))
+                return await self._generate(run)
         except Lost:
             pass
         except asyncio.CancelledError:
             return await undisturbed(self._stopped(run))
         except EngineDead as error:
             log.critical("the engine died: %s", error)
+            self._engine_is_dead = True
             self._engine_died()
             return await undisturbed(self._crashed(run))
         except EngineError as error:
@@ -198,7 +209,13 @@ class Runner:
         finally:
             if self._runs.get(row.id) is run:
                 del self._runs[row.id]
+            if run.toolbox is not None:
+                await undisturbed(run.toolbox.close())
         return await self._verdict(run)
+
+    def _turn_of(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
+        on_its_last = row.crashes > 0 and row.crashes >= self._max_crashes - 1
+        return self._last_chance if on_its_last else contextlib.nullcontext()
 
     # -- generating ----------------------------------------------------------------------------------------
 
@@ -207,46 +224,35 @@ class Runner:
             run.stream.open()  # committed by the API, and nothing else is
         else:
             await self._take_up(run)
+        items = await self._items(run.row)
         if run.row.request.get("task") == COUNT:
-            return await self._count(run)
+            return await self._count(run, items)
         if ENCRYPTED_REASONING in run.row.request["include"]:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
-        turn = await self._turn(run.row)
-        parser = turn.parser()
-        parser.feed(run.committed)  # its events are known: they were committed with these tokens
-        begun = run.stream.begin() if run.stream.state is State.QUEUED else []
-        record = Recorder(self._journal, run, begun)
-        cached = 0
-        async with aclosing(self._deltas(run, turn)) as deltas:
-            async for delta in deltas:
-                cached = max(cached, delta.cached_tokens)
-                said = parser.feed(delta.token_ids, delta.logprobs)
-                reason = FinishReason.STOP if parser.ended else delta.finish_reason
-                if reason is not None:
-                    break  # which ends it in the engine too
-                await record.add(said)
-            else:
-                raise EngineError("the engine stopped without a reason")
-        said += parser.flush(cut=reason is FinishReason.LENGTH)
-        return await record.finish(said, Finish(reason, _usage(turn, parser, cached)))
+        secrets = await self._secrets(run.row.request)
+        run.toolbox = self._workshop.toolbox(run.row.request, secrets, images=self._model.images)
+        return await Answering(self._engine, self._model, run, self._recorder(run), items).answer()
 
-    async def _count(self, run: Run) -> Outcome:
+    def _recorder(self, run: Run) -> Recorder:
+        return Recorder(self._journal, run, run.stream.begin() if run.stream.state is State.QUEUED else [])
+
+    async def _count(self, run: Run, items: list[dict[str, Any]]) -> Outcome:
         """Generates nothing: the answer is how many tokens the prompt has."""
+        seen = Seen(int(run.row.created_at.timestamp()), listings_of(items))
         try:
-            tokens = len((await self._turn(run.row)).prompt)
+            tokens = len((await turn_of(self._engine, self._model, run.row.request, items, (), seen)).prompt)
         except PromptTooLong as error:
             tokens = error.tokens
-        begun = run.stream.begin() if run.stream.state is State.QUEUED else []
-        return await Recorder(self._journal, run, begun).finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens)))
+        return await self._recorder(run).finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens)))
 
-    async def _turn(self, row: ResponseRow) -> Turn:
-        """Of what it continues and what it was asked: the same at every attempt."""
+    async def _items(self, row: ResponseRow) -> list[dict[str, Any]]:
+        """What it continues and what it was asked: the same at every attempt."""
         try:
             before = await self._patiently(lambda: context_items(self._db, row))
         except ContextGone:
             raise ContextLost from None
-        items = await self._unsealed([*before, *row.request["input"]])
-        return await chat_turn(self._engine, self._model, row.request, items)
+        items = await self._patiently(lambda: recalled(self._db, row.project, [*before, *row.request["input"]]))
+        return await self._unsealed(items)
 
     async def _unsealed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         seal = await self._patiently(self._seals.get)
@@ -255,10 +261,15 @@ class Runner:
         except BadSeal:
             raise UnreadableItem from None
 
-    def _deltas(self, run: Run, turn: Turn) -> AsyncGenerator[EngineDelta]:
-        request_id = f"{run.row.id}-{run.row.attempt}"
-        priority = priority_of(run.row.request, run.row.priority)
-        return self._engine.generate(request_id, turn.prompt, turn.sampling, priority=priority, committed=run.committed)
+    async def _secrets(self, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        """The headers that it brought for tool servers, by their labels."""
+        if not (sealed := request.get("secrets")):
+            return {}
+        seal = await self._patiently(self._seals.get)
+        try:
+            return {label: open_headers(seal, token) for label, token in sealed.items()}
+        except BadSeal:
+            raise UnreadableHeaders from None
 
     async def _take_up(self, run: Run) -> None:
         """Where earlier attempts, or the API, left off."""
@@ -267,7 +278,7 @@ class Runner:
             raise Lost
         events = (event for chunk in reading.chunks for event in frames.decode(chunk.frames))
         run.stream = ResponseStream.restore(events)
-        run.committed = tuple(token for chunk in reading.chunks for token in chunk.tokens)
+        run.history = History.of(reading.chunks)
 
     # -- ways out ------------------------------------------------------------------------------------------
 
@@ -318,7 +329,7 @@ class Runner:
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))
         ending = Ending.of(run.stream.response, datetime.now(UTC))
-        await self._journal.append(Entry(run.worker, chunk_of(run, first, events, (), final=True), ending))
+        await self._journal.append(Entry(run.worker, chunk_of(run, first, events, final=True), ending))
 
     async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
         """Does it again until Postgres answers."""
@@ -327,9 +338,3 @@ class Runner:
                 return await action()
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
-
-
-def _usage(turn: Turn, parser: Parser, cached: int) -> Usage:
-    # An attempt that went on behind committed tokens may have read those as prompt: they count as output.
-    cached = min(cached, len(turn.prompt))
-    return Usage(len(turn.prompt), cached, parser.tokens, parser.reasoning_tokens)

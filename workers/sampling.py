@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from workers.engine.base import Sampling
@@ -31,6 +32,16 @@ def sampling_of(
         adapter=adapter,
         extra={name: value for name, value in request["extra"].items() if name not in OURS},
     )
+
+
+def behind(sampling: Sampling, spent: int) -> Sampling:
+    """The same for a turn behind others, which had `spent` tokens of what the whole answer may, or must, have."""
+    if not spent:
+        return sampling
+    most = None if sampling.max_tokens is None else max(sampling.max_tokens - spent, 1)
+    least = sampling.extra.get("min_tokens")
+    extra = sampling.extra if least is None else {**sampling.extra, "min_tokens": max(least - spent, 0)}
+    return replace(sampling, max_tokens=most, extra=extra)
 
 
 def priority_of(request: Mapping[str, Any], priority: int) -> int:

@@ -12,7 +12,7 @@ from app.relay import Relay
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
-from config.models import load_models
+from config.models import load_catalog
 from config.settings import Settings
 from workers.control import leave
 from workers.engine import make_engine
@@ -20,6 +20,7 @@ from workers.engine.base import Engine, EngineDead
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.runner import Runner
+from workers.tools.workshop import Workshop
 
 log = logging.getLogger("longhaul.worker")
 
@@ -35,7 +36,9 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
     The lease goes before the journal: what was given back is others' from then on.
     Raises ConfigError or EngineDead where the engine cannot start.
     """
-    model = load_models(settings.models).chosen(settings.model)
+    catalog = load_catalog(settings)
+    model = catalog.chosen(settings.model)
+    workshop = Workshop(catalog.tools, settings.tool_result_bytes)
     db = Database(settings.database_dsn, settings.database_pool)
     relay = Relay(settings.broker_url)
     queue = TaskQueue(make_celery(settings))
@@ -48,11 +51,12 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         except QueueUnavailable:
             log.info("%s released; maintenance will send it", row.id)
 
-    runner = Runner(db, journal, engine, model, settings.max_attempts, again, lambda: leave(ENGINE_DIED))
+    runner = Runner(db, journal, engine, model, settings.max_attempts, again, lambda: leave(ENGINE_DIED), workshop)
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:
         await wait_for_schema(db)
         log.info("loading %s", model.name)
+        await asyncio.to_thread(workshop.open)
         await engine.start()
         await journal.start()
         await lease.start()

@@ -35,10 +35,11 @@ async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[s
     """The stored items of these ids that there are, of the project's stored responses and conversations."""
     if not ids:
         return {}
-    values = {"ids": list(ids), "responses": list(_responses_of(ids)), "project": project}
+    values = {"ids": list(ids), "responses": list(responses_of(ids)), "project": project}
     async with db.autocommit() as connection:
         return {item["id"]: item for item in (await connection.execute(_FIND, values)).scalars()}
 
 
-def _responses_of(ids: Iterable[str]) -> Iterable[str]:
+def responses_of(ids: Iterable[str]) -> Iterable[str]:
+    """The ids of the responses that have, or had, items of these ids."""
     return (f"resp_{found.group(1)}" for item_id in ids if (found := _OURS.fullmatch(item_id)) is not None)

@@ -41,15 +41,16 @@ _APPEND = text(
     WITH batch AS (
         SELECT * FROM unnest(
             CAST(:ids AS text[]), CAST(:attempts AS int[]), CAST(:firsts AS int[]), CAST(:lasts AS int[]),
-            CAST(:finals AS bool[]), CAST(:tokens AS bytea[]), CAST(:frames AS bytea[]), CAST(:workers AS text[])
-        ) AS b(response_id, attempt, first, last, final, tokens, frames, worker)
+            CAST(:finals AS bool[]), CAST(:tokens AS bytea[]), CAST(:frames AS bytea[]), CAST(:steps AS text[]),
+            CAST(:workers AS text[])
+        ) AS b(response_id, attempt, first, last, final, tokens, frames, steps, worker)
     ), held AS (
         SELECT r.id FROM responses r JOIN batch b ON b.response_id = r.id AND b.attempt = r.attempt
             AND b.worker = r.worker
         WHERE r.status = 'in_progress' ORDER BY r.id FOR SHARE OF r
     ), appended AS (
-        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
-        SELECT b.response_id, b.first, b.last, b.attempt, b.final, b.tokens, b.frames
+        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, steps)
+        SELECT b.response_id, b.first, b.last, b.attempt, b.final, b.tokens, b.frames, CAST(b.steps AS json)
         FROM batch b JOIN held h ON h.id = b.response_id
         ON CONFLICT (response_id, first) DO UPDATE SET attempt = excluded.attempt
             WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames
@@ -62,27 +63,35 @@ _APPEND = text(
 _FINISH = text(
     """
     UPDATE responses r SET
-        status = e.status, output = CAST(e.output AS json), usage = CAST(e.usage AS json),
+        status = e.status, output = CAST(e.output AS json), hidden = CAST(e.hidden AS json),
+        messages = CAST(e.messages AS json),
+        usage = CAST(e.usage AS json),
         error = CAST(e.error AS json), incomplete_details = CAST(e.incomplete_details AS json),
         finished_at = e.finished_at, worker = NULL
     FROM unnest(
         CAST(:ids AS text[]), CAST(:statuses AS text[]), CAST(:outputs AS text[]), CAST(:usages AS text[]),
-        CAST(:errors AS text[]), CAST(:details AS text[]), CAST(:finished AS timestamptz[])
-    ) AS e(id, status, output, usage, error, incomplete_details, finished_at)
+        CAST(:errors AS text[]), CAST(:details AS text[]), CAST(:finished AS timestamptz[]), CAST(:hidden AS text[]),
+        CAST(:messages AS text[])
+    ) AS e(id, status, output, usage, error, incomplete_details, finished_at, hidden, messages)
     WHERE r.id = e.id AND r.status = 'in_progress'
     """
 )
 
 # A conversation keeps what was asked and said, whatever becomes of the response. An item that is there stays.
 # The lock is for a conversation that is being deleted: without it the foreign key would end all of the batch.
+# What was said comes as parameters: Postgres cannot look into JSON that holds U+0000, which a model may well say.
 _TO_CONVERSATION = text(
     """
-    INSERT INTO conversation_items (conversation_id, id, item)
-    SELECT r.conversation_id, i.item ->> 'id', i.item
+    INSERT INTO conversation_items (conversation_id, id, item, hidden)
+    SELECT r.conversation_id, i.id, i.item, i.hidden
     FROM responses r JOIN conversations c ON c.id = r.conversation_id, LATERAL (
-        SELECT item, place, 0 AS half FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, place)
+        SELECT item ->> 'id' AS id, item, CAST(NULL AS json) AS hidden, place, 0 AS half
+        FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, place)
         UNION ALL
-        SELECT item, place, 1 FROM json_array_elements(r.output) WITH ORDINALITY AS a(item, place)
+        SELECT a.id, CAST(a.item AS json), CAST(a.hidden AS json), a.place, 1
+        FROM unnest(CAST(:responses AS text[]), CAST(:item_ids AS text[]), CAST(:items AS text[]),
+            CAST(:hidden AS text[])) WITH ORDINALITY AS a(response, id, item, hidden, place)
+        WHERE a.response = r.id
     ) i
     WHERE r.id = ANY(CAST(:ids AS text[])) AND r.status IN ('completed', 'incomplete')
     ORDER BY r.id, i.half, i.place
@@ -94,7 +103,7 @@ _TO_CONVERSATION = text(
 # Only the chunks from the one that holds `after` + 1: the log is contiguous, so nothing else can matter.
 _READ = text(
     """
-    SELECT r.status, c.first, c.last, c.attempt, c.final, c.tokens, c.frames, c.compressed
+    SELECT r.status, c.first, c.last, c.attempt, c.final, c.tokens, c.frames, c.compressed, c.steps
     FROM responses r LEFT JOIN chunks c ON c.response_id = r.id AND c.last > :after AND c.first >= coalesce((
         SELECT p.first FROM chunks p WHERE p.response_id = :id AND p.first <= :after + 1 ORDER BY p.first DESC LIMIT 1
     ), 0)
@@ -124,19 +133,43 @@ def _columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
         "finals": [chunk.final for chunk in chunks],
         "tokens": [pack_tokens(chunk.tokens) for chunk in chunks],
         "frames": [chunk.frames for chunk in chunks],
+        "steps": [_json(chunk.steps or None) for chunk in chunks],
         "workers": [entry.worker for entry in entries],
     }
 
 
-def _ending_columns(endings: Sequence[tuple[str, Ending]]) -> dict[str, list[Any]]:
+def _endings(entries: Sequence[Entry]) -> list[tuple[str, Ending]]:
+    return [(entry.chunk.response_id, entry.ending) for entry in entries if entry.ending is not None]
+
+
+def _ending_columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+    endings = [ending for _, ending in _endings(entries)]
     return {
-        "ids": [response_id for response_id, _ in endings],
-        "statuses": [ending.status.value for _, ending in endings],
-        "outputs": [_json(ending.output) for _, ending in endings],
-        "usages": [_json(ending.usage) for _, ending in endings],
-        "errors": [_json(ending.error) for _, ending in endings],
-        "details": [_json(ending.incomplete_details) for _, ending in endings],
-        "finished": [ending.finished_at for _, ending in endings],
+        "ids": [entry.chunk.response_id for entry in entries],
+        "statuses": [ending.status.value for ending in endings],
+        "outputs": [_json(ending.output) for ending in endings],
+        "usages": [_json(ending.usage) for ending in endings],
+        "errors": [_json(ending.error) for ending in endings],
+        "details": [_json(ending.incomplete_details) for ending in endings],
+        "finished": [ending.finished_at for ending in endings],
+        "hidden": [_json(ending.hidden) for ending in endings],
+        "messages": [_json(ending.messages) for ending in endings],
+    }
+
+
+def _said_columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+    said = [
+        (response_id, item["id"], _json(item), _json((ending.hidden or {}).get(str(index))))
+        for response_id, ending in _endings(entries)
+        for index, item in enumerate(ending.output)
+    ]
+    responses, ids, items, hidden = zip(*said, strict=True) if said else ((), (), (), ())
+    return {
+        "ids": [entry.chunk.response_id for entry in entries],
+        "responses": list(responses),
+        "item_ids": list(ids),
+        "items": list(items),
+        "hidden": list(hidden),
     }
 
 
@@ -151,11 +184,11 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
             return set((await connection.execute(_APPEND, columns)).scalars())
     async with db.begin() as connection:
         appended = set((await connection.execute(_APPEND, columns)).scalars())
-        endings = [(e.chunk.response_id, e.ending) for e in entries if e.ending and e.chunk.response_id in appended]
-        if endings:
-            await connection.execute(_FINISH, _ending_columns(endings))
-            if said := [e.chunk.response_id for e in entries if e.ending and e.in_conversation]:
-                await connection.execute(_TO_CONVERSATION, {"ids": said})
+        ended = [entry for entry in entries if entry.ending and entry.chunk.response_id in appended]
+        if ended:
+            await connection.execute(_FINISH, _ending_columns(ended))
+        if said := [entry for entry in ended if entry.in_conversation]:
+            await connection.execute(_TO_CONVERSATION, _said_columns(said))
         return appended
 
 
@@ -168,6 +201,7 @@ def _chunk(response_id: str, row: Row[Any]) -> Chunk:
         tokens=unpack_tokens(row.tokens),
         frames=zlib.decompress(row.frames) if row.compressed else row.frames,
         final=row.final,
+        steps=tuple(row.steps or ()),
     )
 
 
@@ -184,7 +218,7 @@ async def read(db: Database, response_id: str, after: int = -1) -> Reading:
 async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:
     """Merges the logs of up to `limit` responses that ended before then into one compressed row each.
 
-    Token ids are dropped: nothing resumes a finished response. Readers see the same events before and after.
+    Token ids and steps are dropped: nothing resumes a finished response. Readers see the same events before and after.
     """
     async with db.begin() as connection:
         ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())

@@ -289,7 +289,8 @@ async def delete_expired(db: Database, stored: datetime, unstored: datetime, lim
         for kept, before in ((True, stored), (False, unstored)):
             expired = (
                 select(responses.c.id)
-                .where(responses.c.store.is_(kept), responses.c.finished_at < before)
+                # not `IS true`: the partial indexes are on `store` and `NOT store`, and would not be used
+                .where(responses.c.store if kept else ~responses.c.store, responses.c.finished_at < before)
                 .order_by(responses.c.finished_at)
                 .limit(limit)
                 .with_for_update(skip_locked=True)

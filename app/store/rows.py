@@ -17,6 +17,9 @@ from app.protocol.status import Status
 
 Json = dict[str, Any]
 
+MESSAGES = ("input_messages", "output_messages")
+"""Of a response object, where they were asked for (`Finish.messages`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
@@ -64,6 +67,8 @@ class ResponseRow:
     crashes: int
     worker: str | None
     output: list[Json] | None
+    messages: Json | None
+    """`input_messages` and `output_messages`, where they were asked for."""
     usage: Json | None
     error: Json | None
     incomplete_details: Json | None
@@ -87,6 +92,7 @@ class ResponseRow:
             error=self.error,
             incomplete_details=self.incomplete_details,
             finished_at=int(self.finished_at.timestamp()) if self.finished_at else None,
+            messages=self.messages or {},
         )
 
 
@@ -100,9 +106,12 @@ class Ending:
     usage: Json | None = None
     error: Json | None = None
     incomplete_details: Json | None = None
+    messages: Json | None = None
+    hidden: Json | None = None
+    """What models are told of the output's items beyond what they show: `call`, by output index (as JSON has it)."""
 
     @classmethod
-    def of(cls, response: Json, finished_at: datetime) -> Ending:
+    def of(cls, response: Json, finished_at: datetime, hidden: Json | None = None) -> Ending:
         """What the terminal event's response object says; `finished_at` in whole seconds, as clients see it."""
         return cls(
             status=Status(response["status"]),
@@ -111,6 +120,8 @@ class Ending:
             usage=response["usage"],
             error=response["error"],
             incomplete_details=response["incomplete_details"],
+            messages={name: response[name] for name in MESSAGES if name in response} or None,
+            hidden=hidden or None,
         )
 
 

@@ -65,6 +65,10 @@ responses = Table(
     Column("crashes", Integer, nullable=False, server_default=text("0")),
     Column("worker", Text),
     Column("output", JSON(none_as_null=True)),
+    # What models are told of the calls in `output` that ran on the server: never shown to clients (context.py).
+    Column("hidden", JSON(none_as_null=True)),
+    # `input_messages` and `output_messages`, where they were asked for.
+    Column("messages", JSON(none_as_null=True)),
     Column("usage", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
     Column("incomplete_details", JSON(none_as_null=True)),
@@ -140,6 +144,8 @@ chunks = Table(
     # Token ids as little-endian unsigned 32-bit integers.
     Column("tokens", LargeBinary, nullable=False),
     Column("frames", LargeBinary, nullable=False),
+    # What the next attempt must know beside the events: ends of turns, results of calls (workers/history.py).
+    Column("steps", JSON(none_as_null=True)),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
 )
@@ -160,6 +166,7 @@ conversation_items = Table(
     Column("id", Text, primary_key=True),
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
+    Column("hidden", JSON(none_as_null=True)),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
     Index("conversation_items_id_idx", "id"),
 )

@@ -15,15 +15,15 @@ QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonal(matrix: torch.Tensor, rounds: int = 4) -> torch.Tensor:
-    """About the nearest matrix whose singular values are all 1."""
+    """About the nearest matrix whose singular values are all 1; of a stack of matrices, each for itself."""
     a, b, c = QUINTIC
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    x = x / (x.norm() + 1e-7)
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    x = matrix.mT if tall else matrix
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(rounds):
-        square = x @ x.T
+        square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    return x.T if tall else x
+    return x.mT if tall else x
 
 
 class Muon:
@@ -38,5 +38,5 @@ class Muon:
             for matrix, average in self._state:
                 average.lerp_(matrix.grad, 1 - self._momentum)
                 direction = orthogonal(matrix.grad.lerp(average, self._momentum))
-                rows, columns = matrix.shape
+                rows, columns = matrix.shape[-2:]
                 matrix.add_(direction, alpha=-rate * max(1.0, rows / columns) ** 0.5)

@@ -186,7 +186,7 @@ BAD_QUERIES = [
     ({"starting_after": "1", "stream": "false"}, "starting_after"),
     ({"stream": "yes"}, "stream"),
     ({"stream": ["true", "false"]}, "stream"),
-    ({"include": "code_interpreter_call.outputs"}, "include"),
+    ({"include": "computer_call_output.output.image_url"}, "include"),
     ({"include[]": "file_search_call.results"}, "include[]"),
     ({"include_obfuscation": "true"}, "include_obfuscation"),
     ({"limit": "1"}, "limit"),

@@ -297,3 +297,40 @@ async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, relay: Rel
     reading = await journal.read(db, response_id)
     tokens = [token for chunk in reading.chunks for token in chunk.tokens]
     assert bytes(tokens[:-1]).decode() == "åéîøü"
+
+
+async def on_its_last_chance(db: Database, asked: str) -> str:
+    """One under which an engine died before; these workers give it one more."""
+    response_id = await queued(db, input=asking(asked))
+    row = await responses.claim(db, response_id, "dead")
+    assert row is not None
+    await responses.release(db, response_id, row.attempt, "dead", crashed=True)
+    return response_id
+
+
+async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, relay: Relay) -> None:
+    ids = [await on_its_last_chance(db, "/count 40") for _ in range(3)]
+    most = 0
+    async with worker(db, relay, **SLOW) as w:
+        jobs = [w.start(response_id) for response_id in ids]
+        while not all(job.task.done() for job in jobs):
+            most = max(most, w.engine.running)
+            await asyncio.sleep(0)
+        assert [job.task.result() for job in jobs] == [Outcome.COMPLETED] * 3
+    assert most == 1
+
+
+async def test_a_poison_pill_fails_alone(db: Database, relay: Relay) -> None:
+    pill, bystander = await on_its_last_chance(db, "/die 5"), await on_its_last_chance(db, "/count 300")
+    async with worker(db, relay, **SLOW) as w:
+        first = w.start(pill)
+        await until(lambda: w.engine.running)
+        second = w.start(bystander)
+        with pytest.raises(ResponseFailed, match="the engine died 2 times"):
+            await first.task
+        assert await second.task is Outcome.RELEASED
+        assert await w.run(await queued(db)) is Outcome.RELEASED
+    row = await row_of(db, bystander)
+    assert (row.status, row.crashes) == (Status.IN_PROGRESS, 1)
+    async with worker(db, relay) as second_worker:
+        assert await second_worker.run(bystander) is Outcome.COMPLETED

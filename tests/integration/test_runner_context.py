@@ -15,7 +15,9 @@ from app.store.database import Database
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.worker import Worker, worker
+from tests.support.worker import Worker, scripted_model, worker
+from workers.formats.turn import Seen
+from workers.formats.turns import turn_of
 from workers.outcome import Outcome, ResponseFailed
 
 
@@ -27,7 +29,8 @@ async def shown(w: Worker, db: Database, response_id: str) -> str:
     """The prompt as the scripted engine reads it: bytes of text, and marks."""
     row = await responses.find(db, response_id)
     assert row is not None
-    turn = await w.runner._turn(row)
+    items = await w.runner._items(row)
+    turn = await turn_of(w.engine, scripted_model(), row.request, items, (), Seen())
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

@@ -112,6 +112,10 @@ class Engine(Protocol):
     async def dialect(self, form: Form) -> Dialect:
         """How the model answers in this form. Raises InvalidSampling where it cannot, naming the field."""
 
+    async def harmony(self, form: Form) -> Structured | None:
+        """What holds an answer in harmony to this form, whose tools are named as calls name them (`functions.f`,
+        `python`); None where nothing has to. Raises InvalidSampling where nothing can, naming the field."""
+
     def decoder(self) -> Decoder:
         """A fresh decoder that skips special tokens."""
 

@@ -9,6 +9,8 @@ Tokens are the bytes of UTF-8 text, and marks. The last message of a user or a t
     /fail N           N tokens, then this request fails (EngineError)
     /die N            N tokens, then the whole engine is dead (EngineDead), for good
     /hang N           N tokens, then nothing until the request is aborted
+    /turns A /then B  A, as by /raw or any of the above; B once the tools that it called have answered, and so on
+                      (the last one again and again), with what they said for {results}
     TEXT              You said: TEXT (of a tool: The tool said: TEXT)
 
 With `enable_thinking` among the template's arguments, all replies but those of /raw begin with a thought.
@@ -18,10 +20,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 from workers.engine.base import EngineError, Message
@@ -35,6 +37,7 @@ ANSWER = 258
 THINK, THINK_END, CALL, CALL_END = MARKS = range(259, 263)
 MARK_TEXTS: Mapping[int, str] = dict(zip(MARKS, ("<think>", "</think>", "<tool_call>", "</tool_call>"), strict=True))
 
+_TURNS, _THEN = "/turns ", " /then "
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -77,7 +80,10 @@ def rendered(
 
 def reply_to(prompt: Sequence[int]) -> Reply:
     """What is said to a prompt without its ANSWER."""
-    role, text = _last_input(prompt)
+    messages = list(_messages(prompt))
+    role, text = next((said for said in reversed(messages) if said[0] in ("user", "tool")), ("user", ""))
+    if (scripted := _turn_of(messages)) is not None:
+        text = scripted if scripted.startswith("/") else f"/raw {scripted}"
     command, _, rest = text.partition(" ")
     if command == "/raw":
         return Reply(marked_tokens(rest))
@@ -104,15 +110,25 @@ def _framed(role: str, text: Iterable[int]) -> tuple[int, ...]:
     return (BEGIN, *role.encode(), *b"\n", *text, END)
 
 
-def _last_input(prompt: Sequence[int]) -> tuple[str, str]:
-    """Role and text of the last message that the model did not write itself."""
-    found = ("user", "")
+def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Role and text of each."""
     for place, token in enumerate(prompt):
         if token == BEGIN:
             message = bytes(prompt[place + 1 : prompt.index(END, place)]).decode(errors="replace")
             role, _, text = message.partition("\n")
-            found = (role, text) if role in ("user", "tool") else found
-    return found
+            yield role, text
+
+
+def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:
+    """What a script of turns says next; None where the user's last message is none."""
+    asked = max((place for place, (role, _) in enumerate(messages) if role == "user"), default=None)
+    if asked is None or not messages[asked][1].startswith(_TURNS):
+        return None
+    since = messages[asked + 1 :]
+    said = sum(role == "assistant" for role, _ in since)
+    results = [text for _, text in takewhile(lambda message: message[0] == "tool", reversed(since))]
+    turns = messages[asked][1].removeprefix(_TURNS).split(_THEN)
+    return turns[min(said, len(turns) - 1)].replace("{results}", "; ".join(reversed(results)))
 
 
 def _repeated(rest: str) -> Reply:

@@ -32,7 +32,7 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.dialect import Decoder, Dialect, Form, Json
+from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
 from workers.engine.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
 from workers.engine.scripted_dialect import ScriptedDecoder, ScriptedDialect, logprob_of
 
@@ -158,6 +158,9 @@ class ScriptedEngine:
 
     async def dialect(self, form: Form) -> Dialect:
         return ScriptedDialect(form)
+
+    async def harmony(self, form: Form) -> Structured | None:
+        raise EngineError("the scripted engine does not speak harmony")
 
     def decoder(self) -> Decoder:
         return ScriptedDecoder()

@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from config.models import ServedModel
-from workers.engine.base import Engine
+from workers.engine.base import Engine, InvalidSampling
+from workers.formats.citations import sources_of
+from workers.formats.hosted import Style, hosted_of
 from workers.formats.messages import Item, messages_of
 from workers.formats.parser import ChatParser, Rules
 from workers.formats.template import template_args_of
 from workers.formats.tools import Tools, form_of, shown, tools_of
-from workers.formats.turn import Turn
+from workers.formats.turn import PastTurn, Seen, Turn
 from workers.prompting import fitted, room_of
-from workers.sampling import sampling_of
+from workers.sampling import behind, sampling_of
 
 
-async def chat_turn(engine: Engine, model: ServedModel, request: Mapping[str, Any], items: Sequence[Item]) -> Turn:
-    """The turn that `request` asks for behind `items`: what it continues, and its own input.
+async def chat_turn(
+    engine: Engine,
+    model: ServedModel,
+    request: Mapping[str, Any],
+    items: Sequence[Item],
+    past: Sequence[PastTurn],
+    seen: Seen,
+) -> Turn:
+    """The turn that `request` asks for behind `items` (what it continues, and its own input) and its `past` turns.
 
     Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
-    tools = tools_of(request)
+    spent = sum(len(turn.tokens) for turn in past)
+    tools = tools_of(request, hosted_of(request, seen.listings, Style.CHAT), later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
     dialect = await engine.dialect(form_of(request, tools, template_args))
     functions = shown(tools.allowed if tools.closed and dialect.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         messages = messages_of(kept, request["instructions"], model.tool_parser)
+        if not messages:
+            raise InvalidSampling("'input' holds nothing that the model can be shown")
         return await engine.render(messages, template_args, functions)
 
-    most = engine.context_length - room_of(request["max_output_tokens"], engine.context_length)
-    prompt = await fitted(items, render, truncate=request["truncation"] == "auto", most=most)
-    sampling = sampling_of(request, dialect.structured, _adapter(request, model))
-    return Turn(prompt, sampling, partial(ChatParser, dialect, prompt, _rules(request, tools)))
+    sampling = behind(sampling_of(request, dialect.structured, _adapter(request, model)), spent)
+    most = engine.context_length - room_of(sampling.max_tokens, engine.context_length)
+    said = [*items, *(item for turn in past for item in turn.items)]
+    prompt = await fitted(said, render, truncate=request["truncation"] == "auto", most=most)
+    rules = replace(_rules(request, tools, spent), sources=sources_of(said))
+
+    def parser() -> ChatParser:
+        return ChatParser(dialect, prompt, rules)
+
+    return Turn(prompt, sampling, parser)
 
 
 def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:
@@ -42,14 +60,15 @@ def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:
     return name if any(adapter.name == name for adapter in model.adapters) else None
 
 
-def _rules(request: Mapping[str, Any], tools: Tools) -> Rules:
+def _rules(request: Mapping[str, Any], tools: Tools, spent: int) -> Rules:
     extra = request["extra"]
     stop = extra.get("stop") or ()
     return Rules(
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         keep_stop=bool(extra.get("include_stop_str_in_output")),
-        min_tokens=extra.get("min_tokens") or 0,
+        min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
         functions=tools.functions,
         custom=tools.custom_allowed,
+        hosted=tools.hosted,
         single_call=tools.single,
     )

@@ -1,6 +1,7 @@
 """Custom tools: shown to the model as functions with one string, `input`, and read back from its JSON.
 
-Theory. The model writes `{"input": "..."}`; the reader takes the string out of it as it comes.
+Theory. The model writes `{"input": "..."}`; the reader takes the string out of it as it comes. (Code for the
+server's interpreter is read in the same way: its key is `code`.)
 
     HEAD  ---{"input":"--->  STRING  ---"--->  DONE
       `-----anything else--->  RAW
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import cache
 
 INPUT = "input"
 PARAMETERS = {
@@ -22,9 +24,6 @@ PARAMETERS = {
 }
 """Of the function that stands for a custom tool."""
 
-_HEAD = re.compile(r'\s*(?:\{\s*(?:"(?:i(?:n(?:p(?:u(?:t(?:"\s*(?::\s*"?)?)?)?)?)?)?)?)?)?')
-"""Every beginning of `{"input": "`."""
-_WHOLE_HEAD = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>[^u]))", re.DOTALL)
 _PLAIN = re.compile(r'[^"\\]+')
 _CHARS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
@@ -37,10 +36,20 @@ class State(Enum):
     RAW = "raw"
 
 
-class InputReader:
-    """JSON arguments of one custom tool call, piece by piece -> its input."""
+@cache
+def _heads(key: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What finds `{"key": "`, and every beginning of it."""
+    beginnings = r'(?:"\s*(?::\s*"?)?)?'
+    for letter in reversed(key):
+        beginnings = f"(?:{letter}{beginnings})?"
+    return re.compile(rf'\s*\{{\s*"{key}"\s*:\s*"'), re.compile(rf'\s*(?:\{{\s*(?:"{beginnings})?)?')
 
-    def __init__(self) -> None:
+
+class InputReader:
+    """JSON arguments of one call with one string in them, piece by piece -> that string."""
+
+    def __init__(self, key: str = INPUT) -> None:
+        self._whole_head, self._head = _heads(key)
         self._state = State.HEAD
         self._text = ""
         """What was not understood yet: a head, or an escape sequence in two pieces."""
@@ -63,9 +72,9 @@ class InputReader:
         return text if self._state is State.RAW else ""
 
     def _read_head(self) -> None:
-        if (head := _WHOLE_HEAD.match(self._text)) is not None:
+        if (head := self._whole_head.match(self._text)) is not None:
             self._state, self._text = State.STRING, self._text[head.end() :]
-        elif _HEAD.fullmatch(self._text) is None:
+        elif self._head.fullmatch(self._text) is None:
             self._state = State.RAW
 
     def _read_string(self) -> str:

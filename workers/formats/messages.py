@@ -5,6 +5,7 @@
 * What the model said between two inputs is one assistant message: reasoning, text, calls. The template
   decides whether earlier reasoning is shown again.
 * A custom tool's call is a call of the function that stands for it (`custom.py`).
+* A call that ran on the server is a call and what it gave, once all the calls of its turn are told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from workers.engine.base import EngineError, Message
 from workers.formats.custom import INPUT
+from workers.formats.hosted_calls import ANSWER, RAN_HERE, REQUEST, Approvals, Result, Told, told
 
 Json = dict[str, Any]
 Item = Mapping[str, Any]
@@ -31,17 +33,24 @@ def messages_of(
 
     `tool_parser` names the model's format of calls: some show call ids, of a form of their own.
     """
-    builder = _Builder(tool_parser)
+    items = list(items)
+    builder = _Builder(tool_parser, Approvals(items))
     if instructions:
         builder.message("system", instructions)
     for item in items:
         builder.add(item)
+    builder.settle()
     return list(builder.messages)
 
 
 class _Builder:
-    def __init__(self, tool_parser: str | None) -> None:
+    def __init__(self, tool_parser: str | None, approvals: Approvals) -> None:
         self.messages: list[Json] = []
+        self._approvals = approvals
+        self._results: list[tuple[str, Result]] = []
+        """Of calls in the open assistant message that ran on the server."""
+        self._turn: int | None = None
+        """Theirs."""
         self._id_of = _ID_STYLES.get(tool_parser or "", _as_it_is)
         self._ids: dict[str, str] = {}
         """Call ids as the template shows them."""
@@ -50,7 +59,15 @@ class _Builder:
         handler = _HANDLERS.get(item["type"])
         if handler is None:
             raise EngineError(f"this model's chat template has no place for an item of type {item['type']!r}")
+        if item["type"] not in _BESIDE_RESULTS:
+            self.settle()
         handler(self, item)
+
+    def settle(self) -> None:
+        """The calls that ran on the server get their results."""
+        results, self._results = self._results, []
+        for call_id, result in results:
+            self._result(call_id, result)
 
     def message(self, role: str, content: str | list[Json]) -> None:
         head = self.messages[0] if len(self.messages) == 1 else None
@@ -78,16 +95,38 @@ class _Builder:
         self._call(item, json.dumps({INPUT: item["input"]}, ensure_ascii=False))
 
     def _output(self, item: Item) -> None:
-        call_id, output = item["call_id"], item["output"]
+        self._result(item["call_id"], item["output"])
+
+    def _result(self, call_id: str, output: Result) -> None:
         content = output if isinstance(output, str) else content_of(output)
         shown = self._ids.get(call_id, call_id)
         self.messages.append({"role": "tool", "tool_call_id": shown, "content": content})
 
     def _call(self, item: Item, arguments: str) -> None:
-        shown = self._ids[item["call_id"]] = self._id_of(item["call_id"], item["name"], len(self._ids))
-        function = {"name": item["name"], "arguments": arguments}
-        call = {"id": shown, "type": "function", "function": function}
+        self._made(item["call_id"], item["name"], arguments)
+
+    def _made(self, call_id: str, name: str, arguments: str) -> None:
+        shown = self._ids[call_id] = self._id_of(call_id, name, len(self._ids))
+        call = {"id": shown, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._open_turn().setdefault("tool_calls", []).append(call)
+
+    def _ran(self, item: Item) -> None:
+        if not self._approvals.stands_elsewhere(item):
+            self._told(told(item))
+
+    def _approval(self, item: Item) -> None:
+        if (call := self._approvals.told(item)) is not None:
+            self._told(call)
+
+    def _told(self, call: Told) -> None:
+        if call.turn != self._turn:
+            self.settle()
+        self._turn = call.turn
+        self._made(call.id, call.name, call.arguments)
+        self._results.append((call.id, call.result))
+
+    def _nothing(self, item: Item) -> None:
+        """Not the model's business."""
 
     def _assistant(self, field: str, text: str, joint: str) -> None:
         turn = self._open_turn()
@@ -108,7 +147,13 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Item], None]] = {
     "custom_tool_call": _Builder._custom_call,
     "function_call_output": _Builder._output,
     "custom_tool_call_output": _Builder._output,
+    **dict.fromkeys(RAN_HERE, _Builder._ran),
+    REQUEST: _Builder._approval,
+    ANSWER: _Builder._nothing,
+    "mcp_list_tools": _Builder._nothing,
 }
+_BESIDE_RESULTS = frozenset({*RAN_HERE, REQUEST, ANSWER, "mcp_list_tools", "function_call", "custom_tool_call"})
+"""They may be in one turn with calls that ran on the server: those get their results behind them."""
 
 
 def content_of(parts: Iterable[Item]) -> str | list[Json]:

@@ -2,7 +2,7 @@
 
 Every token goes through alone, so that nothing depends on how tokens were batched:
 
-    token -> decoder -> stop strings -> the model's own markup (engine) -> calls -> trim -> deltas
+    token -> decoder -> stop strings -> the model's own markup (engine) -> calls -> trim -> citations -> deltas
 
 A token is settled, and may be committed, with the first delta that comes out with it or behind it: what
 was held back at a crash is generated again, and says what it would have said.
@@ -11,15 +11,20 @@ was held back at a crash is generated again, and says what it would have said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from app.protocol.deltas import CallArguments, CustomInput, Delta, Reasoning, Text
+from app.protocol.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
 from workers.engine.dialect import Dialect, Json
 from workers.formats.calls import Calls
+from workers.formats.citations import Citations, Sources
+from workers.formats.hosted import Hosted, HostedCall
 from workers.formats.ledger import Ledger
 from workers.formats.stops import Kind, Piece, StopStrings, Token
 from workers.formats.trim import Trim
 from workers.formats.turn import Parsed
+
+_PIECES = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
+"""What neighbours are made one of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,10 @@ class Rules:
     """A stop string must begin behind these."""
     functions: frozenset[str] = frozenset()
     custom: frozenset[str] = frozenset()
+    hosted: Hosted = field(default_factory=dict)
     single_call: bool = False
+    sources: Sources = field(default_factory=dict)
+    """What may be cited."""
 
 
 class ChatParser:
@@ -44,8 +52,9 @@ class ChatParser:
         self._decoder = dialect.decoder()
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
         self._markup = dialect.markup(prompt)
-        self._calls = Calls(rules.functions, rules.custom, single=rules.single_call)
+        self._calls = Calls(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
         self._trim = Trim()
+        self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
         self._ledger = Ledger()
         self._unsettled: list[int] = []
@@ -60,13 +69,18 @@ class ChatParser:
     def ended(self) -> bool:
         return self._stops.found or self._calls.ended
 
+    @property
+    def calls(self) -> Sequence[HostedCall]:
+        """None where a stop string ended the answer: nobody is to go on."""
+        return () if self._stops.found else tuple(self._calls.hosted)
+
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
         said: list[Delta] = []
         settled: list[int] = []
         for place, token in enumerate(token_ids):
             if self.ended:
                 break
-            deltas = self._step(token, logprobs[place] if logprobs else None)
+            deltas = self._citations.feed(self._step(token, logprobs[place] if logprobs else None))
             if deltas:
                 said += deltas
                 settled += self._settle()
@@ -79,8 +93,9 @@ class ChatParser:
             said += self._say(self._stops.flush())
         if not self._calls.ended:
             said += self._understood(self._markup.flush(cut=cut or self._stops.found))
-            said += self._trim.feed(self._calls.flush())
+            said += self._trim.feed(self._calls.flush(cut=cut or self._stops.found))
             said += self._trim.flush()
+        said = self._citations.feed(said)
         settled, self._unsettled = tuple(self._unsettled), []
         return Parsed(merged(said), settled)
 
@@ -139,9 +154,9 @@ def merged(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     said: list[Delta] = []
     for delta in deltas:
         last = said[-1] if said else None
-        if isinstance(delta, Text) and isinstance(last, Text):
-            said[-1] = Text(last.text + delta.text, last.logprobs + delta.logprobs)
-        elif isinstance(delta, Reasoning | CallArguments | CustomInput) and type(delta) is type(last):
+        if isinstance(delta, Text) and isinstance(last, Text) and delta.phase == last.phase:
+            said[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
+        elif isinstance(delta, _PIECES) and type(delta) is type(last):
             said[-1] = replace(delta, text=last.text + delta.text)
         else:
             said.append(delta)

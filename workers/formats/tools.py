@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from workers.engine.base import InvalidSampling
 from workers.engine.dialect import Choice, Form, Json, Tool
+from workers.formats.calls import NONE_HOSTED
 from workers.formats.custom import PARAMETERS
+from workers.formats.hosted import Hosted, HostedTool, chosen
 
 _CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "required": Choice.REQUIRED}
+_FORCED = (Choice.REQUIRED, Choice.NAMED)
+_CLIENTS = ("function", "custom")
+"""Types of tools that the client runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,8 @@ class Tools:
     allowed: tuple[Tool, ...] = ()
     custom: frozenset[str] = frozenset()
     """Names of custom tools."""
+    hosted: Hosted = field(default_factory=dict)
+    """Those of them that the server runs, and that may be called."""
     single: bool = False
 
     @property
@@ -30,24 +38,31 @@ class Tools:
 
     @property
     def functions(self) -> frozenset[str]:
-        """Names of functions that may be called."""
-        return frozenset(tool.name for tool in self.allowed) - self.custom
+        """Names of the client's functions that may be called."""
+        return frozenset(tool.name for tool in self.allowed) - self.custom - self.hosted.keys()
 
     @property
     def custom_allowed(self) -> frozenset[str]:
         return frozenset(tool.name for tool in self.allowed) & self.custom
 
 
-def tools_of(request: Mapping[str, Any]) -> Tools:
-    """What a stored request (app/protocol/request.py) says of tools."""
-    tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(request["tools"]))
+def tools_of(request: Mapping[str, Any], hosted: Hosted = NONE_HOSTED, *, later: bool = False) -> Tools:
+    """What a stored request (app/protocol/request.py) says of tools; `hosted` are those that the server runs.
+
+    `later`: in a turn behind the first one, where no call is forced any more.
+    Raises InvalidSampling where it chooses a tool that is not there.
+    """
+    tools = tuple(_tools(request, hosted))
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
-    choice, names = _choice(request["tool_choice"])
+    choice, names = _choice(request["tool_choice"], hosted)
+    if later and choice in _FORCED:
+        choice, names = Choice.AUTO, names if _limits(request["tool_choice"]) else None
     allowed = tuple(tool for tool in tools if names is None or tool.name in names)
     if choice is Choice.NONE or not allowed:
         return Tools()
     single = choice is Choice.NAMED or not request["parallel_tool_calls"]
-    return Tools(choice, tools, allowed, custom, single)
+    runs = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
+    return Tools(choice, tools, allowed, custom, runs, single)
 
 
 def shown(tools: Sequence[Tool]) -> list[Json]:
@@ -71,13 +86,39 @@ def form_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str
     )
 
 
-def _choice(choice: Any) -> tuple[Choice, frozenset[str] | None]:
+def _choice(choice: Any, hosted: Hosted) -> tuple[Choice, frozenset[str] | None]:
     """The choice, and the names that may be called (None: all)."""
     if isinstance(choice, str):
         return _CHOICES[choice], None
     if choice["type"] == "allowed_tools":
-        return _CHOICES[choice["mode"]], frozenset(tool["name"] for tool in choice["tools"])
-    return Choice.NAMED, frozenset({choice["name"]})
+        return _CHOICES[choice["mode"]], frozenset(name for tool in choice["tools"] for name in _names(tool, hosted))
+    names = _names(choice, hosted)
+    if not names:
+        raise InvalidSampling("tool_choice names a tool that its server does not offer")
+    return Choice.NAMED if len(names) == 1 else Choice.REQUIRED, names
+
+
+def _limits(choice: Any) -> bool:
+    """Whether it says what may be called, and not only what must be."""
+    return isinstance(choice, dict) and choice["type"] == "allowed_tools"
+
+
+def _names(choice: Json, hosted: Hosted) -> frozenset[str]:
+    return frozenset({choice["name"]}) if choice["type"] in _CLIENTS else chosen(choice, hosted)
+
+
+def _tools(request: Mapping[str, Any], hosted: Hosted) -> Iterator[Tool]:
+    """In the order of the request, the server's own where their tool stands."""
+    for index, tool in enumerate(request["tools"]):
+        field = f"tools[{index}]"
+        if tool["type"] in _CLIENTS:
+            yield _tool(tool, field)
+        else:
+            yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == field)
+
+
+def _hosted_tool(tool: HostedTool) -> Tool:
+    return Tool(tool.name, tool.description, tool.parameters, False, tool.field)
 
 
 def _tool(tool: Json, field: str) -> Tool:

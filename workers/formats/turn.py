@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from app.protocol.deltas import Delta
 from workers.engine.base import Sampling
 from workers.engine.dialect import Json
+from workers.formats.hosted import HostedCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,35 @@ class Parser(Protocol):
     def reasoning_tokens(self) -> int:
         """Those of them that are reasoning."""
 
+    @property
+    def calls(self) -> Sequence[HostedCall]:
+        """The calls so far that the server has to run, in the order of their items."""
+
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
         """What these tokens add for certain; `logprobs`, where asked for, has one for each of them."""
 
     def flush(self, *, cut: bool = False) -> Parsed:
         """What was held back, once the last token is there. `cut`: by a limit, in the middle of anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A turn of this response that ended in calls which the server ran, all of which have their results."""
+
+    tokens: tuple[int, ...]
+    items: tuple[Json, ...]
+    """The output items that it made; those that the server ran hold `call`: name, arguments and result, as the
+    model wrote and was told them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a response knows before its first turn, and every later attempt again."""
+
+    created_at: int = 0
+    """Seconds since the epoch."""
+    listings: Mapping[str, Sequence[Json]] = field(default_factory=dict)
+    """The tools of MCP servers, by their label, as an mcp_list_tools item has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +80,6 @@ class Turn:
     sampling: Sampling
     parser: Callable[[], Parser]
     """Makes a fresh one."""
+    messages: Callable[[Sequence[int]], Mapping[str, Any]] | None = None
+    """Of this turn's tokens: what the response object shows of the model's own messages (`Finish.messages`); None
+    where nothing was asked for."""

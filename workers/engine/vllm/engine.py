@@ -29,13 +29,14 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.dialect import Decoder, Dialect, Form, Json
+from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import one_line
 from workers.engine.vllm.generation import Generation
+from workers.engine.vllm.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
 from workers.engine.vllm.rendering import render
 
@@ -136,6 +137,10 @@ class VllmEngine:
 
     async def dialect(self, form: Form) -> Dialect:
         return await self._alive().dialects.dialect(form)
+
+    async def harmony(self, form: Form) -> Structured | None:
+        self._alive()
+        return await asyncio.to_thread(structured, form)  # grammars take their time
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())

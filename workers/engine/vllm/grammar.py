@@ -86,6 +86,13 @@ def json_format(schema: Mapping[str, Any]) -> Json:
     return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MOST_BLANKS}
 
 
+def arguments_format(tool: Tool) -> Json:
+    """A format for the JSON of a call's arguments. Raises InvalidSampling."""
+    if tool.grammar is not None:
+        return _custom_format(tool)
+    return json_format(tool.parameters or {"type": "object"})
+
+
 def _finished(node: Any, grammars: Mapping[str, Tool]) -> Any:
     if isinstance(node, list):
         return [_finished(each, grammars) for each in node]
@@ -107,6 +114,10 @@ def _finished_json(node: Json, grammars: Mapping[str, Tool]) -> Json:
         return {**node, "max_whitespace_cnt": node.get("max_whitespace_cnt") or MOST_BLANKS}
     if node.get("style", "json") != "json":
         raise InvalidSampling(f"{tool.field}.format: this model's tool calls cannot be held to a grammar")
+    return _custom_format(tool)
+
+
+def _custom_format(tool: Tool) -> Json:
     head = {"type": "regex", "pattern": _INPUT_HEAD}
     grammar = {"type": "grammar", "grammar": _input_grammar(tool)}
     return {"type": "sequence", "elements": [head, grammar, {"type": "const_string", "value": '"}'}]}

@@ -11,11 +11,13 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from config.models import ServedModel
+from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
 from workers.engine.vllm.dialect import Dialects
 from workers.engine.vllm.logprobs import LogprobReader
 
 _FORCING = "workers.engine.vllm.forcing:"
+_GPT_OSS = "gpt_oss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,31 @@ class Loaded:
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM may come up with."""
     config = args.create_engine_config()
+    if config.model_config.hf_config.model_type == _GPT_OSS and not model.harmony and model.format == "auto":
+        raise ConfigError(f'model {model.name!r}: it speaks harmony, which its path does not tell: format = "harmony"')
     can_force = _add_forcing(config)
     llm = AsyncLLM.from_vllm_config(
         config, disable_log_stats=args.disable_log_stats, enable_log_requests=args.enable_log_requests
     )
     try:
         tokenizer = llm.renderer.get_tokenizer()
+        _check_tokenizer(model, tokenizer)
         dialects = Dialects(model, tokenizer, _end_tokens(llm, tokenizer), llm.model_config)
     except Exception:
         llm.shutdown()
+        llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
         raise
     adapters = {each.name: LoRARequest(each.name, place + 1, each.path) for place, each in enumerate(model.adapters)}
     return Loaded(llm, dialects, LogprobReader(tokenizer), adapters, can_force)
+
+
+def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
+    """Raises ConfigError where a model that is to speak harmony has another vocabulary."""
+    if model.harmony:
+        from workers.formats.harmony_encoding import fits  # loads it: not for everyone
+
+        if not fits(tokenizer):
+            raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
 
 
 def _add_forcing(config: Any) -> bool:

@@ -1,0 +1,111 @@
+"""Grammars that hold a harmony answer to a form: structural tags over whole messages, their headers included.
+
+    ((thoughts | preamble | call) <|start|>assistant)*  (answer | call)
+
+where the form says which calls and answers there may be. A grammar is made only where something has to be
+enforced, for it gives the sampler a memory. An ancestor is vllm.parser.harmony, which knows one message of analysis
+and one of commentary.
+
+* Stop tokens (`<|return|>`, `<|call|>`) are not written in a grammar: xgrammar lets them through where it is at an end.
+* gpt-oss writes a call's header in two ways, and `json` with `<|constrain|>` before it or not: all are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import xgrammar
+
+from workers.engine.base import InvalidSampling
+from workers.engine.dialect import Choice, Form, Json, Structured, Tool
+from workers.engine.vllm import grammar
+from workers.engine.vllm.errors import one_line
+
+_END = "<|end|>"
+_NEXT = "<|start|>assistant"
+_TEXT: Json = {"type": "any_text", "excludes": ["<|start|>", "<|channel|>"]}
+"""Text in which no other message begins."""
+_LAST = [_END, ""]
+_JSON_KINDS = (" <|constrain|>json", " json")
+_CODE_KINDS = (" code", " <|constrain|>code", "")
+_THINKS = ("python", "browser")
+"""Tools that are called in the analysis channel."""
+
+
+def structured(form: Form) -> Structured | None:
+    """What holds an answer to `form`; its tools are named as calls name them. Raises InvalidSampling."""
+    for tool in form.tools:
+        grammar.check_tool(tool)
+    content = grammar.text_format(form.text_format)
+    if content is None and not _is_enforced(form):
+        return None
+    tag = grammar.tag_of(_answer(form, content))
+    try:
+        xgrammar.Grammar.from_structural_tag(tag)
+    except Exception as error:  # its own C++ errors
+        raise InvalidSampling(f"tools: they cannot be made a grammar: {one_line(error)}") from None
+    return Structured(tag)
+
+
+def _is_enforced(form: Form) -> bool:
+    if form.choice in (Choice.REQUIRED, Choice.NAMED):
+        return True
+    return form.choice is Choice.AUTO and (form.closed or any(tool.strict for tool in form.tools))
+
+
+def _answer(form: Form, content: Json | None) -> Json:
+    calls = [call for tool in form.tools for call in _calls(tool, strict=_holds(form, tool))]
+    forced = form.choice in (Choice.REQUIRED, Choice.NAMED)
+    between = [
+        _tag("<|channel|>analysis<|message|>", _TEXT, _END),
+        _tag("<|channel|>commentary<|message|>", _TEXT, _END),
+    ]
+    if not form.single:
+        between += [_tag(begin, text, _END) for begin, text in calls]
+    last = [_tag(begin, text, _LAST) for begin, text in calls]
+    if not forced:
+        last += _finals(content)
+    return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
+
+
+def _holds(form: Form, tool: Tool) -> bool:
+    """Whether the arguments of the tool's calls are held to its parameters; where it can be done, calls that have to
+    be made are."""
+    forced = form.choice in (Choice.REQUIRED, Choice.NAMED)
+    return tool.strict or (forced and grammar.can_hold(tool))
+
+
+def _finals(content: Json | None) -> list[Json]:
+    kinds = ("", *_JSON_KINDS)
+    return [_tag(f"<|channel|>final{kind}<|message|>", content or _TEXT, _LAST) for kind in kinds]
+
+
+def _calls(tool: Tool, *, strict: bool) -> Iterable[tuple[str, Json]]:
+    """Each way to begin a call of this tool, and what may follow."""
+    thinks = tool.name.split(".")[0] in _THINKS and not tool.name.startswith("functions.")
+    channels = ("analysis", "commentary") if thinks else ("commentary", "analysis")
+    text = grammar.arguments_format(tool) if strict else _TEXT
+    for kind in _CODE_KINDS if thinks else _JSON_KINDS:
+        for channel in channels:
+            yield f" to={tool.name}<|channel|>{channel}{kind}<|message|>", text
+            yield f"<|channel|>{channel} to={tool.name}{kind}<|message|>", text
+
+
+def _tag(begin: str, content: Json, end: str | list[str]) -> Json:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def _sequence(*elements: Json) -> Json:
+    return {"type": "sequence", "elements": list(elements)}
+
+
+def _either(elements: list[Json]) -> Json:
+    return {"type": "or", "elements": elements} if len(elements) > 1 else elements[0]
+
+
+def _star(content: Json) -> Json:
+    return {"type": "star", "content": content}
+
+
+def _const(value: str) -> Json:
+    return {"type": "const_string", "value": value}
