@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import signal
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
+from tests.faults.breaks import SHOWN_BY, breaking
 from tests.faults.driver import run
 from tests.faults.handover import measure
+from tests.faults.kinds import KINDS
 from tests.faults.plan import Plan
 from tests.faults.report import spread
 
@@ -20,25 +22,33 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+WHOLE = Plan(faults=1000, responses=2000, pause=1.2)
+
+
 def _plan() -> tuple[Plan, int]:
+    """What was asked for, on top of the whole suite, or of the plan that shows what is broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    defaults = {field.name: field.default for field in fields(Plan)}
-    parser.add_argument("--seed", type=int, default=1, help="everything random is drawn from it")
-    parser.add_argument("--faults", type=int, default=1000)
-    parser.add_argument("--responses", type=int, default=2000)
-    parser.add_argument("--pause", type=float, default=1.2, help="mean seconds from one fault to the next")
-    parser.add_argument("--workers", type=int, default=defaults["workers"])
-    parser.add_argument("--apis", type=int, default=defaults["apis"])
-    parser.add_argument("--settle", dest="settle_seconds", type=float, default=defaults["settle_seconds"])
-    parser.add_argument("--at-once", type=int, default=defaults["at_once"], help="responses in flight, at most")
-    parser.add_argument("--demo", action="store_true", help="real vLLM with the demo model")
-    parser.add_argument("--only", action="append", help="a kind of fault to inflict (may be repeated); all by default")
+    parser.add_argument("--seed", type=int, help="everything random is drawn from it")
+    parser.add_argument("--faults", type=int, help=f"default: {WHOLE.faults}")
+    parser.add_argument("--responses", type=int, help=f"default: {WHOLE.responses}")
+    parser.add_argument("--pause", type=float, help="mean seconds from one fault to the next")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--apis", type=int)
+    parser.add_argument("--settle", dest="settle_seconds", type=float, help="seconds for everything to end")
+    parser.add_argument("--at-once", type=int, help="responses in flight, at most")
+    parser.add_argument("--demo", action="store_true", default=None, help="real vLLM with the demo model")
+    parser.add_argument(
+        "--only", dest="kinds", action="append", choices=KINDS, metavar="KIND", help="a kind of fault (repeatable)"
+    )
     parser.add_argument("--logs", type=Path, help="a folder to keep the logs of all processes in")
-    parser.add_argument("--break", dest="broken", help="switch a promise off, to see that the checker notices")
+    parser.add_argument("--break", dest="broken", choices=SHOWN_BY, help="switch a promise off; the checker notices")
     parser.add_argument("--handovers", type=int, default=30, help="workers to kill or stop in peace, for the times")
-    chosen = vars(parser.parse_args())
-    only, handovers = chosen.pop("only"), chosen.pop("handovers")
-    return Plan(**chosen, kinds=frozenset(only) if only else None), handovers
+    chosen = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    handovers = chosen.pop("handovers")
+    if "kinds" in chosen:
+        chosen["kinds"] = frozenset(chosen["kinds"])
+    base = breaking(chosen["broken"]) if "broken" in chosen else WHOLE
+    return replace(base, **chosen), handovers
 
 
 async def _all(plan: Plan, handovers: int) -> bool:

@@ -17,7 +17,7 @@ class Takeover:
 
     how: str
     at: float
-    """Monotonic seconds."""
+    """Seconds since the epoch."""
     last: dict[str, int]
     """Response id -> the last event that it had committed."""
 
@@ -30,11 +30,14 @@ class Arena:
     random: Random
     locks: dict[str, asyncio.Lock]
     takeovers: list[Takeover] = field(default_factory=list)
+    aim: Member | None = None
+    """The process to hit, where it has the role that is wanted; any other is drawn."""
     target: str = ""
     """The process that was chosen, where it is one."""
 
     def pick(self, role: Role) -> Member:
-        member = self.random.choice(self.fleet.of(role))
+        aimed = self.aim is not None and self.aim.role is role
+        member = self.aim if self.aim is not None and aimed else self.random.choice(self.fleet.of(role))
         self.target = member.name
         return member
 

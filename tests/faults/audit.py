@@ -1,14 +1,15 @@
-"""Postgres writes down every transition of every response, in the same transaction, by a trigger of ours.
+"""Postgres writes down every transition and every chunk of each response, in the same transaction, by our triggers.
 
-What clients and rows say at the end could agree by luck; this is the row's whole life.
+What clients and rows say at the end could agree by luck; this is the row's whole life, and who wrote what, when.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from app.protocol.status import Status
 from app.store.database import Database
@@ -42,6 +43,33 @@ _INSTALL = (
     CREATE TRIGGER fault_note AFTER INSERT OR UPDATE OR DELETE ON responses
     FOR EACH ROW EXECUTE FUNCTION fault_note()
     """,
+    """
+    CREATE TABLE fault_writes (
+        id bigserial PRIMARY KEY, response text NOT NULL, first int NOT NULL, last int NOT NULL, attempt int NOT NULL,
+        wrong text, at timestamptz NOT NULL
+    )
+    """,
+    # Deferred: right before the commit, when nobody can have read the chunk, and its row is what it will be.
+    # Merged logs are no news.
+    """
+    CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE
+        owner responses%ROWTYPE;
+    BEGIN
+        SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
+        INSERT INTO fault_writes (response, first, last, attempt, wrong, at)
+        VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE
+            WHEN TG_OP = 'UPDATE' AND OLD.frames <> NEW.frames THEN 'was rewritten'
+            WHEN owner.attempt <> NEW.attempt THEN 'was written when attempt ' || owner.attempt || ' had it'
+            WHEN owner.status = 'in_progress' AND owner.worker IS NULL THEN 'was written when nobody had it'
+            END, clock_timestamp());
+        RETURN NULL;
+    END $$
+    """,
+    """
+    CREATE CONSTRAINT TRIGGER fault_write AFTER INSERT OR UPDATE ON chunks DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NOT NEW.compressed) EXECUTE FUNCTION fault_write()
+    """,
 )
 
 
@@ -58,6 +86,19 @@ class Step:
     worker_before: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One chunk as it was written: events `first` to `last`."""
+
+    first: int
+    last: int
+    attempt: int
+    wrong: str | None
+    """What about it breaks the third law."""
+    at: float
+    """Seconds since the epoch, by the clock of this machine: the chunk was committed after this, never before."""
+
+
 async def install(db: Database) -> None:
     """On a schema that was just made."""
     async with db.begin() as connection:
@@ -65,16 +106,32 @@ async def install(db: Database) -> None:
             await connection.execute(text(statement))
 
 
-async def lives(db: Database) -> dict[str, list[Step]]:
-    """Every response that ever was, with its transitions in order."""
+async def lives(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Step]]:
+    """Every response that ever was (or these), with its transitions in order."""
     columns = "response, before, after, attempt, attempt_before, worker, worker_before"
     found: dict[str, list[Step]] = {}
     async with db.autocommit() as connection:
-        for row in await connection.execute(text(f"SELECT {columns} FROM fault_audit ORDER BY id")):
+        for row in await connection.execute(_asked(f"SELECT {columns} FROM fault_audit", ids)):
             before, after = (None if status is None else Status(status) for status in (row.before, row.after))
             step = Step(row.response, before, after, row.attempt, row.attempt_before, row.worker, row.worker_before)
             found.setdefault(row.response, []).append(step)
     return found
+
+
+async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Write]]:
+    """Every chunk of every response that ever was (or of these), in the order in which they were written."""
+    found: dict[str, list[Write]] = {}
+    async with db.autocommit() as connection:
+        for row in await connection.execute(_asked("SELECT * FROM fault_writes", ids)):
+            write = Write(row.first, row.last, row.attempt, row.wrong, row.at.timestamp())
+            found.setdefault(row.response, []).append(write)
+    return found
+
+
+def _asked(statement: str, ids: Sequence[str] | None) -> TextClause:
+    if ids is None:
+        return text(f"{statement} ORDER BY id")
+    return text(f"{statement} WHERE response = ANY(:ids) ORDER BY id").bindparams(ids=list(ids))
 
 
 def wrong(steps: list[Step]) -> list[str]:

@@ -96,8 +96,7 @@ class Client:
             if story.question.status is not Status.FAILED:
                 story.wrong.append(f"POST was answered with 500: {answer.text[:200]}")
             return True
-        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-            raise Refused("POST", answer)
+        _come_back("POST", answer)
         return False
 
     async def _stream(self) -> None:
@@ -130,8 +129,8 @@ class Client:
                 if answer.status_code == httpx.codes.OK:
                     story.response_id = answer.json()["id"]
                     self._saw(answer.json())
-                elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                    raise Refused("POST", answer)
+                else:
+                    _come_back("POST", answer)
             if story.response_id is None:
                 await self._pause()
 
@@ -162,9 +161,9 @@ class Client:
                 finally:
                     if seen.frames or seen.done:
                         story.readers.append(seen)
-            elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            else:
                 await answer.aread()
-                raise Refused("POST", answer)
+                _come_back("POST", answer)
 
     # -- following -------------------------------------------------------------------------------------------
 
@@ -243,8 +242,11 @@ class Client:
             answer = await self._http.request(method, url)
         except _LOST:
             return None
-        if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND, httpx.codes.SERVICE_UNAVAILABLE):
-            self._story.wrong.append(f"{method} {path} was answered with {answer.status_code}: {answer.text[:200]}")
+        if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):
+            try:
+                _come_back(f"{method} {path}", answer)
+            except Refused as refused:
+                self._story.wrong.append(str(refused))
         return answer
 
     def _saw(self, body: Json) -> bool:
@@ -265,6 +267,12 @@ class Client:
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.uniform(*RETRY_SECONDS))
+
+
+def _come_back(asked: str, answer: httpx.Response) -> None:
+    """Raises Refused unless the answer is: not now, but soon."""
+    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" not in answer.headers:
+        raise Refused(asked, answer)
 
 
 def text_of(body: Json) -> str:

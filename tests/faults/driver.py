@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.faults import checker, demo
+from tests.faults import checker, demo, doorbells
 from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running, stop
 from tests.faults.load import Load
@@ -16,7 +16,6 @@ from tests.faults.proxy import Mode
 from tests.faults.questions import question
 from tests.faults.report import Report, pauses
 from tests.faults.schedule import Schedule
-from tests.support.waiting import until
 
 PROGRESS_SECONDS = 15.0
 
@@ -37,6 +36,7 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
             evidence.unsettled += await settled(fleet, plan.settle_seconds)
             say("at rest; looking at what there is")
             await gather(fleet, evidence)
+            evidence.silent = [] if plan.demo else await doorbells.silent(fleet)
         finally:
             progress.cancel()
         evidence.complaints = [f"{member.name}: {line}" for member in fleet.members for line in member.complaints]
@@ -69,7 +69,7 @@ async def _heal(fleet: Fleet) -> None:
     for member in fleet.members:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
-    await until(fleet.is_whole, fleet.plan.whole_seconds, "the fleet is whole again")
+    await fleet.whole(fleet.plan.whole_seconds)
 
 
 async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:

@@ -18,10 +18,11 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.faults import audit
-from tests.faults.audit import Step
+from tests.faults.audit import Step, Write
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
 from tests.faults.records import Story
+from tests.faults.seldom import seldom
 from tests.support.waiting import until
 
 AT_ONCE = 16
@@ -39,6 +40,7 @@ class Evidence:
     replays: dict[str, bytes | int] = field(default_factory=dict)
     """What GET with `stream` gives: bytes, or the status code that is not 200 (0: no end). For those that have it."""
     lives: dict[str, list[Step]] = field(default_factory=dict)
+    writes: dict[str, list[Write]] = field(default_factory=dict)
     api_stops: list[float] = field(default_factory=list)
     """When an API was told to stop (monotonic seconds)."""
     waiting: list[str] = field(default_factory=list)
@@ -47,6 +49,8 @@ class Evidence:
     """Rows of `workers` that no living process has."""
     busy: list[str] = field(default_factory=list)
     """Workers that still run something."""
+    silent: list[str] = field(default_factory=list)
+    """Workers that do not ring the doorbell, and APIs that do not hear it."""
     unsettled: list[str] = field(default_factory=list)
     """What did not come to rest."""
     complaints: list[str] = field(default_factory=list)
@@ -67,7 +71,7 @@ async def settled(fleet: Fleet, seconds: float) -> list[str]:
         return not await left()
 
     try:
-        await until(none_left, seconds)
+        await until(seldom(none_left), seconds)
     except AssertionError:
         return await left()
     return []
@@ -76,6 +80,7 @@ async def settled(fleet: Fleet, seconds: float) -> list[str]:
 async def gather(fleet: Fleet, evidence: Evidence) -> None:
     """Fills the evidence; all responses are final, all readers gone, all processes up."""
     evidence.lives = await audit.lives(fleet.db)
+    evidence.writes = await audit.writes(fleet.db)
     evidence.rows = await _rows(fleet.db)
     for response_id in evidence.rows:
         evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks

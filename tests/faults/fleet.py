@@ -31,6 +31,7 @@ from tests.faults import audit
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.proxy import HOST, Connect, Proxy
+from tests.faults.seldom import seldom
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -39,6 +40,12 @@ BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_FAULTS"
 """An environment variable of every process of a fleet, by which those left behind are found."""
 STOP_GRACE_SECONDS = 20.0
+
+
+_SPOKEN = text(
+    "SELECT w.pid, r.id, r.attempt FROM responses r JOIN workers w ON w.id = r.worker WHERE r.status = 'in_progress'"
+    " AND EXISTS (SELECT FROM chunks c WHERE c.response_id = r.id AND c.attempt = r.attempt)"
+)
 
 
 class Fleet:
@@ -73,6 +80,29 @@ class Fleet:
         async with self.db.autocommit() as connection:
             rows = await connection.execute(text("SELECT pid, id FROM workers WHERE lease_until > now()"))
             return {row.pid: row.id for row in rows}
+
+    async def owned(self) -> dict[str, dict[str, int]]:
+        """Worker's name -> the responses that it has begun to speak, with their attempts; {} where Postgres is away."""
+        names = {member.pid: member.name for member in self.of(Role.WORKER)}
+        found: dict[str, dict[str, int]] = {}
+        with contextlib.suppress(StoreUnavailable):
+            async with self.db.autocommit() as connection:
+                for row in await connection.execute(_SPOKEN):
+                    if (name := names.get(row.pid)) is not None:
+                        found.setdefault(name, {})[row.id] = row.attempt
+        return found
+
+    async def busiest(self) -> tuple[Member, dict[str, int]] | None:
+        """The worker that speaks most responses, and those; None where none speaks."""
+        owned = await self.owned()
+        if not owned:
+            return None
+        name = max(owned, key=lambda name: len(owned[name]))
+        return next(member for member in self.of(Role.WORKER) if member.name == name), owned[name]
+
+    async def whole(self, seconds: float, what: str = "the fleet is whole") -> None:
+        """Waits for that."""
+        await until(seldom(self.is_whole), seconds, what)
 
     async def is_whole(self) -> bool:
         """Every process runs, every API and worker is ready, and nobody else is taken for alive."""
@@ -162,18 +192,27 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
             for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
                 for number in range(1, count + 1):
                     await fleet.add(role, number, stack)
-            await until(fleet.is_whole, plan.whole_seconds, "the fleet is ready")
+            await fleet.whole(plan.whole_seconds)
             yield fleet
         finally:
             await stop(fleet)
             _keep_logs(fleet)
 
 
-async def stop(fleet: Fleet) -> dict[str, int | None]:
-    """Stops every process in order; returns exit statuses. May be called again."""
+async def stop(fleet: Fleet) -> None:
+    """Stops every process in order, to the last one, whoever is cancelled and whatever goes wrong with another.
+
+    Proxies are closed after this: nobody may be there to start a program then. May be called again.
+    """
     members, fleet.members = fleet.members, []
-    statuses = await asyncio.gather(*(member.close() for member in members))
-    return {member.name: status for member, status in zip(members, statuses, strict=True)}
+    closing = asyncio.gather(*(member.close() for member in members), return_exceptions=True)
+    try:
+        statuses = await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise
+    for failed in (status for status in statuses if isinstance(status, BaseException)):
+        raise failed
 
 
 def _keep_logs(fleet: Fleet) -> None:

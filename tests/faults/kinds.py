@@ -6,7 +6,7 @@ import signal
 
 from tests.faults.arena import Inflict
 from tests.faults.member import Role
-from tests.faults.on_processes import all_killed, engine_killed, network, signalled, stopped
+from tests.faults.on_processes import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped
 from tests.faults.on_services import (
     events_repeated,
     messages_repeated,
@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: stopped within its lease": (6, stopped(Role.WORKER, 0.2, LEASE_SECONDS - 1)),
     "worker: stopped beyond its lease": (4, stopped(Role.WORKER, *BEYOND)),
     "engine: EngineCore killed": (0, engine_killed),
+    "workers: restarted in turn": (0, restarted_in_turn(Role.WORKER)),
     "workers: all killed": (1, all_killed(Role.WORKER)),
     "api: kill -9": (6, signalled(Role.API, signal.SIGKILL)),
     "api: SIGTERM": (4, signalled(Role.API, signal.SIGTERM)),

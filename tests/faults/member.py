@@ -51,6 +51,8 @@ class Member:
     _closing: bool = False
 
     def start(self) -> None:
+        """Keeps it running, until it is closed; after that it may be started again."""
+        self._closing = False
         self._keeper = asyncio.create_task(self._keep(), name=self.name)
 
     @property

@@ -14,19 +14,22 @@ from sqlalchemy import text
 from app.store.database import StoreUnavailable
 from tests.faults.arena import Arena, Inflict, Takeover
 from tests.faults.fleet import Fleet
-from tests.faults.member import Member, Role
+from tests.faults.member import Role
 from tests.faults.proxy import Mode
+from tests.support.waiting import until
+
+WHOLE_SECONDS = 90.0
 
 
 def signalled(role: Role, number: signal.Signals) -> Inflict:
     async def inflict(arena: Arena) -> None:
         member = arena.pick(role)
         async with arena.lock(member.name):
-            owned = await _owned(arena.fleet, member) if role is Role.WORKER else None
-            at = time.monotonic()
+            owned = await arena.fleet.owned() if role is Role.WORKER else {}
+            at = time.time()
             member.signal(number)
-            if owned is not None:
-                arena.takeovers.append(Takeover(number.name, at, await _committed(arena.fleet, owned)))
+            if mine := list(owned.get(member.name, ())):
+                arena.takeovers.append(Takeover(number.name, at, await _committed(arena.fleet, mine)))
 
     return inflict
 
@@ -64,6 +67,19 @@ def all_killed(role: Role) -> Inflict:
     return inflict
 
 
+def restarted_in_turn(role: Role) -> Inflict:
+    """As an upgrade does it: each is told to stop, and is back before the next one is."""
+
+    async def inflict(arena: Arena) -> None:
+        for member in arena.fleet.of(role):
+            starts = member.starts
+            member.signal(signal.SIGTERM)
+            await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
+            await arena.fleet.whole(WHOLE_SECONDS, f"{member.name} is ready")
+
+    return inflict
+
+
 def network(role: Role, service: str, least: float = 0.1, most: float = 1.5) -> Inflict:
     """Between one process and one service: reset, cut, stalled, or deaf to answers."""
 
@@ -83,16 +99,6 @@ def network(role: Role, service: str, least: float = 0.1, most: float = 1.5) -> 
             proxy.set(Mode.OPEN)
 
     return inflict
-
-
-async def _owned(fleet: Fleet, member: Member) -> list[str]:
-    """The responses that this worker has in progress; none where Postgres does not say."""
-    statement = text("SELECT r.id FROM responses r JOIN workers w ON w.id = r.worker WHERE w.pid = :pid")
-    try:
-        async with fleet.db.autocommit() as connection:
-            return list((await connection.execute(statement, {"pid": member.pid})).scalars())
-    except StoreUnavailable:
-        return []
 
 
 async def _committed(fleet: Fleet, owned: list[str]) -> dict[str, int]:

@@ -38,10 +38,19 @@ class Plan:
     flower: bool = True
     kinds: frozenset[str] | None = None
     """Names of the faults to inflict; None: all."""
+    in_turn: bool = False
+    """Every kind in its turn, one after the other, each while a worker is in the middle of something: that one is hit.
+
+    By default the seed decides, and faults overlap.
+    """
+    until_taken_over: bool = False
+    """A fault in its turn is repeated until something of what its worker ran was taken over."""
     broken: str | None = None
     """A promise to switch off (`breaks`)."""
     tokens_per_second: float = 100.0
     tokens_per_delta: int = 4
+    concurrency: int = 64
+    """Responses that one worker runs at once."""
     grace_seconds: float = 0.5
     max_attempts: int = 100
     logs: Path | None = None
@@ -80,6 +89,6 @@ class Plan:
             "LONGHAUL_SHUTDOWN_GRACE_SECONDS": str(self.grace_seconds),
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
             "LONGHAUL_READER_POLL_SECONDS": "1",
-            "LONGHAUL_WORKER_CONCURRENCY": "64",
+            "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
         }

@@ -46,15 +46,12 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self.port = 0
+        """Known once it has started, and for ever: a program may be started again while the proxy closes."""
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, HOST, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         assert self._server is not None

@@ -54,7 +54,7 @@ def _note(frame: bytes, seen: Seen) -> None:
     if seen.terminal or seen.done:
         seen.wrong.append(f"event {number} came after the end")
     seen.frames.append(frame)
-    seen.arrivals.append(time.monotonic())
+    seen.arrivals.append(time.time())  # comparable with Postgres' clock
     seen.terminal = _TERMINAL.match(frame) is not None
 
 
@@ -75,7 +75,7 @@ async def resume(
                     await take(response, seen, most)
                 elif response.status_code == httpx.codes.NOT_FOUND:
                     raise Gone
-                elif response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                elif response.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" not in response.headers:
                     seen.wrong.append(f"GET was answered with {response.status_code}")
         except _LOST:
             pass

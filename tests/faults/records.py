@@ -35,7 +35,7 @@ class Seen:
     """It asked for what comes after this event."""
     frames: list[bytes] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
-    """When each frame came (monotonic seconds)."""
+    """When each frame came (seconds since the epoch)."""
     connections: int = 0
     done: bool = False
     """`[DONE]` came."""

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from random import Random
+
+from sqlalchemy import text
 
 from tests.faults.arena import Arena, Takeover
 from tests.faults.fleet import Fleet
 from tests.faults.kinds import KINDS
+from tests.faults.member import Member
 from tests.faults.plan import Plan
+from tests.faults.seldom import seldom
+from tests.support.waiting import until
 
 AT_ONCE = 4
 """Faults may overlap, up to this many."""
+STRIKES = 5
+"""How often a fault is tried that takes nothing over."""
 
 
 class Schedule:
@@ -22,6 +30,7 @@ class Schedule:
     def __init__(self, plan: Plan, fleet: Fleet) -> None:
         self._plan = plan
         self._fleet = fleet
+        self._locks: dict[str, asyncio.Lock] = {}
         self.inflicted: Counter[str] = Counter()
         self.failures: list[str] = []
         self.takeovers: list[Takeover] = []
@@ -30,9 +39,12 @@ class Schedule:
 
     async def run(self) -> None:
         """All faults of the plan; returns when the last one is over."""
-        random, locks = Random(f"faults {self._plan.seed}"), dict[str, asyncio.Lock]()
         names = [name for name in KINDS if self._plan.kinds is None or name in self._plan.kinds]
         names = [name for name in names if self._plan.flower or "flower" not in name]
+        await (self._in_turn(names) if self._plan.in_turn else self._at_random(names))
+
+    async def _at_random(self, names: list[str]) -> None:
+        random = Random(f"faults {self._plan.seed}")
         weights = [KINDS[name][0] if self._plan.kinds is None else max(1, KINDS[name][0]) for name in names]
         places = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
@@ -40,9 +52,23 @@ class Schedule:
                 await asyncio.sleep(random.expovariate(1 / self._plan.pause))
                 await places.acquire()
                 name = random.choices(names, weights)[0]
-                arena = Arena(self._fleet, Random(f"fault {self._plan.seed} {number}"), locks, self.takeovers)
-                task = group.create_task(self._inflict(name, arena))
+                task = group.create_task(self._inflict(name, self._arena(number)))
                 task.add_done_callback(lambda _: places.release())
+
+    async def _in_turn(self, names: list[str]) -> None:
+        for number in range(self._plan.faults):
+            name = names[number % len(names)]
+            for _ in range(STRIKES):
+                aim, owned = await until(self._fleet.busiest, self._plan.whole_seconds, "a worker is at work")
+                await self._inflict(name, self._arena(number, aim))
+                if not self._plan.until_taken_over or await self._was_taken_over(owned):
+                    break
+            else:
+                self.failures.append(f"{name}: took nothing over in {STRIKES} strikes")
+
+    def _arena(self, number: int, aim: Member | None = None) -> Arena:
+        random = Random(f"fault {self._plan.seed} {number}")
+        return Arena(self._fleet, random, self._locks, self.takeovers, aim)
 
     async def _inflict(self, name: str, arena: Arena) -> None:
         began = datetime.now(UTC)
@@ -53,3 +79,16 @@ class Schedule:
             self.failures.append(f"{name}: {type(error).__name__}: {error}")
         ended = datetime.now(UTC)
         self.history.append(f"{began:%H:%M:%S.%f} {ended:%H:%M:%S.%f} {name} {arena.target}")
+
+    async def _was_taken_over(self, owned: Mapping[str, int]) -> bool:
+        """Waits until each of these (id -> attempt) is final, gone, or in a later attempt; whether one is in that."""
+        later = text("SELECT id, attempt, finished_at FROM responses WHERE id = ANY(:ids)")
+
+        async def told() -> list[bool]:
+            async with self._fleet.db.autocommit() as connection:
+                rows = (await connection.execute(later, {"ids": list(owned)})).all()
+            taken = [row.attempt > owned[row.id] for row in rows]
+            waits = any(row.finished_at is None and not took for row, took in zip(rows, taken, strict=True))
+            return [] if waits else [*taken, False]
+
+        return any(await until(seldom(told), self._plan.whole_seconds, "what the worker ran is final, or another's"))

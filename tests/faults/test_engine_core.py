@@ -1,4 +1,4 @@
-"""The same with real vLLM, smaller: its EngineCore is killed, its worker too, and the text is that of a quiet run."""
+"""The same with real vLLM, smaller: its EngineCore is killed, its worker told to stop; the text is a quiet run's."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ KINDS = frozenset({"engine: EngineCore killed", "worker: SIGTERM"})
 
 
 @pytest.mark.vllm
-async def test_killed_engine_cores_lose_no_token() -> None:
+async def test_killed_engine_cores_and_stopped_workers_lose_no_token() -> None:
     plan = Plan(
         seed=5,
-        faults=3,
-        responses=16,
-        pause=8,
-        at_once=8,
+        faults=len(KINDS),
+        responses=10,
+        pause=4,
+        at_once=6,
         apis=1,
         workers=2,
         maintenances=1,
         flower=False,
+        in_turn=True,
+        until_taken_over=True,
         kinds=KINDS,
         demo=True,
     )
     report = await run(plan)
     assert report.ok, "\n".join(report.lines())
-    assert report.attempts > 0
+    assert report.faults.keys() == KINDS
+    assert report.attempts >= len(KINDS)

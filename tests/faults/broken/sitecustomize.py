@@ -76,10 +76,51 @@ def _publish_first(journal: Any) -> None:
     journal.Journal._commit = publish_and_commit
 
 
+def _mute(journal: Any) -> None:
+    """The journal's publisher does not survive an absence of Redis."""
+    ring = journal.Journal._ring
+    publish = journal.Journal._publish
+
+    async def publish_once_refused(self: Any) -> None:
+        try:
+            await publish(self)
+        except journal.RelayUnavailable:
+            self._muted = True
+            raise
+
+    async def ring_until_refused(self: Any) -> None:
+        self._muted = False
+        ringing = journal.asyncio.ensure_future(ring(self))
+        while not self._muted:
+            await journal.asyncio.sleep(0.05)
+        ringing.cancel()
+
+    journal.Journal._publish = publish_once_refused
+    journal.Journal._ring = ring_until_refused
+
+
+def _deaf(relay: Any) -> None:
+    """Readers hear nothing on a connection that is not the first."""
+    hear, dispatch = relay.Relay._hear, relay.Relay._dispatch
+
+    async def hear_and_count(self: Any, ready: Any) -> None:
+        self._connections = getattr(self, "_connections", 0) + 1
+        await hear(self, ready)
+
+    def dispatch_at_first(self: Any, kind: str, channel: str, data: bytes) -> None:
+        if kind != "message" or self._connections == 1:
+            dispatch(self, kind, channel, data)
+
+    relay.Relay._hear = hear_and_count
+    relay.Relay._dispatch = dispatch_at_first
+
+
 BREAKS: dict[str, tuple[str, Change]] = {
     "fence": ("app.store.journal", _without_fence),
     "claim": ("app.store.responses", _without_claim),
     "publish": ("workers.journal", _publish_first),
+    "ring": ("workers.journal", _mute),
+    "hear": ("app.relay", _deaf),
 }
 
 

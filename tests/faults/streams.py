@@ -1,0 +1,78 @@
+"""Long streams of known text, each with a reader that stays connected: for measurements and single stories."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from random import Random
+
+import httpx
+
+from app.protocol import frames
+from tests.faults.questions import counting
+from tests.faults.readers import frames_of, resume
+from tests.faults.records import Form, Seen, Story
+from tests.support.waiting import until
+
+SECONDS = 90.0
+BEGUN = 5
+"""Events that a stream has once its first token came, and more."""
+
+
+class Streams:
+    """`stories` has one reader each, gone with the context. Every question is to count to `numbers`."""
+
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], random: Random, count: int, numbers: int) -> None:
+        self._http = http
+        self._urls = list(urls)
+        self._random = random
+        self._count = count
+        self._question = counting(numbers)
+        self._readers: list[asyncio.Task[None]] = []
+        self.stories: list[Story] = []
+
+    @property
+    def seen(self) -> dict[str, Seen]:
+        """Response -> what its reader saw."""
+        return {story.response_id: story.readers[0] for story in self.stories if story.response_id is not None}
+
+    async def begin(self, name: str) -> None:
+        """Starts them all; returns once each says something."""
+        self.stories = [
+            Story(f"{name} {place}", False, Form.BACKGROUND_STREAM, self._question, time.monotonic())
+            for place in range(self._count)
+        ]
+        for story in self.stories:
+            await self._ask(story)
+        await until(lambda: all(len(seen.frames) > BEGUN for seen in self.seen.values()), SECONDS, "all streams run")
+
+    async def _ask(self, story: Story) -> None:
+        body = self._question.body(story.key) | {"background": True, "stream": True}
+        async with self._http.stream("POST", f"{self._urls[0]}/v1/responses", json=body) as answer:
+            assert answer.status_code == httpx.codes.OK, await answer.aread()
+            first = await anext(frames_of(answer.aiter_raw()))
+        story.response_id = frames.decode(first)[0]["response"]["id"]
+        story.readers.append(Seen())
+        reading = resume(self._http, self._urls, story.response_id, story.readers[0], self._random, restless=0)
+        self._readers.append(asyncio.create_task(reading))
+
+    async def end(self) -> None:
+        """Waits until all have been read to their end."""
+        await asyncio.gather(*self._readers)
+        self._readers = []
+
+    async def __aenter__(self) -> Streams:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+
+    async def cancel(self) -> None:
+        """Ends them early."""
+        for response_id in self.seen:
+            await self._http.post(f"{self._urls[0]}/v1/responses/{response_id}/cancel")
+        await self.end()
+        self.stories = []

@@ -1,0 +1,60 @@
+"""The suite's own machinery keeps its promises, too."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from app.local.children import Program
+from tests.faults.fleet import Fleet, stop
+from tests.faults.member import Member, Role
+from tests.faults.proxy import HOST, Proxy
+from tests.support.waiting import until
+
+
+def proxy() -> Proxy:
+    return Proxy(partial(asyncio.open_connection, HOST, 1))
+
+
+async def test_a_closed_proxy_still_knows_its_port() -> None:
+    """Found by the suite (seed 2): a program that was started again while its fleet ended asked for it."""
+    closed = proxy()
+    await closed.start()
+    port = closed.port
+    await closed.close()
+    assert closed.port == port != 0
+
+
+async def test_a_member_that_is_closed_while_it_starts_again_is_gone(tmp_path: Path) -> None:
+    short = Program((sys.executable, "-S", "-c", ""), {}, tmp_path)
+    member = Member("short", Role.WORKER, lambda: short, tmp_path / "log", proxy(), proxy())
+    member.start()
+    await until(lambda: member.starts > 1)
+    await member.close()
+    starts = member.starts
+    assert member.pid is None
+    await asyncio.sleep(0)
+    assert member.starts == starts
+
+
+async def test_a_member_that_failed_keeps_no_other_from_its_end(tmp_path: Path) -> None:
+    def unthought_of() -> Program:
+        raise IndexError("what nobody thought of")
+
+    idle = Program((sys.executable, "-S", "-c", "import time; time.sleep(60)"), {}, tmp_path)
+    bad, good = (
+        Member(name, Role.WORKER, program, tmp_path / "log", proxy(), proxy())
+        for name, program in (("bad", unthought_of), ("good", lambda: idle))
+    )
+    for member in (bad, good):
+        member.start()
+    await until(lambda: good.pid)
+    with pytest.raises(IndexError):
+        await stop(cast(Fleet, SimpleNamespace(members=[bad, good])))
+    assert good.pid is None
