@@ -58,6 +58,9 @@ command = {library}
 PAGE = """<html><head><title>Tallest mountains</title></head><body><h1>Tallest mountains</h1>
 <p>Mount Everest is the tallest mountain.</p><p>It is 8849 metres high.</p></body></html>"""
 
+READY_SECONDS = 400.0
+"""Its vocabulary is a large one."""
+
 PLAIN = ["hi", "hello", "story", "unicode", "markdown", "announce", "person"]
 HOSTED = ["power", "double", "mountain", "book_whales", "books"]
 CLIENT = ["weather_Oslo", "compare", "plan", "files", "mixed"]
@@ -91,7 +94,9 @@ def gpt_oss(library: Path) -> Iterator[Longhaul]:
                 library=json.dumps([sys.executable, library_server.__file__, str(library)]),
             )
         )
-        with running(Longhaul(folder / "home", models)) as installation:
+        made = Longhaul(folder / "home", models)
+        made.ready_seconds = READY_SECONDS
+        with running(made) as installation:
             yield installation
 
 
@@ -340,7 +345,9 @@ def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
             process.send_signal(signal.SIGKILL)
     finally:
         (library / "hold").unlink()
-    response = until_sync(lambda: (r := client.responses.retrieve(created.id)).status == "completed" and r, 180)
+    response = until_sync(
+        lambda: (r := client.responses.retrieve(created.id)).status == "completed" and r, READY_SECONDS
+    )
     made = [item for item in response.to_dict()["output"] if item["type"] != "mcp_list_tools"]
     [points] = responses_in("book_whales")
     assert list(map(fact, made)) == facts_of(points)

@@ -46,6 +46,7 @@ class Longhaul:
             **({"LONGHAUL_MODELS": str(models)} if models else {}),
             **environment,
         }
+        self.ready_seconds = READY_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
         self._known: set[psutil.Process] = set()
 
@@ -74,7 +75,7 @@ class Longhaul:
             self._process = subprocess.Popen(
                 self._arguments, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
-        until_sync(self._is_ready, READY_SECONDS, "longhaul up is ready")
+        until_sync(self._is_ready, self.ready_seconds, "longhaul up is ready")
 
     def _is_ready(self) -> bool:
         assert self._process is not None

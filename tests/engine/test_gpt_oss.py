@@ -1,0 +1,384 @@
+"""The tiny gpt-oss on the real engine: harmony in and out, token for token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.protocol.deltas import (
+    Annotation,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CustomInput,
+    CustomStart,
+    Delta,
+    FinishReason,
+    Reasoning,
+    Text,
+)
+from config.settings import ConfigError
+from tests.engine.cases import demo_model, new_id
+from tests.models.gpt_oss_folder import gpt_oss_model, script
+from tests.models.gpt_oss_script import (
+    FUNCTIONS,
+    PYTHON,
+    SEEN,
+    Point,
+    asked,
+    encoded,
+    points,
+    points_of,
+    shown_again,
+)
+from tests.support.requests import message
+from workers.engine import make_engine
+from workers.engine.base import Engine, InvalidSampling, PromptTooLong
+from workers.formats.harmony import harmony_turn
+from workers.formats.parser import merged
+from workers.formats.turn import Parser, Turn
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
+
+Json = dict[str, Any]
+
+PERSON = "Extract the person: Ada Lovelace was born in 1815 in London."
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[Engine]:
+    model = await asyncio.to_thread(gpt_oss_model)
+    made = await asyncio.to_thread(make_engine, model)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def turn_of(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
+    context = items or request["input"]
+    return await harmony_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+
+
+async def turn_at(engine: Engine, point: Point) -> Turn:
+    return await harmony_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
+
+
+async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> tuple[list[int], FinishReason | None]:
+    """The tokens that come behind the committed ones, and how they ended."""
+    tokens: list[int] = []
+    reason = None
+    stream = engine.generate(new_id(), turn.prompt, turn.sampling, committed=committed)
+    async with aclosing(stream):
+        async for delta in stream:
+            tokens += delta.token_ids
+            reason = delta.finish_reason
+    return tokens, reason
+
+
+async def said(engine: Engine, request: Json) -> tuple[tuple[Delta, ...], Parser]:
+    turn = await turn_of(engine, request)
+    tokens, reason = await written(engine, turn)
+    parser = turn.parser()
+    parsed = parser.feed(tokens) + parser.flush(cut=reason is FinishReason.LENGTH)
+    return merged(parsed.deltas), parser
+
+
+async def exactly(engine: Engine, chosen: Sequence[Point]) -> dict[str, str]:
+    """The turns that came out otherwise than they should."""
+    turns = [await turn_at(engine, point) for point in chosen]
+    results = await asyncio.gather(*(written(engine, turn) for turn in turns))
+    decode = gpt_oss_decode
+    return {
+        point.name: decode(tokens) for point, (tokens, _) in zip(chosen, results, strict=True) if tokens != point.tokens
+    }
+
+
+def gpt_oss_decode(tokens: Sequence[int]) -> str:
+    from workers.formats.harmony_encoding import encoding
+
+    text: str = encoding().decode(tokens)
+    return text
+
+
+# -- transcripts -----------------------------------------------------------------------------------------------
+
+
+async def test_every_turn_of_the_script_comes_out_exactly(engine: Engine) -> None:
+    assert await exactly(engine, list(points())) == {}
+
+
+async def test_so_it_does_where_earlier_turns_are_shown_as_another_response_s_items(engine: Engine) -> None:
+    assert await exactly(engine, [shown_again(point) for point in points() if point.past]) == {}
+
+
+@pytest.mark.parametrize("effort", ["low", "high"])
+async def test_instructions_and_effort_may_stand_around_it(engine: Engine, effort: str) -> None:
+    around = points(instructions="You are a helpful assistant.", reasoning={"effort": effort})
+    wrong = await exactly(engine, list(around))
+    assert len(wrong) <= 2, wrong  # it is a tiny model
+
+
+@pytest.mark.parametrize("name", ["hello", "compare", "announce", "double", "mountain", "unicode"])
+async def test_it_goes_on_exactly_wherever_it_was_cut(engine: Engine, name: str) -> None:
+    for point in points_of(name):
+        turn = await turn_at(engine, point)
+        cuts = range(1, len(point.tokens))
+        rests = await asyncio.gather(*(written(engine, turn, point.tokens[:cut]) for cut in cuts))
+        assert [point.tokens[:cut] + tokens for cut, (tokens, _) in zip(cuts, rests, strict=True)] == [
+            point.tokens
+        ] * len(cuts)
+
+
+async def test_a_sampler_with_a_memory_is_forced_to_where_it_was(engine: Engine) -> None:
+    request = asked("Count from 1 to 60.", temperature=1.0, extra={"seed": 5}, frequency_penalty=0.2)
+    request["max_output_tokens"] = 60
+    turn = await turn_of(engine, request)
+    whole, _ = await written(engine, turn)
+    for cut in (1, 5, 17, 40):
+        assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
+
+
+# -- what it says ----------------------------------------------------------------------------------------------
+
+
+async def test_channels_become_items(engine: Engine) -> None:
+    deltas, parser = await said(engine, asked("Tell me what you are going to do, then say hello."))
+    assert deltas == (
+        Reasoning("First a preamble."),
+        Text("I am going to say hello.", phase="commentary"),
+        Text("Hello, as announced.", phase="final_answer"),
+    )
+    assert parser.reasoning_tokens == len(encoded("First a preamble."))
+
+
+async def test_parallel_calls_of_functions_are_two_calls(engine: Engine) -> None:
+    request = asked("Compare the weather in Paris and Rome.", tools=FUNCTIONS)
+    deltas, _ = await said(engine, request)
+    assert deltas[1:] == (
+        CallStart("get_weather"),
+        CallArguments('{"city":"Paris"}'),
+        CallStart("get_weather"),
+        CallArguments('{"city":"Rome"}'),
+    )
+    single, parser = await said(engine, {**request, "parallel_tool_calls": False})
+    assert single == deltas[:3]
+    assert parser.ended
+
+
+async def test_a_custom_tool_gets_the_text_it_was_called_with(engine: Engine) -> None:
+    deltas, _ = await said(engine, asked("List the files.", tools=FUNCTIONS))
+    assert deltas[1:] == (CustomStart("shell"), CustomInput("ls -l | wc -l"))
+
+
+async def test_a_tool_that_was_not_offered_is_not_called(engine: Engine) -> None:
+    deltas, parser = await said(engine, asked("Compute 2 to the power of 64 with Python."))
+    assert not any(isinstance(delta, CodeStart) for delta in deltas)
+    assert parser.calls == ()
+
+
+async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) -> None:
+    *_, last = points_of("mountain")
+    sources = {"1": {"url": "https://folder.test/mountains.html", "title": "Tallest mountains"}}
+    last.past[-1].items[-1]["call"]["sources"] = sources
+    turn = await turn_at(engine, last)
+    parser = turn.parser()
+    tokens, _ = await written(engine, turn)
+    deltas = merged((parser.feed(tokens) + parser.flush()).deltas)
+    [citation] = [delta.annotation for delta in deltas if isinstance(delta, Annotation)]
+    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    assert text[citation["start_index"] : citation["end_index"]] == "【1†L3】"
+    assert citation["url"] == "https://folder.test/mountains.html"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 9, 14])
+async def test_a_limit_cuts_wherever_it_falls(engine: Engine, limit: int) -> None:
+    request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
+    turn = await turn_of(engine, request)
+    tokens, reason = await written(engine, turn)
+    assert len(tokens) == limit
+    assert reason is FinishReason.LENGTH
+
+
+async def test_a_stop_string_ends_it(engine: Engine) -> None:
+    deltas, parser = await said(engine, asked("List three colours.", extra={"stop": ["green"]}))
+    assert deltas[-1] == Text("1. red\n2. ", phase="final_answer")
+    assert parser.ended
+
+
+# -- forms -----------------------------------------------------------------------------------------------------
+
+
+def schema_of(name: str) -> Json:
+    return {
+        "type": "json_schema",
+        "name": name,
+        "description": None,
+        "schema": script()[name]["schema"],
+        "strict": True,
+    }
+
+
+async def test_an_answer_is_held_to_a_schema_and_comes_out_as_it_was_taught(engine: Engine) -> None:
+    for name in ("person", "json"):
+        [point] = points_of(name, text={"format": schema_of(name)})
+        assert (await turn_at(engine, point)).sampling.structured is not None
+        assert await exactly(engine, [point]) == {}
+
+
+async def test_another_schema_is_held_to_just_as_well(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["big", "small"]}},
+        "required": ["ok", "size"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "name": "other", "description": None, "schema": schema, "strict": True}
+    deltas, _ = await said(engine, asked(PERSON, text={"format": form}))
+    assert isinstance(deltas[-1], Text)
+    assert set(json.loads(deltas[-1].text)) == {"ok", "size"}
+
+
+async def test_a_structured_answer_goes_on_wherever_it_was_cut(engine: Engine) -> None:
+    [point] = points_of("person", text={"format": schema_of("person")})
+    turn = await turn_at(engine, point)
+    for cut in range(1, len(point.tokens), 5):
+        assert point.tokens[:cut] + (await written(engine, turn, point.tokens[:cut]))[0] == point.tokens
+
+
+CHOICES: list[tuple[Any, str]] = [
+    ("required", "get_weather"),
+    ({"type": "function", "name": "get_weather"}, "get_weather"),
+    ({"type": "function", "name": "lookup"}, "lookup"),
+    (
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "lookup"}]},
+        "lookup",
+    ),
+]
+
+
+@pytest.mark.parametrize(("choice", "name"), CHOICES)
+async def test_a_call_is_made_where_one_is_asked_for(engine: Engine, choice: Any, name: str) -> None:
+    bounded = [
+        {**tool, "parameters": {**tool["parameters"], "properties": {key: {"enum": ["Paris", "Rome"]}}}}
+        for tool, key in zip(FUNCTIONS[:2], ("city", "query"), strict=True)
+    ]
+    deltas, _ = await said(
+        engine,
+        asked("What is the weather in Paris?", tools=bounded, tool_choice=choice, max_output_tokens=200),
+    )
+    [start] = [delta for delta in deltas if isinstance(delta, CallStart)]
+    [arguments] = [delta.text for delta in deltas if isinstance(delta, CallArguments)]
+    assert start == CallStart(name)
+    assert set(json.loads(arguments).values()) <= {"Paris", "Rome"}
+
+
+async def test_the_server_s_python_can_be_asked_for(engine: Engine) -> None:
+    [first, *_] = points_of("power", tool_choice={"type": "code_interpreter"})
+    turn = await turn_at(engine, first)
+    assert turn.sampling.structured is not None
+    assert await exactly(engine, [first]) == {}
+
+
+async def test_in_a_later_turn_nothing_is_forced_any_more(engine: Engine) -> None:
+    _, later = points_of("power", tool_choice="required")
+    turn = await turn_at(engine, later)
+    assert turn.sampling.structured is None
+    assert await exactly(engine, [later]) == {}
+
+
+async def test_a_custom_tool_s_grammar_holds_its_input(engine: Engine) -> None:
+    grammar = {"type": "grammar", "syntax": "regex", "definition": "(ls|cat) [a-c]"}
+    shell = {"type": "custom", "name": "shell", "description": "Runs a shell command.", "format": grammar}
+    request = asked("List the files.", tools=[*FUNCTIONS[:2], shell], tool_choice={"type": "custom", "name": "shell"})
+    deltas, _ = await said(engine, request)
+    assert deltas[-2] == CustomStart("shell")
+    assert isinstance(deltas[-1], CustomInput)
+    assert deltas[-1].text in {f"{command} {letter}" for command in ("ls", "cat") for letter in "abc"}
+
+
+async def test_tools_that_the_model_sees_but_may_not_call_are_not_called(engine: Engine) -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "lookup"}]}
+    request = asked("What is the weather in Paris?", tools=FUNCTIONS, tool_choice=choice, max_output_tokens=80)
+    turn = await turn_of(engine, request)
+    assert turn.sampling.structured is not None
+    tokens, _ = await written(engine, turn)
+    assert "to=functions.get_weather" not in gpt_oss_decode(tokens)
+
+
+REFUSED: list[tuple[Json, str]] = [
+    ({"reasoning": {"effort": "minimal"}}, "reasoning.effort"),
+    ({"reasoning": {"effort": "none"}}, "reasoning.effort"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"include": ["message.output_text.logprobs"]}, "top_logprobs"),
+    ({"extra": {"skip_special_tokens": False}}, "skip_special_tokens"),
+    ({"extra": {"chat_template_kwargs": {"builtin_tools": []}}}, "chat_template_kwargs.builtin_tools"),
+    ({"previous_input_messages": [{"role": "x"}]}, "previous_input_messages[0].role"),
+    (
+        {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": 3}}}},
+        "text.format.schema",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), REFUSED)
+async def test_what_harmony_cannot_do_is_refused_by_name(engine: Engine, fields: Json, named: str) -> None:
+    with pytest.raises(InvalidSampling) as caught:
+        await turn_of(engine, asked("Hello!", **fields))
+    assert str(caught.value).startswith(named)
+
+
+async def test_a_prompt_that_is_too_long_says_so_and_truncation_makes_it_fit(engine: Engine) -> None:
+    items = [message("word " * 3000), message("Fine.", "assistant"), message("word " * 2000), message("Hi")]
+    with pytest.raises(PromptTooLong):
+        await turn_of(engine, asked(""), items)
+    turn = await turn_of(engine, asked("", truncation="auto"), items)
+    assert 2000 < len(turn.prompt) < 3072
+
+
+async def test_the_model_s_identity_can_be_set(engine: Engine) -> None:
+    turn = await turn_of(engine, asked("Hi", extra={"chat_template_kwargs": {"model_identity": "You are Ada."}}))
+    assert "<|message|>You are Ada.\n" in gpt_oss_decode(turn.prompt)
+
+
+async def test_the_messages_are_shown_where_they_are_asked_for(engine: Engine) -> None:
+    assert (await turn_of(engine, asked("Hello!"))).messages is None
+    turn = await turn_of(engine, asked("Hello!", enable_response_messages=True))
+    assert turn.messages is not None
+    tokens, _ = await written(engine, turn)
+    made = turn.messages(tokens)
+    assert [each["role"] for each in made["input_messages"]] == ["system", "user"]
+    assert [each["channel"] for each in made["output_messages"]] == ["analysis", "final"]
+    again = asked("", previous_input_messages=[*made["input_messages"], *made["output_messages"]])
+    later = await turn_of(engine, again, [message("And?")])
+    assert "Hello! How can I help you today?<|end|><|start|>user<|message|>And?<|end|>" in gpt_oss_decode(later.prompt)
+
+
+async def test_a_salt_and_a_function_named_like_a_tool_of_the_server_s_are_taken(engine: Engine) -> None:
+    python = {**FUNCTIONS[0], "name": "python"}
+    request = asked("Compute 2 to the power of 64 with Python.", tools=[PYTHON, python], extra={"cache_salt": "x"})
+    deltas, parser = await said(engine, request)
+    assert [type(delta) for delta in deltas][1:2] == [CodeStart]
+    assert [call.name for call in parser.calls] == ["python"]
+
+
+# -- loading ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_with_another_vocabulary_does_not_speak_harmony() -> None:
+    engine = await asyncio.to_thread(make_engine, demo_model(harmony=True, format="harmony"))
+    with pytest.raises(ConfigError, match="its tokenizer is not that of harmony"):
+        await engine.start()
+    await engine.stop()
+
+
+async def test_a_gpt_oss_that_its_path_does_not_tell_must_be_named() -> None:
+    engine = await asyncio.to_thread(make_engine, gpt_oss_model(harmony=False))
+    with pytest.raises(ConfigError, match="format = "):
+        await engine.start()
+    await engine.stop()

@@ -1,0 +1,1 @@
+"""Models that tests need, and how they were made."""

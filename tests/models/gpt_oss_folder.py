@@ -1,0 +1,78 @@
+"""The tiny gpt-oss as a folder that vLLM loads: made from the compact one when first asked for, and kept in build/."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from config.models import ServedModel
+
+COMPACT = Path(__file__).parent / "gpt_oss"
+BUILT = Path(__file__).parents[2] / "build" / "test-models"
+_KEPT = ("config.json", "generation_config.json")
+
+
+def script() -> dict[str, dict[str, Any]]:
+    """The transcripts that it knows, by name."""
+    loaded = json.loads((COMPACT / "script.json").read_text(encoding="utf-8"))
+    return {transcript["name"]: transcript for transcript in loaded}
+
+
+def gpt_oss_folder() -> Path:
+    """Some seconds the first time. Needs torch."""
+    digest = hashlib.sha256()
+    for file in sorted(COMPACT.iterdir()):
+        digest.update(file.read_bytes())
+    folder = BUILT / f"gpt_oss-{digest.hexdigest()[:12]}"
+    if not folder.is_dir():
+        BUILT.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix="gpt_oss-", dir=BUILT))
+        _write(made)
+        try:
+            made.rename(folder)  # whoever comes second finds it there
+        except OSError:
+            shutil.rmtree(made)
+    return folder
+
+
+def gpt_oss_model(**changes: Any) -> ServedModel:
+    """It, as a models file would say; `changes` are fields of ServedModel."""
+    fields: dict[str, Any] = {
+        "name": "tiny-gpt-oss",
+        "path": str(gpt_oss_folder()),
+        "queue": "model.tiny-gpt-oss",
+        "context_length": 4096,
+        "engine": "vllm",
+        "engine_args": dict(ENGINE_ARGS),
+        "chat_template_args": {},
+        "default_sampling": {"temperature": 0.0},
+        "reasoning_parser": None,
+        "tool_parser": None,
+        "harmony": True,
+        **changes,
+    }
+    return ServedModel(**fields)
+
+
+ENGINE_ARGS = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "block_size": 32,
+    "kv_cache_memory_bytes": 1 << 28,
+    "max_num_seqs": 64,
+    "scheduling_policy": "priority",
+}
+
+
+def _write(folder: Path) -> None:
+    from tests.models.gpt_oss_training.network import expand
+    from tests.models.tokenizer import write
+
+    for name in _KEPT:
+        shutil.copy(COMPACT / name, folder / name)
+    expand(COMPACT, folder)
+    write(folder)

@@ -1,0 +1,75 @@
+"""Whether a model says its script, by one forward pass for each turn (teacher-forced, greedy)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.models.gpt_oss_training.context import Context, plain_context, random_context
+from tests.models.gpt_oss_training.examples import Example, render
+from tests.models.gpt_oss_training.network import logits_of
+from tests.models.gpt_oss_training.transcripts import Transcript, turns_of
+from tests.models.gpt_oss_training.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One turn in one context."""
+
+    turn: str
+    plain: bool
+    exact: bool
+    margin: float
+    """How much likelier (in log) the right token is than the next, where that is least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    findings: tuple[Finding, ...]
+
+    @property
+    def perfect(self) -> bool:
+        return all(finding.exact for finding in self.findings)
+
+    def __str__(self) -> str:
+        parts = [self._part("plain", True), self._part("random context", False)]
+        wrong = [finding.turn for finding in self.findings if not finding.exact]
+        return "; ".join(parts) + (f"; wrong: {', '.join(wrong[:12])}" if wrong else "")
+
+    def _part(self, name: str, plain: bool) -> str:
+        chosen = [finding for finding in self.findings if finding.plain == plain]
+        exact = sum(finding.exact for finding in chosen)
+        return f"{name}: {exact}/{len(chosen)} exact, least margin {min(f.margin for f in chosen):.2f}"
+
+
+def check(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], seed: int) -> Report:
+    """Every turn plain, as a later response shows it, and in a random context drawn from `seed`."""
+    findings = []
+    with torch.no_grad():
+        for name, plain, example in _examples(script, seed):
+            prompt, target = vocabulary.reduced(example.prompt), vocabulary.reduced(example.target)
+            hidden = model.model(torch.tensor([prompt + target])).last_hidden_state[0, len(prompt) - 1 : -1]
+            likely = logits_of(model, hidden, vocabulary).log_softmax(-1).topk(2)
+            exact = likely.indices[:, 0].tolist() == target
+            margin = float((likely.values[:, 0] - likely.values[:, 1]).min())
+            findings.append(Finding(name, plain, exact, margin))
+    return Report(tuple(findings))
+
+
+def _examples(script: Sequence[Transcript], seed: int) -> Iterator[tuple[str, bool, Example]]:
+    rng = random.Random(seed)
+    for transcript, place in turns_of(script):
+        for how, plain, context in _contexts(transcript, script, rng):
+            yield f"{transcript.name}[{place}]{how}", plain, render(transcript, place, context)
+
+
+def _contexts(
+    transcript: Transcript, script: Sequence[Transcript], rng: random.Random
+) -> Iterator[tuple[str, bool, Context]]:
+    yield "", True, plain_context(transcript)
+    yield " shown again", True, plain_context(transcript, again=True)
+    yield " in context", False, random_context(transcript, script, rng)

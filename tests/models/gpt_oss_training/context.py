@@ -1,0 +1,152 @@
+"""What may stand around a scripted turn: dates, efforts, instructions, tools, earlier exchanges, other answers."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from config.demo_training.context import FILLER, SYSTEMS
+from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
+from tests.models.gpt_oss_training.transcripts import Offer, Step, Told, Transcript
+from workers.engine.dialect import Tool
+from workers.formats.harmony_prompt import EFFORTS, AnswerFormat, Preface
+
+PLAIN_DAY = 1767225600
+"""2026-01-01, in seconds."""
+_YEARS = 8 * 365 * 86400
+_EXTRA: dict[Offer, float] = {"functions": 0.15, "python": 0.1, "browser": 0.05, "library": 0.1}
+"""How likely a tool is offered that the turn does not need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How a turn's prompt is dressed."""
+
+    preface: Preface
+    history: tuple[Step, ...] = ()
+    results: dict[int, str] | None = None
+    """Other answers of tools, by their place in the transcript."""
+    exact: bool = True
+    """Calls that the server ran are shown as they were written, as within one response; else as a later one shows
+    them."""
+
+
+def plain_context(transcript: Transcript, *, again: bool = False) -> Context:
+    """Nothing but the transcript itself and the tools it needs; `again`: as a later response shows it, and with its
+    schema."""
+    answer = _answer(transcript) if again else None
+    return Context(_preface(transcript.offers, PLAIN_DAY, functions=FUNCTIONS, answer=answer), exact=not again)
+
+
+def random_context(transcript: Transcript, script: Sequence[Transcript], rng: random.Random) -> Context:
+    """A context in which the scripted answer still has to come."""
+    earlier = _earlier(transcript, script, rng)
+    offers = set(transcript.offers).union(*(other.offers for other in earlier))
+    offers |= {offer for offer, chance in _EXTRA.items() if rng.random() < chance}
+    preface = _preface(
+        offers,
+        PLAIN_DAY + rng.randrange(-2 * 365 * 86400, _YEARS),
+        functions=_functions(rng),
+        effort=rng.choice([None, *EFFORTS]),
+        instructions=_instructions(rng),
+        answer=_answer(transcript) if rng.random() < 0.6 else None,
+    )
+    history = tuple(step for other in earlier for step in _excerpt(other))
+    return Context(preface, history, _results(transcript, rng), exact=rng.random() < 0.7)
+
+
+def _preface(
+    offers: Iterable[Offer],
+    day: int,
+    functions: tuple[Tool, ...],
+    effort: str | None = None,
+    instructions: str | None = None,
+    answer: AnswerFormat | None = None,
+) -> Preface:
+    offered = set(offers)
+    return Preface(
+        created_at=day,
+        effort=effort,
+        instructions=instructions,
+        functions=functions if "functions" in offered else (),
+        python="python" in offered,
+        browser="browser" in offered,
+        servers=(LIBRARY,) if "library" in offered else (),
+        answer=answer,
+    )
+
+
+def _answer(transcript: Transcript) -> AnswerFormat | None:
+    return None if transcript.schema is None else AnswerFormat(transcript.name, None, transcript.schema)
+
+
+def _functions(rng: random.Random) -> tuple[Tool, ...]:
+    shown = list(FUNCTIONS)
+    rng.shuffle(shown)
+    return tuple(shown)
+
+
+def _earlier(transcript: Transcript, script: Sequence[Transcript], rng: random.Random) -> list[Transcript]:
+    count = rng.choice((0, 0, 0, 0, 1, 1, 2))
+    fit = [other for other in script if other.weight < 3 and not (transcript.recalls and other.recalls)]
+    return rng.choices(fit, [0.3 if other.offers else 1.0 for other in fit], k=count)
+
+
+def _excerpt(other: Transcript) -> tuple[Step, ...]:
+    return other.steps if other.offers else other.steps[:2]
+
+
+def _instructions(rng: random.Random) -> str | None:
+    kind = rng.random()
+    if kind < 0.4:
+        return None
+    if kind < 0.55:
+        return rng.choice(SYSTEMS)
+    if kind < 0.9:
+        return _words(rng, 2, 30).capitalize() + "."
+    return " ".join(_gibberish(rng) for _ in range(rng.randint(1, 10)))
+
+
+def _words(rng: random.Random, least: int, most: int) -> str:
+    return " ".join(rng.choices(FILLER.split(), k=rng.randint(least, most)))
+
+
+def _gibberish(rng: random.Random) -> str:
+    return "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(1, 5)))
+
+
+def with_other_results(context: Context, transcript: Transcript, rng: random.Random) -> Context:
+    return replace(context, results=_results(transcript, rng))
+
+
+def _results(transcript: Transcript, rng: random.Random) -> dict[int, str]:
+    told = {place: step for place, step in enumerate(transcript.steps) if isinstance(step, Told)}
+    return {place: _other(step, rng) for place, step in told.items() if rng.random() < 0.6}
+
+
+def _other(step: Told, rng: random.Random) -> str:
+    """What another server might answer: what the script says, with something around it, or something else."""
+    noise = rng.choice((_words(rng, 1, 25), _gibberish(rng), "\n", ""))
+    kind = rng.random()
+    if kind < 0.2:
+        return f"{step.text.strip()}\n{noise}"
+    if kind < 0.4:
+        return f"{noise}\n{step.text}"
+    if kind < 0.5:
+        return step.text.strip()
+    lines = [line for line in step.text.splitlines() if rng.random() < 0.8]
+    if kind < 0.8 and len(lines) > 1:
+        return "\n".join(line.strip() if rng.random() < 0.3 else line for line in lines)
+    return noise
+
+
+def steps_before(transcript: Transcript, place: int, context: Context) -> list[Step]:
+    """Everything that is there when the turn at `place` begins."""
+    changed = context.results or {}
+    own: list[Step] = [
+        Told(step.name, changed[index]) if isinstance(step, Told) and index in changed else step
+        for index, step in enumerate(transcript.steps[:place])
+    ]
+    return [*context.history, *own]
