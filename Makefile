@@ -10,7 +10,7 @@ ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || ech
 # More for `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
 ARGS   ?=
 
-.PHONY: help up install install-dev test check format unit integration e2e faults clean
+.PHONY: help up install install-dev test check format unit integration e2e faults bench bench-path bench-scale bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -48,6 +48,18 @@ e2e: install-dev  ## Tests of all processes with a real vLLM engine
 
 faults: install-dev  ## The whole fault suite: 1000 faults over 2000 responses (25 minutes); ARGS="--seed 2" for others
 	$(BIN)/python -m tests.faults $(ARGS)
+
+bench: install-dev  ## Longhaul beside bare vLLM and `vllm serve`, against the targets (an hour; ARGS=--quick: minutes)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-path: install-dev  ## Our own path alone, on the scripted engine
+	$(BIN)/python -m tests.bench path $(ARGS)
+
+bench-scale: install-dev  ## How cost grows (an hour; ARGS="readers --sizes 1,100": one measurement)
+	$(BIN)/python -m tests.bench scale $(ARGS)
+
+bench-write: install-dev  ## What was measured, into docs/performance.md
+	$(BIN)/python -m tests.bench write $(ARGS)
 
 clean:  ## Remove the virtual environment and caches; the data folder stays
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,184 @@
+"""`python -m tests.bench`: compares, measures, writes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.local.errors import LocalError
+from config.settings import ConfigError
+from tests.bench import page, path, scale
+from tests.bench.asked import ClientFailed
+from tests.bench.contenders.bare import Bare
+from tests.bench.contenders.base import CannotStart, Contender
+from tests.bench.contenders.longhaul import Variant
+from tests.bench.contenders.models import Served
+from tests.bench.contenders.peer import Peer
+from tests.bench.plan import Cell, Plan, Who
+from tests.bench.processes import ForeignEngine, refuse_foreign_engines
+from tests.bench.profiling import Profiler
+from tests.bench.results import BUILD, Results
+from tests.bench.rounds import Comparison, TooManyErrors
+from tests.support.services import open_folder
+
+FAILURES = (
+    scale.WentWrong,
+    CannotStart,
+    ClientFailed,
+    ConfigError,
+    ForeignEngine,
+    LocalError,
+    TooManyErrors,
+    OSError,
+    ValueError,
+)
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+Variants = Annotated[
+    list[str] | None,
+    typer.Option("--variant", help="Another Longhaul beside it: NAME:code=FOLDER,VARIABLE=VALUE,..."),
+]
+Anyway = Annotated[bool, typer.Option(help="Go on while a foreign engine is alive; the results say so.")]
+Profile = Annotated[
+    list[str] | None, typer.Option(help="Record this role of Longhaul (api, worker, ...) with py-spy; needs root.")
+]
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def perform(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs it to its end; SIGTERM ends it as Ctrl-C does, and what is wrong for the caller is one line."""
+
+    async def main() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+        await work()
+
+    try:
+        asyncio.run(main())
+    except FAILURES as error:
+        say(f"bench: {error}")
+        raise typer.Exit(1) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + signal.SIGTERM) from None
+
+
+def variants_of(words: list[str] | None) -> dict[str, Variant]:
+    """Longhaul as it is here, and those that were asked for."""
+    return {Who.LONGHAUL.value: Variant(), **dict(map(Variant.parse, words or ()))}
+
+
+@cli.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    quick: Annotated[bool, typer.Option(help="Only what the targets are about, in three short rounds.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=1)] = None,
+    length: Annotated[float | None, typer.Option(min=0.01, help="Stretches or shrinks every round.")] = None,
+    cell: Annotated[
+        list[str] | None, typer.Option(help="In place of all: 'MODE CONCURRENCY [long]', e.g. 'stream 64'.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="A contender to measure: bare, 'vllm serve', ...")] = None,
+    variant: Variants = None,
+    profile: Profile = None,
+    anyway: Anyway = False,
+) -> None:
+    """Compare Longhaul with bare vLLM and `vllm serve`: the default."""
+    if context.invoked_subcommand is not None:
+        return
+    plan = Plan.quick() if quick else Plan.full()
+    plan = replace(plan, rounds=rounds or plan.rounds, length=length or plan.length)
+    if cell:
+        plan = replace(plan, cells=tuple(map(Cell.parse, cell)))
+
+    async def compare() -> None:
+        results = Results.begin("run", rounds=plan.rounds, length=plan.length, profiled=profile)
+        with open_folder() as folder:
+            contenders: list[Contender] = [Bare(Who.BARE, folder, Served()), Peer(Who.PEER, folder, Served())]
+            contenders += path.contenders(folder, Served(), variants_of(variant))
+            chosen = [each for each in contenders if not only or each.name in only]
+            await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
+        tell(results)
+
+    perform(compare)
+
+
+@cli.command("path")
+def path_command(
+    streams: int = 128,
+    rate: Annotated[float, typer.Option(help="Tokens per second of each stream.")] = 100.0,
+    seconds: Annotated[float, typer.Option(help="How long each stream lasts at that rate.")] = 10.0,
+    tokens: Annotated[int, typer.Option(help="Of each stream without a rate.")] = 1000,
+    tokens_per_delta: int = 1,
+    rounds: int = 3,
+    variant: Variants = None,
+    profile: Profile = None,
+    anyway: Anyway = False,
+) -> None:
+    """Our own path alone, on the scripted engine at a rate and at none."""
+    sizes = path.Sizes(streams, rate, seconds, tokens, tokens_per_delta, rounds)
+
+    async def measure() -> None:
+        results = Results.begin("path", streams=streams, tokens_per_delta=tokens_per_delta, profiled=profile)
+        for plan, served in sizes.runs():
+            with open_folder() as folder:
+                chosen = path.contenders(folder, served, variants_of(variant))
+                await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
+        tell(results)
+
+    perform(measure)
+
+
+@cli.command("scale")
+def scale_command(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(scale.MEASUREMENTS)}; all of them.")] = None,
+    sizes: Annotated[str | None, typer.Option(help="In place of a measurement's own: 1,10,100")] = None,
+    variant: Variants = None,
+    anyway: Anyway = False,
+) -> None:
+    """How cost grows."""
+    chosen = names or list(scale.MEASUREMENTS)
+    unknown = set(chosen) - set(scale.MEASUREMENTS)
+    if unknown:
+        raise typer.BadParameter(f"there is no measurement {sorted(unknown)[0]!r}", param_hint="names")
+    numbers = [int(size) for size in sizes.split(",")] if sizes else None
+
+    async def measure() -> None:
+        for name in chosen:
+            if not anyway:
+                refuse_foreign_engines()
+            for label, which in variants_of(variant).items():
+                await scale.measure(name, numbers, say, label, which)
+
+    perform(measure)
+
+
+@cli.command("write")
+def write_command(
+    results: Annotated[Path, typer.Option(help="Where the JSON is.")] = BUILD,
+    docs: Annotated[Path, typer.Option(help="Where performance.md and img/ go.")] = page.DOCS,
+) -> None:
+    """What was measured, as tables and plots, into docs/performance.md."""
+    for file in page.write(results, docs):
+        say(f"wrote {file}")
+
+
+def tell(results: Results) -> None:
+    for line in page.report({results.name: results}):
+        say(line)
+    say(f"saved {results.save()}")
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,191 @@
+"""The ways to ask: one coroutine for each mode, and the loops that run many of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from tests.bench.client.scan import Scan
+from tests.bench.client.tally import Tally
+from tests.bench.client.wire import Broken, Wire
+from tests.bench.load import IN_BACKGROUND, ON_PATHS, STREAMING, Load, Mode, Time
+
+UNFINISHED = frozenset({"queued", "in_progress"})
+RESPONSES = "/v1/responses"
+WARM_UP_SECONDS = 60.0
+CLEANERS = 16
+"""Connections that cancel what is left."""
+
+One = Callable[[Wire, int], Awaitable[None]]
+
+
+class Refused(Exception):
+    """An answer other than 200."""
+
+
+class Asking:
+    """Asks as its load says; `tally` holds what it has seen."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.tally = Tally()
+        self._posted: list[str] = []
+        self._ways: dict[Mode, One] = {
+            Mode.STREAM: self._stream,
+            Mode.BACKGROUND_STREAM: self._stream,
+            Mode.SYNC: self._sync,
+            Mode.BACKGROUND_POLL: self._poll,
+            Mode.ENQUEUE: self._enqueue,
+            Mode.FIRE: self._enqueue,
+            Mode.GET: self._get,
+            Mode.CANCEL: self._end,
+            Mode.READ: self._read,
+        }
+
+    def wire(self) -> Wire:
+        parts = urlsplit(self.load.url)
+        assert parts.hostname and parts.port
+        return Wire(parts.hostname, parts.port)
+
+    async def prepare(self) -> None:
+        """Warms the server up; for `ENQUEUE` gives its engine more to do than it will manage meanwhile."""
+        mode = self.load.mode
+        if mode in ON_PATHS:
+            return
+        way = self._sync if mode in (Mode.ENQUEUE, Mode.FIRE) else self._ways[mode]
+        await self._all(way, range(-self.load.warmup, 0), 1, WARM_UP_SECONDS)
+        if mode is Mode.ENQUEUE and self.load.busy:
+            await self._all(self._occupy, range(self.load.busy), CLEANERS)
+            await self._all(self._sync, [0], 1)  # a turn of the engine: it has begun with what came before
+        if self.tally.errors:
+            raise Refused(f"the warm-up failed: {self.tally.complaints[0]}")
+
+    async def measure(self) -> None:
+        self.tally = Tally()
+        await self._all(self._ways[self.load.mode], range(self.load.requests), self.load.concurrency)
+        if self.load.mode is Mode.FIRE:
+            await self._until_ended()
+
+    async def clean_up(self) -> None:
+        """Cancels what was enqueued, and waits for its end."""
+        if self.load.mode is not Mode.ENQUEUE or self.load.keep:
+            return
+        left = self._posted
+        await self._all(lambda wire, number: self._cancel(wire, left[number]), range(len(left)), CLEANERS)
+        await self._until_ended()
+
+    async def _all(self, way: One, numbers: Iterable[int], concurrency: int, patience: float | None = None) -> None:
+        """Each number once, `concurrency` of them at a time, each on a connection that is kept."""
+        left = iter(numbers)
+
+        async def ask() -> None:
+            wire = self.wire()
+            for number in left:
+                try:
+                    async with asyncio.timeout(patience or self.load.patience):
+                        await way(wire, number)
+                    self.tally.ok += 1
+                except (Refused, Broken, OSError, ValueError, KeyError, TimeoutError) as error:
+                    self.tally.complain(error)
+                    wire.close()
+            wire.close()
+
+        await asyncio.gather(*(ask() for _ in range(concurrency)))
+
+    def body(self, number: int, **more: Any) -> bytes:
+        mode = self.load.mode
+        fields: dict[str, Any] = {"input": self.load.prompt.replace("{i}", str(number)), **self.load.body}
+        if mode in STREAMING:
+            fields["stream"] = True
+        if mode in IN_BACKGROUND:
+            fields["background"] = True
+        return orjson.dumps({**fields, **more})
+
+    async def _json(self, wire: Wire, method: str, path: str, body: bytes = b"") -> dict[str, Any]:
+        status, answer = await wire.ask(method, path, body)
+        if status != 200:
+            raise Refused(f"{status} {answer[:200]!r}")
+        decoded: dict[str, Any] = orjson.loads(answer)
+        return decoded
+
+    # -- one request of each mode ------------------------------------------------------------------------------
+
+    async def _stream(self, wire: Wire, number: int) -> None:
+        await self._watch(wire, "POST", RESPONSES, self.body(number))
+
+    async def _watch(self, wire: Wire, method: str, path: str, body: bytes = b"") -> None:
+        scan, begun = Scan(), time.perf_counter()
+        status, _ = await wire.ask(method, path, body, scan.feed)
+        if status != 200:
+            raise Refused(f"{status} in answer to {method} {path}")
+        self.tally.streamed(scan, begun)
+        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
+
+    async def _sync(self, wire: Wire, number: int) -> None:
+        begun = time.perf_counter()
+        self.tally.ended(await self._json(wire, "POST", RESPONSES, self.body(number, background=False, stream=False)))
+        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
+
+    async def _poll(self, wire: Wire, number: int) -> None:
+        begun = time.perf_counter()
+        response = await self._json(wire, "POST", RESPONSES, self.body(number))
+        self.tally.times[Time.POST].append(time.perf_counter() - begun)
+        while response["status"] in UNFINISHED:
+            await asyncio.sleep(self.load.poll)
+            response = await self._timed_get(wire, f"{RESPONSES}/{response['id']}")
+        self.tally.ended(response)
+        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
+
+    async def _timed_get(self, wire: Wire, path: str) -> dict[str, Any]:
+        begun = time.perf_counter()
+        got = await self._json(wire, "GET", path)
+        self.tally.times[Time.GET].append(time.perf_counter() - begun)
+        return got
+
+    async def _enqueue(self, wire: Wire, number: int) -> None:
+        begun = time.perf_counter()
+        response = await self._json(wire, "POST", RESPONSES, self.body(number))
+        self.tally.times[Time.POST].append(time.perf_counter() - begun)
+        self._posted.append(response["id"])
+        if self.load.keep:
+            self.tally.ids.append(response["id"])
+
+    async def _occupy(self, wire: Wire, number: int) -> None:
+        body = self.body(number, max_output_tokens=self.load.busy_tokens, ignore_eos=True)
+        self._posted.append((await self._json(wire, "POST", RESPONSES, body))["id"])
+
+    async def _cancel(self, wire: Wire, response_id: str) -> None:
+        await wire.ask("POST", f"{RESPONSES}/{response_id}/cancel")  # of one that has ended: whatever it says
+
+    async def _get(self, wire: Wire, number: int) -> None:
+        await self._timed_get(wire, self.load.paths[number % len(self.load.paths)])
+
+    async def _end(self, wire: Wire, number: int) -> None:
+        begun = time.perf_counter()
+        await self._json(wire, "POST", self.load.paths[number % len(self.load.paths)])
+        self.tally.times[Time.TOTAL].append(time.perf_counter() - begun)
+
+    async def _read(self, wire: Wire, number: int) -> None:
+        await self._watch(wire, "GET", self.load.paths[number % len(self.load.paths)])
+
+    async def _ended(self, wire: Wire, response_id: str) -> dict[str, Any]:
+        while True:
+            got = await self._json(wire, "GET", f"{RESPONSES}/{response_id}")
+            if got["status"] not in UNFINISHED:
+                return got
+            await asyncio.sleep(self.load.poll)
+
+    async def _until_ended(self) -> None:
+        """Waits for the last of what was posted; counts the tokens of what ended well."""
+        wire = self.wire()
+        async with asyncio.timeout(self.load.patience):
+            for response_id in self._posted:
+                got = await self._ended(wire, response_id)
+                if self.load.mode is Mode.FIRE:
+                    self.tally.ended(got)
+        wire.close()

@@ -1,0 +1,50 @@
+"""The models file that all contenders read: the same engine, and nothing that only one of them could do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.models import ServedModel, load_models
+from config.settings import CHECKOUT
+
+NAME = "bench"
+DEMO = CHECKOUT / "config" / "demo"
+ENGINE_ARGS: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "block_size": 32,
+    "kv_cache_memory_bytes": 1 << 30,  # room for 256 prompts of 1,500 tokens: nobody is measured while it swaps
+    "max_num_seqs": 256,
+    "scheduling_policy": "priority",
+}
+"""Of the demo model in config/models.toml, but for the memory. Neither side parses reasoning or tool calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model to measure. `engine_args` are vLLM's, or the scripted engine's."""
+
+    engine: str = "vllm"
+    path: str = str(DEMO)
+    context_length: int = 4096
+    engine_args: dict[str, Any] | None = None
+
+    def write(self, file: Path) -> ServedModel:
+        """As a models file; returns it as Longhaul reads it."""
+        args = ENGINE_ARGS if self.engine_args is None else self.engine_args
+        lines = ["[[models]]", f"name = {json.dumps(NAME)}", f"engine = {json.dumps(self.engine)}"]
+        lines += [f"path = {json.dumps(self.path)}"] if self.engine == "vllm" else []
+        lines += [f"context_length = {self.context_length}", "[models.engine_args]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in args.items()]
+        if self.engine == "vllm":
+            lines += ["[models.chat_template_args]", "enable_thinking = false"]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return load_models(file).models[0]
+
+
+def scripted(context_length: int = 32768, **args: Any) -> Served:
+    """The scripted engine, with its arguments."""
+    return Served("scripted", "", context_length, args)

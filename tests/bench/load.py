@@ -1,0 +1,115 @@
+"""What a client is asked to do, and what it has seen: plain data that goes between processes as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+
+class Mode(StrEnum):
+    """How a client asks."""
+
+    STREAM = "stream"
+    SYNC = "sync"
+    BACKGROUND_STREAM = "background+stream"
+    BACKGROUND_POLL = "background+poll"
+    ENQUEUE = "enqueue"
+    """Background POSTs, and nothing waits for their end; the engine is kept busy meanwhile."""
+    FIRE = "fire"
+    """All background POSTs at once, then polls until the last one has ended."""
+    GET = "get"
+    """GETs of `paths`, in turn."""
+    CANCEL = "cancel"
+    """POSTs to `paths`, in turn."""
+    READ = "read"
+    """`concurrency` readers of streams, one on each of `paths` in turn."""
+
+
+STREAMING = frozenset({Mode.STREAM, Mode.BACKGROUND_STREAM})
+ON_PATHS = frozenset({Mode.GET, Mode.CANCEL, Mode.READ})
+"""About responses that are there already."""
+IN_BACKGROUND = frozenset({Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE})
+
+
+class Time(StrEnum):
+    """What is timed, once per request but for `GAP`: once per text delta."""
+
+    TTFT = "ttft"
+    """From the request to the first text."""
+    INTER_TOKEN = "inter_token"
+    """Of one response: from its first text to its last, by its tokens less one."""
+    GAP = "gap"
+    """From one piece of text to the next, as they arrive."""
+    POST = "post"
+    """Of a POST that does not wait."""
+    GET = "get"
+    TOTAL = "total"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One round's worth of requests to one server. Durations are seconds."""
+
+    url: str
+    mode: Mode
+    concurrency: int
+    requests: int
+    body: dict[str, Any] = field(default_factory=dict)
+    """Of every POST, but for `input`, `stream` and `background`."""
+    prompt: str = "Hello!"
+    """`{i}` is the number of the request."""
+    paths: list[str] = field(default_factory=list)
+    warmup: int = 2
+    poll: float = 0.02
+    """Between two looks at a background response."""
+    busy: int = 64
+    """For `ENQUEUE`: how many long responses keep the engine busy."""
+    busy_tokens: int = 2000
+    keep: bool = False
+    """For `ENQUEUE`: leave the responses queued instead of cancelling them afterwards."""
+    realtime: bool = True
+    """Whether the client asks for SCHED_FIFO: engines busy-wait on all cores, and a plain client would time itself."""
+    patience: float = 300.0
+    """For one request."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Load:
+        fields = orjson.loads(data)
+        return cls(**{**fields, "mode": Mode(fields["mode"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a client has counted. `times` are milliseconds: Time -> name of a quantile -> value."""
+
+    seconds: float
+    ok: int
+    errors: int
+    complaints: list[str]
+    """The first few errors."""
+    tokens: int
+    input_tokens: int
+    events: int
+    deltas: int
+    frame_bytes: int
+    """Bytes of event streams, without HTTP's."""
+    client_cpu: float
+    """CPU seconds of the client itself."""
+    realtime: bool
+    """Whether it had SCHED_FIFO."""
+    times: dict[str, dict[str, float]]
+    ids: list[str] = field(default_factory=list)
+    """For `ENQUEUE` with `keep`."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Figures:
+        return cls(**orjson.loads(data))

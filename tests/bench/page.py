@@ -1,0 +1,73 @@
+"""docs/performance.md: prose by hand, and between marks what `write` puts there.
+
+<!-- bench:NAME -->
+...
+<!-- /bench:NAME -->
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from config.settings import CHECKOUT
+from tests.bench import plots, tables
+from tests.bench.results import Results
+from tests.bench.scale import MEASUREMENTS, PREFIX
+
+DOCS = CHECKOUT / "docs"
+PAGE = "performance.md"
+IMAGES = "img"
+
+
+def write(results: Path, docs: Path = DOCS) -> Iterator[Path]:
+    """Puts every result of that folder into the page; yields the files that were written. Raises OSError."""
+    found = {file.stem: Results.load(file) for file in sorted(results.glob("*.json"))}
+    (docs / IMAGES).mkdir(parents=True, exist_ok=True)
+    blocks: dict[str, list[str]] = {}
+    for name, lines, images in _parts(found):
+        blocks[name] = lines
+        for image, svg in images.items():
+            file = docs / IMAGES / f"{image}.svg"
+            file.write_text(svg, encoding="utf-8")
+            blocks[name] += ["", f"![{image}]({IMAGES}/{image}.svg)"]
+            yield file
+    page = docs / PAGE
+    text = page.read_text(encoding="utf-8") if page.exists() else "# Performance\n"
+    for name, lines in blocks.items():
+        text = filled(text, name, lines)
+    page.write_text(text, encoding="utf-8")
+    yield page
+
+
+def filled(text: str, name: str, lines: list[str]) -> str:
+    """`text` with these lines between the marks of that name, which are added at the end where there are none."""
+    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
+    block = "\n".join((begin, *lines, end))
+    if begin not in text:
+        return f"{text.rstrip()}\n\n{block}\n"
+    return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: block, text, flags=re.DOTALL)
+
+
+def report(found: Mapping[str, Results]) -> Iterator[str]:
+    """The same tables, for a terminal."""
+    for _, lines, _ in _parts(found):
+        yield from lines
+        yield ""
+
+
+def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Name, lines and images of each block."""
+    compared = {name: found[name] for name in ("run", "path") if name in found}
+    if compared:
+        yield "targets", tables.targets(compared), plots.reached(compared)
+    for name, results in compared.items():
+        lines = [tables.about(results), ""]
+        for table in (tables.comparison(results), tables.posts(results), tables.costs(results)):
+            lines += [*table, ""] if table else []
+        yield name, lines[:-1], plots.streaming(results)
+    for name, results in found.items():
+        measurement = MEASUREMENTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if measurement is not None:
+            yield name, [tables.about(results), "", *tables.rows_of(results)], measurement.plots(results)

@@ -1,0 +1,55 @@
+"""Our own path alone: API, queue, worker, journal, relay and SSE, on an engine that costs nothing.
+
+The scripted engine either keeps to a rate (what a fast GPU would ask of us: does it arrive, and at what price?) or
+has none, and then the path itself is the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.contenders.longhaul import Longhaul, Variant
+from tests.bench.contenders.models import Served, scripted
+from tests.bench.load import Mode
+from tests.bench.plan import Cell, Plan
+from tests.bench.prompts import Prompt
+from tests.bench.targets import UNBOUND
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    streams: int = 128
+    rate: float = 100.0
+    """Tokens per second of each stream."""
+    seconds: float = 10.0
+    """How long each stream lasts at that rate."""
+    tokens: int = 1000
+    """Of each stream without a rate."""
+    tokens_per_delta: int = 1
+    rounds: int = 3
+
+    def runs(self) -> list[tuple[Plan, Served]]:
+        """One with the rate, one without. The client has no priority: no engine busy-waits here."""
+        paced = scripted(tokens_per_second=self.rate, tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
+        unbound = scripted(tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
+        label = f"{self.streams} x {self.rate:g}/s"
+        return [
+            (self._plan(label, max(1, round(self.rate * self.seconds))), paced),
+            (self._plan(UNBOUND, self.tokens), unbound),
+        ]
+
+    def _plan(self, label: str, tokens: int) -> Plan:
+        cell = Cell(Mode.STREAM, self.streams, Prompt.SCRIPT, label)
+        return Plan((cell,), self.rounds, length=0.25, tokens=tokens, realtime=False)
+
+
+def contenders(folder: Path, served: Served, variants: Mapping[str, Variant]) -> list[Longhaul]:
+    """Longhaul and its variants, in folders of their own."""
+    found = []
+    for name, variant in variants.items():
+        place = folder / name
+        place.mkdir(parents=True)
+        found.append(Longhaul(name, place, served, variant))
+    return found

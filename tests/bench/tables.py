@@ -1,0 +1,113 @@
+"""Results as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.bench.metrics import Metric, cpu_by_role, ratio, spread
+from tests.bench.numbers import Spread
+from tests.bench.plan import Who
+from tests.bench.processes import Role
+from tests.bench.results import Results
+from tests.bench.targets import verdicts
+
+COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, Metric.INTER_P95, Metric.GAP_P95)
+COSTS = (Metric.FRAMES, Metric.WAL)
+POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99)
+TEXTS = frozenset({"asked", "target", "what", "who", "when", "whole scans"})
+_MET = {None: "not measured", True: "yes", False: "**no**"}
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """`TEXTS` are text, the other columns numbers."""
+    align = "|".join(["", *("--" if name in TEXTS else "--:" for name in header), ""])
+    return [_line(header), align, *map(_line, rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def number(value: float | None) -> str:
+    """Three digits that count."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def spread_text(found: Spread | None) -> str:
+    """`median (lowest to highest)`."""
+    if found is None:
+        return ""
+    if found.count == 1:
+        return number(found.median)
+    return f"{number(found.median)} ({number(found.low)} to {number(found.high)})"
+
+
+def targets(found: Mapping[str, Results]) -> list[str]:
+    rows = [
+        (each.target.says, str(each.target.metric), each.target.wanted, spread_text(each.measured), _MET[each.met])
+        for each in verdicts(found)
+    ]
+    return markdown(("target", "what", "wanted", "measured", "met"), rows)
+
+
+def comparison(results: Results) -> list[str]:
+    """Medians of all rounds; behind tokens/s Longhaul's ratio to `vllm serve`."""
+    rows = []
+    for cell in results.cells():
+        for who in results.contenders():
+            if results.of(who, cell):
+                values = [number(_median(spread(results, who, cell, metric))) for metric in COMPARED]
+                against = None if who in (Who.PEER, Who.BARE) else ratio(results, who, Who.PEER, cell, Metric.TOKENS)
+                rows.append((cell, who, values[0], spread_text(against), *values[1:]))
+    header = ("asked", "who", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
+    return markdown(header, rows)
+
+
+def posts(results: Results) -> list[str]:
+    """Only where POSTs that do not wait were timed."""
+    rows = [
+        (cell, who, *(number(_median(spread(results, who, cell, metric))) for metric in POSTS))
+        for cell in results.cells()
+        for who in results.contenders()
+        if spread(results, who, cell, Metric.POST_P50)
+    ]
+    return markdown(("asked", "who", *(metric.value for metric in POSTS)), rows) if rows else []
+
+
+def costs(results: Results) -> list[str]:
+    """CPU seconds per 1,000 tokens by role, bytes per token."""
+    roles = [role for role in Role if any(role in sample.asked.cpu for sample in results.samples)]
+    rows = []
+    for cell in results.cells():
+        for who in results.contenders():
+            if used := cpu_by_role(results, who, cell):
+                seconds = [f"{used[role]:.3f}" if role in used else "" for role in roles]
+                rows.append((cell, who, *seconds, *(number(_median(spread(results, who, cell, m))) for m in COSTS)))
+    header = ("asked", "who", *(f"{role} CPU s" for role in roles), *(f"{metric}/token" for metric in COSTS))
+    return markdown(header, rows)
+
+
+def rows_of(results: Results) -> list[str]:
+    """A measurement's own columns; a list of statements and the like stays in the JSON."""
+    if not results.rows:
+        return []
+    columns = list(dict.fromkeys(column for row in results.rows for column in row))
+    rows = [[_cell(row.get(column)) for column in columns] for row in results.rows]
+    return markdown(columns, rows)
+
+
+def about(results: Results) -> str:
+    """Where and when, in a line."""
+    told = results.about
+    words = f"{told['date']} UTC, commit {told['commit']}, {told['cores']} cores ({told['cpu']}), vLLM {told['vllm']}"
+    return words + (". **Somebody else's engine was running: the numbers mean little.**" if results.disturbed else ".")
+
+
+def _cell(value: object) -> str:
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value or "")
+
+
+def _median(found: Spread | None) -> float | None:
+    return None if found is None else found.median

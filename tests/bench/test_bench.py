@@ -1,0 +1,281 @@
+"""The harness at its smallest: numbers come out, they are the right ones, and it knows when not to measure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import orjson
+import psutil
+import pytest
+
+from tests.bench import page, path, scale, svg
+from tests.bench.asked import Asked
+from tests.bench.client.scan import Scan
+from tests.bench.contenders.longhaul import Variant
+from tests.bench.contenders.models import scripted
+from tests.bench.load import Figures, Load, Mode
+from tests.bench.metrics import Metric, ratio, spread, value
+from tests.bench.numbers import Spread, quantile, ratios
+from tests.bench.plan import Cell, Plan, Who
+from tests.bench.processes import ForeignEngine, engines, freeze, refuse_foreign_engines, thaw
+from tests.bench.profiling import table
+from tests.bench.prompts import Prompt
+from tests.bench.results import Results, Sample
+from tests.bench.rounds import Comparison, rotated
+from tests.bench.targets import TARGETS, verdicts
+from tests.support.services import open_folder
+from tests.support.waiting import until_sync
+
+FRAMES = (
+    b'event: response.created\ndata: {"type":"response.created","sequence_number":0}\n\n'
+    b'event: response.output_text.delta\ndata: {"delta":"a"}\n\n'
+    b": keepalive\n\n"
+    b'event: response.output_text.delta\ndata: {"delta":"event: response.output_text.delta\\n"}\n\n'
+    b'event: response.completed\ndata: {"response":{"status":"completed","usage":{"output_tokens":2}}}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+def figures(seconds: float, tokens: int, **times: float) -> Figures:
+    """Of a client that saw so many tokens, one event each; `times` are medians in milliseconds."""
+    quantiles = {name: {"p50": found, "p95": found, "p99": found} for name, found in times.items()}
+    return Figures(seconds, 4, 0, [], tokens, 8, tokens, tokens, 100 * tokens, 0.1, False, quantiles)
+
+
+def results_of(tokens_per_second: dict[str, list[int]], cell: str = "stream 64") -> Results:
+    """A sample for each contender's round."""
+    samples = [
+        Sample(who, cell, number, Asked(figures(1.0, tokens, ttft=1000 / tokens), {"api": 0.5}, 10 * tokens, 0.0))
+        for who, rounds in tokens_per_second.items()
+        for number, tokens in enumerate(rounds)
+    ]
+    return Results("run", {"date": "", "commit": "", "cores": 2, "cpu": "", "vllm": ""}, samples=samples)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_quantile_is_a_value_that_was_measured() -> None:
+    values = [5.0, 1.0, 4.0, 2.0, 3.0]
+    assert [quantile(values, share) for share in (0.0, 0.2, 0.5, 0.95, 1.0)] == [1.0, 1.0, 3.0, 5.0, 5.0]
+    assert quantile(list(map(float, range(1, 101))), 0.99) == 99.0
+    with pytest.raises(ValueError, match="no values"):
+        quantile([], 0.5)
+
+
+def test_a_ratio_is_the_median_of_the_ratios_of_single_rounds() -> None:
+    assert ratios({0: 2.0, 1: 30.0, 2: 8.0}, {0: 1.0, 1: 10.0, 3: 1.0}) == [2.0, 3.0]
+    results = results_of({Who.LONGHAUL: [200, 30, 120], Who.PEER: [100, 10, 100]})
+    assert ratio(results, Who.LONGHAUL, Who.PEER, "stream 64", Metric.TOKENS) == Spread(2.0, 1.2, 3.0, 3)
+    assert spread(results, Who.PEER, "stream 64", Metric.TOKENS) == Spread(100.0, 10.0, 100.0, 3)
+    assert ratio(results, Who.LONGHAUL, Who.BARE, "stream 64", Metric.TOKENS) is None
+
+
+def test_a_metric_that_a_sample_does_not_know_is_none() -> None:
+    sample = results_of({Who.LONGHAUL: [200]}).samples[0]
+    assert value(sample, Metric.CPU) == 2.5
+    assert value(sample, Metric.FRAMES) == 100.0
+    assert value(sample, Metric.WAL) == 10.0
+    assert value(sample, Metric.POST_P99) is None
+
+
+def test_targets_are_met_or_missed_by_the_median() -> None:
+    found = verdicts({"run": results_of({Who.LONGHAUL: [120, 110, 130], Who.PEER: [100] * 3, Who.BARE: [200] * 3})})
+    by_says = {(each.target.says, each.target.metric): each.met for each in found}
+    assert len(by_says) == len(TARGETS)
+    assert by_says["streaming at 64, against vllm serve", Metric.TOKENS] is True
+    assert by_says["streaming at 64, against bare vLLM", Metric.TOKENS] is False
+    assert by_says["first token at 64, against vllm serve", Metric.TTFT_P50] is False
+    assert by_says["2,000 background responses", Metric.TOKENS] is None
+
+
+def test_every_target_is_about_a_cell_that_is_measured() -> None:
+    measured = {str(cell) for cell in Plan.quick().cells} & {str(cell) for cell in Plan.full().cells}
+    assert {target.cell for target in TARGETS if target.results == "run"} <= measured
+    assert {target.cell for target in TARGETS if target.results == "path"} <= {
+        str(cell) for plan, _ in path.Sizes().runs() for cell in plan.cells
+    }
+
+
+def test_nobody_is_always_the_first() -> None:
+    assert ["".join(rotated("abc", by)) for by in range(4)] == ["abc", "bca", "cab", "abc"]  # type: ignore[arg-type]
+
+
+# -- the client --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, len(FRAMES)])
+def test_a_stream_is_counted_alike_wherever_it_is_cut(size: int) -> None:
+    ticks = iter(range(1000))
+    scan = Scan(lambda: float(next(ticks)))
+    for start in range(0, len(FRAMES), size):
+        scan.feed(FRAMES[start : start + size])
+    assert (scan.events, scan.deltas, scan.bytes) == (4, 2, len(FRAMES))
+    assert scan.response()["usage"] == {"output_tokens": 2}
+    assert scan.first == 0.0
+
+
+def test_a_stream_without_its_end_is_an_error() -> None:
+    scan = Scan()
+    scan.feed(FRAMES[: FRAMES.index(b"event: response.completed")])
+    with pytest.raises(ValueError, match="without a terminal event"):
+        scan.response()
+
+
+def test_loads_and_figures_travel_as_json() -> None:
+    load = Load("http://127.0.0.1:1", Mode.FIRE, 2, 3, {"max_output_tokens": 1}, paths=["/a"])
+    assert Load.decode(load.encode()) == load
+    seen = figures(1.5, 10, ttft=3.0)
+    assert Figures.decode(seen.encode()) == seen
+
+
+def test_a_cell_is_read_as_it_is_written() -> None:
+    for cell in (Cell(Mode.STREAM, 64), Cell(Mode.BACKGROUND_POLL, 1, Prompt.LONG)):
+        assert Cell.parse(str(cell)) == cell
+
+
+# -- processes ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(*argv: str, title: str = sys.executable) -> Iterator[psutil.Process]:
+    started = subprocess.Popen([title, *argv], executable=sys.executable)
+    try:
+        yield psutil.Process(started.pid)
+    finally:
+        started.kill()
+        started.wait()
+
+
+def test_it_refuses_to_measure_beside_a_foreign_engine() -> None:
+    with process("-c", "import time; time.sleep(600)", title="VLLM::EngineCore") as engine:
+        until_sync(lambda: engine.pid in engines())
+        with pytest.raises(ForeignEngine, match=rf"\b{engine.pid}\b"):
+            refuse_foreign_engines()
+        refuse_foreign_engines(engines())
+        said = subprocess.run(
+            [sys.executable, "-m", "tests.bench", "--only", "nobody"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert said.returncode == 1
+    assert said.stdout.startswith("bench: an engine that is not ours is alive (pid ")
+    assert len(said.stdout.splitlines()) == 1
+    assert "Traceback" not in said.stderr
+
+
+def test_what_is_frozen_takes_no_core() -> None:
+    with process("-c", "while True: pass") as spinning:
+        freeze([spinning.pid])
+        until_sync(lambda: spinning.status() == psutil.STATUS_STOPPED)
+        used = spinning.cpu_times().user
+        os.sched_yield()
+        assert spinning.cpu_times().user == used
+        thaw([spinning.pid])
+        until_sync(lambda: spinning.cpu_times().user > used)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------
+
+
+def test_tables_and_plots_go_between_the_marks_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    results = replace(
+        results_of({Who.LONGHAUL: [120], Who.PEER: [100], Who.BARE: [130]}), folder=tmp_path / "build", disturbed=True
+    )
+    results.save()
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / page.PAGE).write_text("# Mine\n\n<!-- bench:run -->\nold\n<!-- /bench:run -->\n\nMine too.\n")
+    first = {file: file.read_bytes() for file in page.write(tmp_path / "build", docs)}
+    text = (docs / page.PAGE).read_text()
+    assert text.startswith("# Mine\n")
+    assert "Mine too." in text
+    assert "old" not in text
+    assert "| stream 64 | longhaul | 120 | 1.2 |" in text
+    assert "Somebody else's engine was running" in text
+    assert {file: file.read_bytes() for file in page.write(tmp_path / "build", docs)} == first
+    for file in docs.glob("img/*.svg"):
+        ElementTree.fromstring(file.read_text())
+
+
+def test_a_plot_names_no_host_but_those_of_its_format() -> None:
+    series = {"a <b>": [(1, 2.0), (1000, 3.0)], "flat": [(1, 7.0)]}
+    for drawn in (
+        svg.lines("Lines & points", "x", "y", series, logarithmic=True),
+        svg.lines("From zero", "x", "y", series),
+        svg.bars("Bars", "y", ["one", "two"], {"a": [1.0, None], "b": [0.0, 3000.0]}),
+        svg.shares("Shares", {"a": 0.2, "b": 3.0}),
+    ):
+        assert ElementTree.fromstring(drawn).tag.endswith("svg")
+        assert drawn.count("http") == drawn.count("http://www.w3.org/")
+
+
+def test_axes_have_round_ticks_up_to_what_is_drawn() -> None:
+    assert [svg.round_step(least) for least in (0.11, 1.0, 3.0, 70.0)] == [0.2, 1.0, 5.0, 100.0]
+    assert svg.Scale(0.0, 100.0, 0, 1).ticks() == [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+    assert svg.Scale(1.0, 1000.0, 0, 1, logarithmic=True).ticks() == [1.0, 10.0, 100.0, 1000.0]
+    assert [svg.short(value) for value in (1e6, 2500.0, 40.0, 0.02)] == ["1M", "2.5k", "40", "0.02"]
+
+
+def test_a_profile_is_a_table_of_self_time() -> None:
+    told = table("main (a.py:1);work (b.py:2) 3\nmain (a.py:1);work (b.py:9) 1\nmain (a.py:4) 1\n")
+    assert told.splitlines()[:4] == [
+        "5 samples",
+        "  self  total  function",
+        " 80.0 %  80.0 %  work (b.py)",
+        " 20.0 % 100.0 %  main (a.py)",
+    ]
+
+
+# -- the whole of it ---------------------------------------------------------------------------------------------
+
+
+async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
+    modes = (Mode.STREAM, Mode.SYNC, Mode.BACKGROUND_STREAM, Mode.BACKGROUND_POLL, Mode.ENQUEUE, Mode.FIRE)
+    cells = [Cell(mode, 2, Prompt.SCRIPT, mode.value) for mode in modes]
+    plan = Plan(cells, rounds=1, length=0.01, tokens=8, busy=2, realtime=False)
+    results = Results.begin("run", tmp_path)
+    said: list[str] = []
+    with open_folder() as folder:
+        variants = {Who.LONGHAUL.value: Variant(), "again": Variant(settings={"LONGHAUL_LOG_LEVEL": "WARNING"})}
+        contenders = path.contenders(folder, scripted(), variants)
+        # Other tests' engines may be alive: nothing is timed here.
+        await Comparison(plan, results, said.append, anyway=True).run(contenders)
+    assert [(sample.contender, sample.cell) for sample in results.samples[:2]] == [
+        ("longhaul", "stream"),
+        ("again", "stream"),
+    ]
+    assert {(sample.contender, sample.cell) for sample in results.samples} == {
+        (who, mode.value) for who in variants for mode in modes
+    }
+    for sample in results.samples:
+        assert sample.asked.figures.errors == 0
+        assert sample.asked.figures.ok >= 2
+        assert {"api", "worker", "maintenance", "postgres", "redis"} <= set(sample.asked.cpu)
+        assert sample.asked.wal_bytes
+        assert value(sample, Metric.RESPONSES)
+    streamed = results.of("again", "stream")[0].asked.figures
+    assert streamed.tokens == 8 * streamed.ok
+    assert 0 < streamed.deltas <= streamed.tokens
+    assert streamed.frame_bytes > streamed.events > streamed.deltas
+    assert ratio(results, "again", Who.LONGHAUL, "stream", Metric.TOKENS) is not None
+    assert orjson.loads((tmp_path / "run.json").read_bytes())["samples"]
+    assert Results.load(tmp_path / "run.json").samples == results.samples
+    assert (tmp_path / "logs" / "longhaul.log").exists()
+
+
+async def test_nothing_that_is_done_to_one_response_reads_the_whole_table(tmp_path: Path) -> None:
+    """The statements are the product's own; 10,000 rows are enough for Postgres to want its indexes."""
+    results = await scale.measure("stored", [10_000], lambda _: None, build=tmp_path)
+    assert [row["whole scans"] for row in results.rows] == [""]
+    assert Results.load(tmp_path / "scale-stored.json").rows == results.rows
