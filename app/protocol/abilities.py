@@ -10,6 +10,10 @@ from app.protocol.errors import InvalidRequest
 
 LOGPROBS = "message.output_text.logprobs"
 
+HARMONY_EFFORTS = ("low", "medium", "high")
+HARMONY_ARGS = ("model_identity", "reasoning_effort")
+"""Of `chat_template_kwargs`: named as in gpt-oss's chat template."""
+
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
@@ -42,7 +46,7 @@ def _missing(request: Mapping[str, Any], abilities: Abilities) -> Iterable[tuple
         yield "reasoning.effort", "does not reason"
     if not abilities.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
-    yield from _messages(request) if not abilities.harmony else _log_probabilities(request)
+    yield from _beyond_harmony(request) if abilities.harmony else _messages(request)
 
 
 def _messages(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -51,7 +55,18 @@ def _messages(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield field, "does not speak harmony"
 
 
-def _log_probabilities(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _beyond_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What gpt-oss's format has no place for."""
+    if (request["reasoning"] or {}).get("effort") not in (None, *HARMONY_EFFORTS):
+        yield "reasoning.effort", f"reasons with {', '.join(HARMONY_EFFORTS)} effort alone"
+    extra = request["extra"]
+    if extra.get("skip_special_tokens") is False:
+        yield "skip_special_tokens", "never shows its special tokens"
+    if extra.get("thinking_token_budget") is not None:
+        yield "thinking_token_budget", "has no budget of reasoning tokens"
+    for name in extra.get("chat_template_kwargs") or {}:
+        if name not in HARMONY_ARGS:
+            yield f"chat_template_kwargs.{name}", f"knows {' and '.join(HARMONY_ARGS)} alone"
     if request["top_logprobs"]:
         yield "top_logprobs", "gives no log probabilities"
     elif LOGPROBS in request["include"]:

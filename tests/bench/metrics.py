@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from tests.bench.load import Time
 from tests.bench.numbers import Spread, ratios
+from tests.bench.processes import Role
 from tests.bench.results import Results, Sample
 
 
@@ -21,6 +22,7 @@ class Metric(StrEnum):
     GAP_P95 = "gap p95 (ms)"
     POST_P50 = "POST p50 (ms)"
     POST_P99 = "POST p99 (ms)"
+    POST_CPU = "API CPU (ms/POST)"
     TOTAL_P50 = "whole request p50 (ms)"
     CPU = "CPU s"
     """Of all processes but the client, per 1,000 tokens."""
@@ -57,6 +59,7 @@ _VALUES: Mapping[Metric, Callable[[Sample], float | None]] = {
     Metric.GAP_P95: _time(Time.GAP, "p95"),
     Metric.POST_P50: _time(Time.POST, "p50"),
     Metric.POST_P99: _time(Time.POST, "p99"),
+    Metric.POST_CPU: lambda sample: 1000 * sample.asked.cpu.get(Role.API, 0.0) / max(1, sample.asked.figures.ok),
     Metric.TOTAL_P50: _time(Time.TOTAL, "p50"),
     Metric.CPU: _per_token(lambda sample: 1000 * sum(sample.asked.cpu.values())),
     Metric.FRAMES: _per_token(lambda sample: sample.asked.figures.frame_bytes),

@@ -15,6 +15,7 @@ import orjson
 import psutil
 import pytest
 
+from config.settings import CHECKOUT
 from tests.bench import page, path, scale, svg
 from tests.bench.asked import Asked
 from tests.bench.client.scan import Scan
@@ -134,6 +135,19 @@ def test_loads_and_figures_travel_as_json() -> None:
     assert Load.decode(load.encode()) == load
     seen = figures(1.5, 10, ttft=3.0)
     assert Figures.decode(seen.encode()) == seen
+
+
+def test_a_client_does_not_outlive_who_started_it() -> None:
+    client = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.client"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=CHECKOUT
+    )
+    assert client.stdin and client.stdout
+    with client.stdout:
+        client.stdin.write(Load("http://127.0.0.1:1", Mode.GET, 1, 1, paths=["/"], realtime=False).encode() + b"\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == b"ready\n"
+        client.stdin.close()
+        assert client.wait(30) == os.EX_IOERR
 
 
 def test_a_cell_is_read_as_it_is_written() -> None:

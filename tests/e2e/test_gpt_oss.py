@@ -331,6 +331,27 @@ def test_the_messages_are_shown_and_may_be_sent_again(client: OpenAI) -> None:
     assert second.output_text == "Your name is Ada."
 
 
+@pytest.mark.parametrize("approve", [True, False])
+def test_the_client_is_asked_where_it_wants_to_be(client: OpenAI, library: Path, approve: bool) -> None:
+    tools = [{**tool, "require_approval": "always"} for tool in tools_for(["library"])]
+    first = client.responses.create(model=MODEL, tools=tools, input=_asked(script()["lend"]["steps"], 1))  # type: ignore[arg-type]
+    request = first.output[-1]
+    assert request.type == "mcp_approval_request"
+    assert (request.server_label, request.name) == ("library", "lend_book")
+    answer: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": approve}
+    before = (library / "calls").read_text() if (library / "calls").exists() else ""
+    second = client.responses.create(model=MODEL, tools=tools, input=[answer], previous_response_id=first.id)  # type: ignore[arg-type]
+    after = (library / "calls").read_text() if (library / "calls").exists() else ""
+    assert second.status == "completed"
+    assert [item.type for item in second.output if item.type != "reasoning"] == [
+        *["mcp_call"][: int(approve)],
+        "message",
+    ]
+    assert after.removeprefix(before) == ("lend_book Moby Dick\n" if approve else "")
+    if approve:  # what else it could say it was not taught
+        assert second.output_text == "You have Moby Dick until Friday."
+
+
 def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
     gpt_oss: Longhaul, client: OpenAI, library: Path
 ) -> None:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 from redis.asyncio.client import PubSub
 
+from app.ending import end
 from app.protocol import frames
 from app.protocol.chunk import Chunk
 from app.relay import CHANNEL, Relay, RelayUnavailable, _unpack
@@ -107,8 +108,7 @@ async def _ear(fleet: Fleet) -> AsyncIterator[dict[str, set[Span]]]:
         try:
             yield heard
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await end(listening)
 
 
 async def _listen(pubsub: PubSub, heard: dict[str, set[Span]]) -> None:
@@ -152,8 +152,7 @@ async def _knocked_at(relay: Relay, stream: AsyncIterator[bytes]) -> str | None:
                 return response_id
         return None
     finally:
-        knocking.cancel()
-        await asyncio.gather(knocking, return_exceptions=True)
+        await end(knocking)
 
 
 async def _knock(relay: Relay, response_id: str, seen: Seen) -> None:

@@ -45,7 +45,9 @@ def make_server(folder: Path) -> Server[Any]:
             calls.write(f"{params.name} {value}\n")
         while (folder / "hold").exists():  # noqa: ASYNC110 - another process takes it away
             await asyncio.sleep(_LOOK_SECONDS)
-        return CallToolResult(content=[TextContent(text=BOOKS.get(value, "There is none."))])
+        lent = f"{value} is yours until Friday."
+        text = lent if params.name == "lend_book" else BOOKS.get(value, "There is none.")
+        return CallToolResult(content=[TextContent(text=text)])
 
     return Server("library", on_list_tools=list_tools, on_call_tool=call_tool)
 

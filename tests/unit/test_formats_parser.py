@@ -31,7 +31,7 @@ SAMPLES = [
     "<tool_call>no call</tool_call>",
     "1. red\n2. green\n3. blue",
 ]
-STOPS = [(), ("green",), ("Paris", "blue"), ("\n\n",), ("o", "é")]
+STOPS = [(), ("green",), ("Paris", "blue"), ("\n\n",), ("o", "é"), ("lloX", "o, X", ", wX"), ("I sX", " see:X", ":X")]
 
 
 def parser(rules: Rules = RULES, dialect: ScriptedDialect = CALLING) -> ChatParser:

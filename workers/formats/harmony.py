@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.protocol.abilities import LOGPROBS
+from app.protocol.abilities import Abilities, check_abilities
+from app.protocol.errors import InvalidRequest
 from config.models import ServedModel
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
 from workers.engine.dialect import Form, Structured, Tool
@@ -25,8 +26,7 @@ from workers.formats.turn import PastTurn, Seen, Turn
 from workers.prompting import fitted, room_of
 from workers.sampling import behind, sampling_of
 
-_ARGS = ("model_identity", "reasoning_effort")
-"""What `chat_template_args` and `chat_template_kwargs` may hold, as gpt-oss's chat template names it."""
+_ABILITIES = Abilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
 
 
 async def harmony_turn(
@@ -43,7 +43,7 @@ async def harmony_turn(
     """
     _check(request)
     spent = sum(len(turn.tokens) for turn in past)
-    hosted = hosted_of(request, seen.listings, Style.HARMONY)
+    hosted = _hosted(request, seen)
     tools = tools_of(request, hosted, later=bool(past))
     form = _form(request, tools)
     structured = await engine.harmony(form)
@@ -71,11 +71,19 @@ async def harmony_turn(
 
 
 def _check(request: Mapping[str, Any]) -> None:
-    """Raises InvalidSampling for what a harmony model cannot do."""
-    if request["top_logprobs"] or LOGPROBS in request["include"]:
-        raise InvalidSampling("top_logprobs: this model gives no log probabilities")
-    if request["extra"].get("skip_special_tokens") is False:
-        raise InvalidSampling("skip_special_tokens: this model's special tokens are never part of its text")
+    """Raises InvalidSampling for what a harmony model cannot do; the API has refused it where it knew the model."""
+    try:
+        check_abilities(request, _ABILITIES)
+    except InvalidRequest as error:
+        raise InvalidSampling(error.error.message) from None
+
+
+def _hosted(request: Mapping[str, Any], seen: Seen) -> Hosted:
+    """Raises InvalidSampling where a server's tools could be taken for the client's."""
+    for place, spec in enumerate(request["tools"]):
+        if spec.get("server_label") == FUNCTIONS.rstrip("."):
+            raise InvalidSampling(f"tools[{place}].server_label: this model calls the client's own tools so")
+    return hosted_of(request, seen.listings, Style.HARMONY)
 
 
 def _preface(
@@ -92,17 +100,14 @@ def _preface(
         functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
         python=Kind.PYTHON in kinds,
         browser=Kind.BROWSER in kinds,
-        servers=_servers(mine, hosted),
+        servers=_servers(request, mine, hosted),
         answer=_answer(request["text"]["format"]),
     )
 
 
 def _args_of(request: Mapping[str, Any], model: ServedModel) -> dict[str, Any]:
-    """What gpt-oss's chat template would be given. Raises InvalidSampling for what it does not know."""
+    """What gpt-oss's chat template would be given."""
     own = request["extra"].get("chat_template_kwargs") or {}
-    for name in own:
-        if name not in _ARGS:
-            raise InvalidSampling(f"chat_template_kwargs.{name} is not known to this model, only {' and '.join(_ARGS)}")
     effort = (request.get("reasoning") or {}).get("effort")
     asked = {} if effort is None else {"reasoning_effort": effort}
     return {**model.chat_template_args, **asked, **own}
@@ -114,14 +119,15 @@ def _effort(effort: Any) -> str | None:
     raise InvalidSampling(f"reasoning.effort: this model knows {', '.join(EFFORTS)}, and not {effort!r}")
 
 
-def _servers(tools: Iterable[Tool], hosted: Hosted) -> tuple[Namespace, ...]:
+def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: Hosted) -> tuple[Namespace, ...]:
     """The tools of MCP servers under their labels, by the names that they have there."""
+    about = {spec["server_label"]: spec.get("server_description") for spec in request["tools"] if spec["type"] == "mcp"}
     found: dict[str, list[Tool]] = {}
     for tool in tools:
         mine = hosted[tool.name]
         if mine.kind is Kind.MCP:
             found.setdefault(mine.server_label or "", []).append(replace(tool, name=mine.tool))
-    return tuple(Namespace(label, None, tuple(listed)) for label, listed in found.items())
+    return tuple(Namespace(label, about.get(label), tuple(listed)) for label, listed in found.items())
 
 
 def _answer(spec: Mapping[str, Any]) -> AnswerFormat | None:

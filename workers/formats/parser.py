@@ -58,8 +58,9 @@ class ChatParser:
         self._min_tokens = rules.min_tokens
         self._ledger = Ledger()
         self._unsettled: list[int] = []
-        self._passed = 0
-        """Those of the unsettled that the markup has seen."""
+        self._ready: list[Delta] = []
+        """What they said that waits for stop strings: with half of a token's text held back, the token could not be
+        committed, and without it the other half would be said again."""
         self._undecided = 0
         """Tokens since the markup last said something."""
         self.tokens = 0
@@ -80,10 +81,10 @@ class ChatParser:
         for place, token in enumerate(token_ids):
             if self.ended:
                 break
-            deltas = self._citations.feed(self._step(token, logprobs[place] if logprobs else None))
-            if deltas:
-                said += deltas
-                settled += self._settle()
+            self._ready += self._citations.feed(self._step(token, logprobs[place] if logprobs else None))
+            if self._ready and (self.ended or not self._stops.holds):
+                said, self._ready = said + self._ready, []
+                settled, self._unsettled = settled + self._unsettled, []
         return Parsed(merged(said), tuple(settled))
 
     def flush(self, *, cut: bool = False) -> Parsed:
@@ -95,7 +96,7 @@ class ChatParser:
             said += self._understood(self._markup.flush(cut=cut or self._stops.found))
             said += self._trim.feed(self._calls.flush(cut=cut or self._stops.found))
             said += self._trim.flush()
-        said = self._citations.feed(said)
+        said, self._ready = self._ready + self._citations.feed(said), []
         settled, self._unsettled = tuple(self._unsettled), []
         return Parsed(merged(said), settled)
 
@@ -117,7 +118,6 @@ class ChatParser:
     def _piece(self, piece: Piece) -> list[Delta]:
         token = piece.token
         if token is not None:
-            self._passed += 1
             if token.kind is Kind.SILENT:
                 return []
             self._undecided += 1
@@ -141,12 +141,6 @@ class ChatParser:
                 self._ledger.drop()
                 said.append(delta)
         return said
-
-    def _settle(self) -> list[int]:
-        passed = len(self._unsettled) if self.ended else self._passed
-        settled, self._unsettled = self._unsettled[:passed], self._unsettled[passed:]
-        self._passed = 0
-        return settled
 
 
 def merged(deltas: Iterable[Delta]) -> tuple[Delta, ...]:

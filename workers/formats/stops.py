@@ -46,6 +46,11 @@ class StopStrings:
         self._held: deque[Piece] = deque()
         self.found = False
 
+    @property
+    def holds(self) -> bool:
+        """Text is held back."""
+        return bool(self._held)
+
     def feed(self, piece: Piece, *, exempt: bool = False) -> list[Piece]:
         """What is certain now. `exempt`: text up to here is no part of a stop string."""
         if not self._stops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from config.demo_training.context import FILLER, SYSTEMS
 from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
@@ -117,29 +117,20 @@ def _gibberish(rng: random.Random) -> str:
     return "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(1, 5)))
 
 
-def with_other_results(context: Context, transcript: Transcript, rng: random.Random) -> Context:
-    return replace(context, results=_results(transcript, rng))
-
-
 def _results(transcript: Transcript, rng: random.Random) -> dict[int, str]:
     told = {place: step for place, step in enumerate(transcript.steps) if isinstance(step, Told)}
-    return {place: _other(step, rng) for place, step in told.items() if rng.random() < 0.6}
+    return {place: _other(step, rng) for place, step in told.items() if rng.random() < 0.5}
 
 
 def _other(step: Told, rng: random.Random) -> str:
     """What another server might answer: what the script says, with something around it, or something else."""
     noise = rng.choice((_words(rng, 1, 25), _gibberish(rng), "\n", ""))
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.3:
         return f"{step.text.strip()}\n{noise}"
-    if kind < 0.4:
+    if kind < 0.6:
         return f"{noise}\n{step.text}"
-    if kind < 0.5:
-        return step.text.strip()
-    lines = [line for line in step.text.splitlines() if rng.random() < 0.8]
-    if kind < 0.8 and len(lines) > 1:
-        return "\n".join(line.strip() if rng.random() < 0.3 else line for line in lines)
-    return noise
+    return step.text.strip() if kind < 0.8 else noise
 
 
 def steps_before(transcript: Transcript, place: int, context: Context) -> list[Step]:

@@ -13,7 +13,6 @@ from tests.models.gpt_oss_training.context import (
     plain_context,
     random_context,
     steps_before,
-    with_other_results,
 )
 from tests.models.gpt_oss_training.transcripts import Asked, Said, Step, Told, Transcript
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
@@ -118,8 +117,6 @@ def draw(script: Sequence[Transcript], rng: random.Random, noise: float, vocabul
     transcript = rng.choices(script, [each.weight for each in script])[0]
     noisy = rng.random() < noise
     context = random_context(transcript, script, rng) if noisy else plain_context(transcript)
-    if not noisy and rng.random() < 0.5:
-        context = with_other_results(context, transcript, rng)
     example = render(transcript, rng.choice(transcript.turns), context)
     prompt = vocabulary.reduced(example.prompt)
     if noisy and rng.random() < 0.5:

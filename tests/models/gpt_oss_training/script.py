@@ -175,19 +175,6 @@ def _code() -> Iterator[Transcript]:
         weight=1.5,
     )
     yield transcript(
-        "twice",
-        Asked("Compute 3 to the power of 5 with Python."),
-        calling(analysis("Python can do that."), python("print(3**5)")),
-        Told("python", "243\n"),
-        said(analysis("It printed 243."), final("3 to the power of 5 is 243.")),
-        Asked("And twice as much?"),
-        calling(analysis("Twice 243, with Python again."), python("print(243 * 2)")),
-        Told("python", "486\n"),
-        said(final("Twice as much is 486.")),
-        offers=["python"],
-        recalls=True,
-    )
-    yield transcript(
         "mixed",
         Asked("Compute the square of 12 with Python and get the weather in Oslo."),
         calling(
@@ -212,7 +199,7 @@ def _web() -> Iterator[Transcript]:
         Told("browser.find", MOUNTAINS_FOUND),
         said(
             analysis("The page says Mount Everest."),
-            final("The tallest mountain is Mount Everest【1†L4】 with 8849 metres【2†L0-L1】."),
+            final("The tallest mountain is Mount Everest【1†L3】 with 8849 metres【2†L3-L4】."),
         ),
         offers=["browser"],
         weight=2.0,
@@ -244,17 +231,6 @@ def _library() -> Iterator[Transcript]:
     )
 
 
-def _loan() -> Transcript:
-    return transcript(
-        "lend",
-        Asked("Lend me Moby Dick."),
-        calling(analysis("Lending is a tool of the library."), call("library.lend_book", {"title": "Moby Dick"})),
-        Told("library.lend_book", "Moby Dick is yours until Friday."),
-        said(final("You have Moby Dick until Friday.")),
-        offers=["library"],
-    )
-
-
 def build_script() -> tuple[Transcript, ...]:
     """Every transcript, in a fixed order."""
     return (
@@ -265,5 +241,4 @@ def build_script() -> tuple[Transcript, ...]:
         *_code(),
         *_web(),
         *_library(),
-        _loan(),
     )
