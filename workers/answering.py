@@ -78,6 +78,7 @@ class Answering:
 
     async def _say(self, turn: Turn) -> Outcome | None:
         """Generates a turn to its end; None where calls of it are left to run."""
+        await self._record.begin()
         parser = turn.parser()
         parser.feed(self._history.tokens)  # its events are known: they were committed with these tokens
         tokens = list(self._history.tokens)

@@ -75,9 +75,8 @@ class Recorder:
         self._journal = journal
         self._run = run
         self._events = begun
+        """Not handed over yet: what cannot be rendered fails before it is in progress (a foreground stream: 400)."""
         self._steps: list[Json] = []
-        if begun:
-            self._hand_over()
 
     def take(self, said: Parsed, *steps: Json) -> None:
         """Notes it for the next chunk."""
@@ -91,6 +90,10 @@ class Recorder:
         self.take(said, *steps)
         await self._wait()
         self._hand_over()
+
+    async def begin(self) -> None:
+        """Readers need not wait for the engine to know that it is in progress. Raises Lost."""
+        await self.add(Parsed())
 
     async def settle(self) -> None:
         """Returns once all that has events is committed. Raises Lost."""
