@@ -55,8 +55,8 @@ url = "{browser}"
 label = "library"
 command = {library}
 """
-PAGE = """<html><head><title>Tallest mountains</title></head><body><h1>Tallest mountains</h1>
-<p>Mount Everest is the tallest mountain.</p><p>It is 8849 metres high.</p></body></html>"""
+PAGE = """<html><title>Tallest mountains</title><p>Mount Everest is 8849 metres high</p>
+<p>Mount Everest is the tallest mountain.</p><p>It is 8849 metres high.</p></html>"""
 
 READY_SECONDS = 400.0
 """Its vocabulary is a large one."""
@@ -334,10 +334,10 @@ def test_the_messages_are_shown_and_may_be_sent_again(client: OpenAI) -> None:
 @pytest.mark.parametrize("approve", [True, False])
 def test_the_client_is_asked_where_it_wants_to_be(client: OpenAI, library: Path, approve: bool) -> None:
     tools = [{**tool, "require_approval": "always"} for tool in tools_for(["library"])]
-    first = client.responses.create(model=MODEL, tools=tools, input=_asked(script()["lend"]["steps"], 1))  # type: ignore[arg-type]
+    first = client.responses.create(model=MODEL, tools=tools, input=_asked(script()["book_whales"]["steps"], 1))  # type: ignore[arg-type]
     request = first.output[-1]
     assert request.type == "mcp_approval_request"
-    assert (request.server_label, request.name) == ("library", "lend_book")
+    assert (request.server_label, request.name) == ("library", "find_book")
     answer: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": approve}
     before = (library / "calls").read_text() if (library / "calls").exists() else ""
     second = client.responses.create(model=MODEL, tools=tools, input=[answer], previous_response_id=first.id)  # type: ignore[arg-type]
@@ -347,9 +347,9 @@ def test_the_client_is_asked_where_it_wants_to_be(client: OpenAI, library: Path,
         *["mcp_call"][: int(approve)],
         "message",
     ]
-    assert after.removeprefix(before) == ("lend_book Moby Dick\n" if approve else "")
+    assert after.removeprefix(before) == ("find_book whales\n" if approve else "")
     if approve:  # what else it could say it was not taught
-        assert second.output_text == "You have Moby Dick until Friday."
+        assert second.output_text == "The library has Moby Dick."
 
 
 def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
