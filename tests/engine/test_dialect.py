@@ -17,7 +17,7 @@ from workers.engine.base import InvalidSampling
 from workers.engine.dialect import Choice, Form, Tool
 from workers.formats.chat import chat_turn
 from workers.formats.parser import ChatParser, Rules, merged
-from workers.formats.turn import Parsed, Turn
+from workers.formats.turn import Parsed, Seen, Turn
 
 pytestmark = pytest.mark.vllm
 package = pytest.mark.asyncio(loop_scope="package")
@@ -147,7 +147,7 @@ def test_a_parser_that_cannot_be_used_is_named(
 
 async def turn_of(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
-    return await chat_turn(case.engine, demo_model(), request, request["input"])
+    return await chat_turn(case.engine, demo_model(), request, request["input"], (), Seen())
 
 
 async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
