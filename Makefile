@@ -10,10 +10,12 @@ ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || ech
 # More for `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
 ARGS   ?=
 
-# What would make `make test` longer than CI's 25 minutes: see `make tools`.
+# Processes that share the tests out; one of them has the engines (tests/conftest.py).
+JOBS   ?= 2
+# The tests of gpt-oss and of the tool servers, for `make tools`.
 TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolservers \
 	tests/integration/test_tool_browser.py tests/integration/test_tool_browser_web.py \
-	tests/integration/test_tools_shipped.py tests/bench
+	tests/integration/test_tools_shipped.py
 
 .PHONY: help up install install-dev test tools check format unit integration e2e faults bench bench-path bench-scale bench-write clean
 .DEFAULT_GOAL := help
@@ -30,9 +32,9 @@ install-dev: install $(VENV)/.dev  ## The same with the tools for tests and chec
 
 test: install-dev  ## Install what is missing, then every check and every test
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest tests $(TOOLS:%=--ignore=%)
+	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
-tools: install-dev  ## The tests of gpt-oss and of the tool servers, with every attempt to get out of the sandbox
+tools: install-dev  ## Only the tests of gpt-oss and of the tool servers, with every attempt to get out of the sandbox
 	$(BIN)/python -m pytest $(TOOLS)
 
 check: install-dev  ## Format, lint, types, import rules

@@ -40,6 +40,8 @@ BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_FAULTS"
 """An environment variable of every process of a fleet, by which those left behind are found."""
 STOP_GRACE_SECONDS = 20.0
+LAST_WORDS = 8
+"""Lines of each log."""
 
 
 _SPOKEN = text(
@@ -101,8 +103,18 @@ class Fleet:
         return next(member for member in self.of(Role.WORKER) if member.name == name), owned[name]
 
     async def whole(self, seconds: float, what: str = "the fleet is whole") -> None:
-        """Waits for that."""
-        await until(seldom(self.is_whole), seconds, what)
+        """Waits for that. Where it never comes, the last lines of every log tell whoever reads CI's output alone."""
+        try:
+            await until(seldom(self.is_whole), seconds, what)
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *self._last_words()])) from None
+
+    def _last_words(self) -> list[str]:
+        told = []
+        for member in self.members:
+            lines = member.log.read_text(encoding="utf-8").splitlines() if member.log.exists() else []
+            told += [f"-- {member.name}: pid {member.pid}, started {member.starts} times", *lines[-LAST_WORDS:]]
+        return told
 
     async def is_whole(self) -> bool:
         """Every process runs, every API and worker is ready, and nobody else is taken for alive."""
