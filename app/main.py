@@ -21,6 +21,7 @@ from app.api.stopping import Stopping, set_by_signals
 from app.queue import TaskQueue, make_celery
 from app.relay import Relay
 from app.store.database import Database
+from config.collector import settle
 from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
@@ -68,6 +69,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     service = ResponseService(db, relay, queue, catalog, settings)
     stopping = Stopping()
     await relay.start()
+    settle()
     try:
         with set_by_signals(stopping):
             talks = ConversationService(db, service.acceptance.resolved)

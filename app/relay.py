@@ -17,7 +17,7 @@ import redis.asyncio
 from redis.asyncio.client import PubSub
 
 from app.ending import end
-from app.protocol.chunk import Chunk, Reading
+from app.protocol.chunk import Chunk, Reading, join
 
 log = logging.getLogger("longhaul.relay")
 
@@ -70,9 +70,12 @@ class Subscription:
         self._rang.set()
 
     async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._rang.wait()
+        # Not asyncio.timeout: it is made anew for every chunk of every reader, and cancels where a bell is enough.
+        alarm = asyncio.get_running_loop().call_later(seconds, self._rang.set)
+        try:
+            await self._rang.wait()
+        finally:
+            alarm.cancel()
         self._rang.clear()
 
     async def follow(
@@ -105,12 +108,13 @@ class Subscription:
                 if reading and reading.ended:
                     return
                 continue
-            for chunk in heard:
+            if heard:
+                chunk = join(heard)
                 yield chunk
                 position, quiet_since = chunk.last, loop.time()
                 if chunk.final:
                     return
-            if not heard:
+            else:
                 now = loop.time()
                 if now - quiet_since >= idle:
                     yield None

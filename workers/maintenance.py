@@ -102,8 +102,8 @@ class Maintenance:
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages again", len(messages))
-        for message in messages:
-            await self._queue.enqueue(message.response_id, message.model, message.queue, message.priority)
+        sending = (self._queue.enqueue(each.response_id, each.model, each.queue, each.priority) for each in messages)
+        await asyncio.gather(*sending)
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses, and deletes events and rows when their time has come."""

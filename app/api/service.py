@@ -186,8 +186,7 @@ class ResponseService:
     async def _send(self, row: NewResponse) -> None:
         try:
             await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
-            await responses.mark_sent(self._db, row.id)
-        except (QueueUnavailable, StoreUnavailable) as error:
+        except QueueUnavailable as error:
             log.warning("%s: message not sent (%s); maintenance will send it", row.id, type(error).__name__)
 
     # -- reading -------------------------------------------------------------------------------------------

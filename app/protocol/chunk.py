@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +34,14 @@ class Chunk:
             return self
         kept = frames.split(self.frames)[sequence + 1 - self.first :]
         return replace(self, first=sequence + 1, frames=b"".join(kept))
+
+
+def join(chunks: Sequence[Chunk]) -> Chunk:
+    """Chunks that follow one another, as one: what has come in one go is sent in one go."""
+    if len(chunks) == 1:
+        return chunks[0]
+    frames_of_all = b"".join(chunk.frames for chunk in chunks)
+    return replace(chunks[-1], first=chunks[0].first, tokens=(), frames=frames_of_all, steps=())
 
 
 @dataclass(frozen=True, slots=True)

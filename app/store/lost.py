@@ -94,7 +94,7 @@ def _waits() -> ColumnElement[bool]:
 
 
 def _sent_at(table: FromClause) -> ColumnElement[datetime]:
-    # A process that died before it could note the time had sent it at once, or never.
+    # What its worker gave up has none, until its message was sent again.
     return func.coalesce(table.c.sent_at, table.c.created_at)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
 from sqlalchemy import delete as delete_from
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
-from sqlalchemy.sql.dml import ReturningInsert
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk
@@ -24,7 +24,7 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.stream import ResponseStream
 from app.store.database import Database
-from app.store.guards import may, sent
+from app.store.guards import may
 from app.store.rows import Cancellation, Ending, NewResponse, ResponseRow, pack_tokens, response_row
 from app.store.tables import chunks, responses
 
@@ -36,15 +36,37 @@ def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
     return by_id if project is None else by_id & (responses.c.project == project)
 
 
+# One statement, so that it needs neither BEGIN nor COMMIT. Its message is sent right after: `sent_at` is now.
+_CREATE = text(
+    """
+    WITH created AS (
+        INSERT INTO responses (
+            id, project, model, queue, priority, status, background, stream, store, request, previous_response_id,
+            conversation_id, created_at, queue_deadline, run_seconds, idempotency_key, fingerprint, sent_at, sends
+        )
+        VALUES (
+            :id, :project, :model, :queue, :priority, 'queued', :background, :stream, :store, CAST(:request AS json),
+            :previous_response_id, :conversation_id, :created_at, :queue_deadline, :run_seconds, :idempotency_key,
+            :fingerprint, now(), 1
+        )
+        ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+        RETURNING id
+    ), opened AS (
+        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
+        SELECT id, :first, :last, :attempt, :final, :tokens, :frames FROM created
+    )
+    SELECT id FROM created
+    """
+)
+
+
 async def create(db: Database, new: NewResponse) -> ResponseRow | None:
     """Inserts a `queued` row and its opening events, committed together; returns None.
 
     Where the project has a response of that idempotency key already, nothing is inserted and that one is returned.
     """
-    async with db.begin() as connection:
-        inserted = await connection.execute(_insertion(new))
-        if inserted.one_or_none() is not None:
-            await _append(connection, new.opening)
+    async with db.autocommit() as connection:
+        if (await connection.execute(_CREATE, _creation(new))).one_or_none() is not None:
             return None
         assert new.idempotency is not None
         same_key = responses.c.idempotency_key == new.idempotency.key
@@ -52,34 +74,26 @@ async def create(db: Database, new: NewResponse) -> ResponseRow | None:
         return response_row(row)
 
 
-def _insertion(new: NewResponse) -> ReturningInsert[Any]:
-    waits = None if new.queue_seconds is None else new.created_at + timedelta(seconds=new.queue_seconds)
-    return (
-        insert(responses)
-        .values(
-            id=new.id,
-            project=new.project,
-            model=new.model,
-            queue=new.queue,
-            priority=new.priority,
-            status=Status.QUEUED.value,
-            background=new.request["background"],
-            stream=new.request["stream"],
-            store=new.request["store"],
-            request=new.request,
-            previous_response_id=new.request.get("previous_response_id"),
-            conversation_id=(new.request.get("conversation") or {}).get("id"),
-            created_at=new.created_at,
-            queue_deadline=waits,
-            run_seconds=new.run_seconds,
-            idempotency_key=new.idempotency.key if new.idempotency else None,
-            fingerprint=new.idempotency.fingerprint if new.idempotency else None,
-        )
-        .on_conflict_do_nothing(
-            index_elements=["project", "idempotency_key"], index_where=responses.c.idempotency_key.is_not(None)
-        )
-        .returning(responses.c.id)
-    )
+def _creation(new: NewResponse) -> dict[str, Any]:
+    return {
+        "id": new.id,
+        "project": new.project,
+        "model": new.model,
+        "queue": new.queue,
+        "priority": new.priority,
+        "background": new.request["background"],
+        "stream": new.request["stream"],
+        "store": new.request["store"],
+        "request": orjson.dumps(new.request).decode(),
+        "previous_response_id": new.request.get("previous_response_id"),
+        "conversation_id": (new.request.get("conversation") or {}).get("id"),
+        "created_at": new.created_at,
+        "queue_deadline": None if new.queue_seconds is None else new.created_at + timedelta(seconds=new.queue_seconds),
+        "run_seconds": new.run_seconds,
+        "idempotency_key": new.idempotency.key if new.idempotency else None,
+        "fingerprint": new.idempotency.fingerprint if new.idempotency else None,
+        **_columns(new.opening),
+    }
 
 
 async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
@@ -102,12 +116,6 @@ async def find(db: Database, response_id: str) -> ResponseRow | None:
     async with db.autocommit() as connection:
         row = (await connection.execute(select(*_COLUMNS).where(_scope(response_id, None)))).one_or_none()
     return None if row is None else response_row(row)
-
-
-async def mark_sent(db: Database, response_id: str) -> None:
-    """Remembers that a message for it is on its way; maintenance sends it again only much later."""
-    async with db.autocommit() as connection:
-        await connection.execute(update(responses).where(responses.c.id == response_id).values(**sent()))
 
 
 # -- a worker's transitions --------------------------------------------------------------------------------
@@ -242,17 +250,18 @@ async def _events(connection: AsyncConnection, response_id: str) -> list[Event]:
 
 
 async def _append(connection: AsyncConnection, chunk: Chunk) -> None:
-    await connection.execute(
-        insert(chunks).values(
-            response_id=chunk.response_id,
-            first=chunk.first,
-            last=chunk.last,
-            attempt=chunk.attempt,
-            final=chunk.final,
-            tokens=pack_tokens(chunk.tokens),
-            frames=chunk.frames,
-        )
-    )
+    await connection.execute(insert(chunks).values(response_id=chunk.response_id, **_columns(chunk)))
+
+
+def _columns(chunk: Chunk) -> dict[str, Any]:
+    return {
+        "first": chunk.first,
+        "last": chunk.last,
+        "attempt": chunk.attempt,
+        "final": chunk.final,
+        "tokens": pack_tokens(chunk.tokens),
+        "frames": chunk.frames,
+    }
 
 
 # -- what maintenance looks for ----------------------------------------------------------------------------

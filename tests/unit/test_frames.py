@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol import frames
-from app.protocol.chunk import Chunk
+from app.protocol.chunk import Chunk, join
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
 
@@ -39,3 +39,9 @@ def test_the_event_line_names_the_type() -> None:
     assert frames.encode({"type": "response.created", "n": 1}) == (
         b'event: response.created\ndata: {"type":"response.created","n":1}\n\n'
     )
+
+
+@given(texts, st.integers(1, 7), st.integers(0, 50))
+def test_chunks_that_follow_one_another_are_one_in_the_end(said: list[str], size: int, first: int) -> None:
+    pieces = [chunk_of(said[at : at + size], first + at) for at in range(0, len(said), size)]
+    assert join(pieces) == chunk_of(said, first)

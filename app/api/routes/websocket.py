@@ -21,12 +21,12 @@ async def connect(websocket: WebSocket) -> None:
     """A handshake that is refused is answered as any HTTP request is."""
     try:
         _check_origin(websocket)
-        _no_query(websocket)
+        await _no_query(websocket)
     except Refusal as refusal:
         await websocket.send_denial_response(refuse(refusal))
         return
     await websocket.accept()
-    await Session(websocket, websocket.state.runtime, current_project()).run()
+    await Session(websocket, websocket.state.runtime, await current_project()).run()
 
 
 def _check_origin(websocket: WebSocket) -> None:

@@ -18,17 +18,18 @@ from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
+from app.queue.post import TASK, Message, Post
 from config.settings import ConfigError, Settings, load_settings
+
+__all__ = ["TASK", "Message", "Post", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
 
 log = logging.getLogger("longhaul.queue")
 
-TASK = "responses.generate"
-"""The one task: kwargs `response_id` and `model` (for operators to read), task id = response id."""
-
 SEND_SECONDS = 5.0
 """How long a caller waits for Redis to take a message, at most."""
-THREADS = 4
-"""Sending costs ~0.5 ms of CPU per message and the GIL allows no more than one at a time (facts: 4 threads, 1000/s)."""
+MAX_BATCH = 200
+THREADS = 2
+"""For what is rare: revoking, and looking at the head of a list."""
 
 
 class Priority(IntEnum):
@@ -145,16 +146,45 @@ def _kombu_url(url: str) -> str:
 
 
 class TaskQueue:
-    """Sends from an event loop: kombu blocks, so it works in a few threads of its own."""
+    """Sends from an event loop: kombu blocks, so it works in threads of its own.
+
+    Messages have one thread, and go in batches: as with the journal, what comes while one batch is under way is the
+    next one.
+    """
 
     def __init__(self, celery: Celery, seconds: float = SEND_SECONDS) -> None:
         self._celery = celery
         self._seconds = seconds
+        self._post = Post(celery)
+        self._postman = ThreadPoolExecutor(1, thread_name_prefix="longhaul-post")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
+        self._waiting: list[tuple[Message, asyncio.Future[None]]] = []
+        self._posting: asyncio.Task[None] | None = None
 
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
-        await self._bounded(lambda: self._send(response_id, model, queue, priority))
+        sent = asyncio.get_running_loop().create_future()
+        self._waiting.append((Message(response_id, model, queue, int(priority)), sent))
+        if self._posting is None or self._posting.done():
+            self._posting = asyncio.create_task(self._send_waiting(), name="post")
+        await self._in_time(sent)
+
+    async def _send_waiting(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            failure: Exception | None = None
+            try:
+                await loop.run_in_executor(self._postman, self._post.send, [message for message, _ in batch])
+            except Exception as error:
+                failure = error
+            for _, sent in batch:
+                if sent.done():  # its caller has gone
+                    continue
+                if failure is None:
+                    sent.set_result(None)
+                else:
+                    sent.set_exception(failure)
 
     async def head(self, queue: str, priority: int) -> str | None:
         """The task id of the message that a worker will take next from this queue at this priority.
@@ -175,15 +205,8 @@ class TaskQueue:
     def close(self) -> None:
         """Forgets what was not sent yet. The connections stay: kombu shares them within a process, per URL."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _send(self, response_id: str, model: str, queue: str, priority: int) -> None:
-        self._celery.send_task(
-            TASK,
-            kwargs={"response_id": response_id, "model": model},
-            task_id=response_id,
-            queue=queue,
-            priority=int(priority),
-        )
+        self._postman.submit(self._post.close)
+        self._postman.shutdown(wait=False)
 
     def _head(self, queue: str, priority: int) -> str | None:
         with self._celery.connection_or_acquire() as connection:
@@ -194,7 +217,10 @@ class TaskQueue:
 
     async def _bounded(self, send: Callable[[], object]) -> None:
         """Raises QueueUnavailable. A thread may stay with a dead Redis a little longer than its caller."""
-        sending = asyncio.get_running_loop().run_in_executor(self._threads, send)
+        await self._in_time(asyncio.get_running_loop().run_in_executor(self._threads, send))
+
+    async def _in_time(self, sending: asyncio.Future[Any]) -> None:
+        """Raises QueueUnavailable."""
         try:
             async with asyncio.timeout(self._seconds):
                 await sending
