@@ -6,7 +6,7 @@ Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `wor
                      cancelled and released; remote control and events work on
             --2nd--> the grace is over
             --3rd--> gone at once, as by kill -9; leases see to the rest
-    draining --nothing runs--> Celery's warm shutdown of an idle worker
+    draining --nothing runs--> Celery's warm shutdown of an idle worker, or the end after STOP_SECONDS
 
 Celery's own soft shutdown is not used. It sleeps in a signal handler, always for the whole grace,
 hears no revoke meanwhile, and can block on a lock that the interrupted main thread holds.
@@ -41,6 +41,8 @@ FORCE_AT = 3
 HUB_SECONDS = 2.0
 """A main thread that does not come round to it (Redis is away) is stopped after this."""
 RECONNECT_SECONDS = 2.0
+STOP_SECONDS = 30.0
+"""How long a worker that runs nothing any more may take to stop; then it is ended: others have its responses."""
 EXIT_SECONDS = 10.0
 """How long threads that others started may hold up the exit of a worker that has stopped."""
 
@@ -103,7 +105,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]
         self.pool.leave = lambda exit_code: self._begin(exit_code, hurry=True)
         signals.task_revoked.connect(self._on_revoked)
         super().start()
-        _exit_at_latest(self.exitcode or 0)
+        _exit_at_latest(EXIT_SECONDS, self.exitcode or 0, "threads were left that do not end")
 
     def install_platform_tweaks(self, worker: Any) -> None:
         """Celery installs its signal handlers here; ours replace them, SIGHUP's re-exec included."""
@@ -140,7 +142,10 @@ class WorkerProgram(Worker):  # type: ignore[misc]
         grace = float(self.app.conf.worker_soft_shutdown_timeout)
         log.info("stopping; running responses have %g s to end", grace)
         self.hub.call_soon(self._stop_consuming)
-        await self.pool.drain(grace)
+        try:
+            await self.pool.drain(grace)
+        finally:
+            _exit_at_latest(STOP_SECONDS, exit_code or EX_FAILURE, "it does not stop")
         self.hub.call_soon(self._finish, exit_code)
         asyncio.get_running_loop().call_later(HUB_SECONDS, setattr, worker_state, "should_stop", exit_code)
 
@@ -164,13 +169,13 @@ class WorkerProgram(Worker):  # type: ignore[misc]
             cancel_rows(self.consumer, (request.id,))
 
 
-def _exit_at_latest(exit_code: int) -> None:
-    """Ends the process if threads that are not ours keep it alive."""
+def _exit_at_latest(seconds: float, exit_code: int, why: str) -> None:
+    """Ends the process after that long, whatever holds it: Celery's main thread, or threads that are not ours."""
 
     def end() -> None:
-        log.error("threads were left that do not end; exiting all the same")
+        log.error("%s; exiting all the same", why)
         os._exit(exit_code)
 
-    timer = threading.Timer(EXIT_SECONDS, end)
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()

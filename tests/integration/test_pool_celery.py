@@ -390,6 +390,16 @@ def test_the_third_signal_ends_it_at_once(bench: Bench, start: Any) -> None:
     assert "leave lifespan" not in bench.log
 
 
+def test_a_worker_that_celery_cannot_stop_ends_all_the_same(bench: Bench, start: Any) -> None:
+    worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0", PRETEND_STOP="never").ready()
+    bench.send("hold-1")
+    bench.said("start hold-1")
+    worker.tell()
+    assert worker.wait() == 1
+    assert "it does not stop; exiting all the same" in worker.text
+    assert "shutdown hold-1" in bench.log
+
+
 def test_a_worker_that_leaves_by_itself_says_so_by_its_exit_code(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
     bench.send("hold-1")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import redis.asyncio
+from celery import bootsteps
 from celery.worker.control import control_command
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -20,6 +22,7 @@ from redis.backoff import ConstantBackoff
 from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
 from tests.support.waiting import until
+from workers import program
 from workers.control import leave, why_cancelled
 from workers.main import make_worker_app
 from workers.outcome import Outcome, ResponseFailed
@@ -116,6 +119,16 @@ async def pretend_lifespan(redis_url: str) -> AsyncIterator[PretendRunner]:
         await store.aclose()
 
 
+class Stuck(bootsteps.StartStopStep):  # type: ignore[misc]
+    """A part of Celery's that never stops."""
+
+    def start(self, _consumer: Any) -> None:
+        pass
+
+    def stop(self, _consumer: Any) -> None:
+        threading.Event().wait()
+
+
 @control_command()
 def stumble(state: Any) -> dict[str, str]:
     """Celery's main thread meets an error that it does not know."""
@@ -137,4 +150,7 @@ def __getattr__(name: str) -> Any:
         return pretend_lifespan(settings.broker_url)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)
+    if os.environ.get("PRETEND_STOP") == "never":
+        program.STOP_SECONDS = 1.0
+        celery.steps["consumer"].add(Stuck)
     return celery
