@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import ConfigError
 from tests.engine.cases import GREEDY, asking, demo_model
 from tests.engine.processes import alive, children, engine_processes, marked, niceness
 from tests.support.waiting import until, until_sync
@@ -214,14 +213,19 @@ async def test_a_cancelled_start_ends_the_half_started_engine(processes: int) ->
 @UNCLOSED
 @pytest.mark.usefixtures("collected")
 @pytest.mark.vllm
-async def test_stopping_a_starting_engine_fails_the_start() -> None:
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+async def test_an_engine_that_ends_while_it_starts_is_dead_and_not_misconfigured(end: str) -> None:
     before = engine_processes(os.getpid())
     engine = await asyncio.to_thread(make_engine, demo_model())
     starting = asyncio.create_task(engine.start())
     await until(lambda: engine_processes(os.getpid()) - before, START_SECONDS)
-    await engine.stop()
-    with pytest.raises(ConfigError, match="longhaul-demo"):
+    if end == "stopped":
+        await engine.stop()
+    else:
+        os.kill(min(engine_processes(os.getpid()) - before), signal.SIGKILL)
+    with pytest.raises(EngineDead, match="longhaul-demo"):
         await starting
+    await engine.stop()
     assert engine_processes(os.getpid()) == before
 
 

@@ -34,7 +34,7 @@ from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.decoder import VllmDecoder
-from workers.engine.vllm.errors import one_line
+from workers.engine.vllm.errors import one_line, was_killed
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
@@ -88,6 +88,8 @@ class VllmEngine:
         except ConfigError:
             raise
         except Exception as error:  # whatever a model, a device or a library may come up with
+            if was_killed(error):
+                raise EngineDead(f"model {self._model.name!r}: its engine was killed while it started") from None
             raise ConfigError(f"model {self._model.name!r}: vLLM cannot start: {one_line(error)}") from None
 
     async def stop(self) -> None:

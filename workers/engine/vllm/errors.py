@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import ValidationError
 from vllm.exceptions import VLLMError
+
+_KILLED = re.compile(r"Failed core proc\(s\): \{(\}|[^}]*: -\d)")
+"""What vLLM (0.32, v1/engine/utils.py) says of a start during which a process of the engine was ended by a signal, or
+ended so that nobody knows how."""
+
+
+def was_killed(error: BaseException) -> bool:
+    """Whether an engine could not start because somebody (the kernel, short of memory) killed it: not its fault."""
+    return isinstance(error, RuntimeError) and _KILLED.search(str(error)) is not None
 
 
 def one_line(error: BaseException) -> str:
