@@ -48,10 +48,11 @@ def _unpack(response_id: str, message: bytes) -> Chunk:
 
 
 class Subscription:
-    """One reader's ear for one response. Enter it before anything can happen that must not be missed."""
+    """One reader's ear for one response. `confirmed` is set once Redis says that it listens."""
 
-    def __init__(self, response_id: str) -> None:
-        self._response_id = response_id
+    def __init__(self, confirmed: asyncio.Event, is_connected: Callable[[], bool]) -> None:
+        self._confirmed = confirmed
+        self._is_connected = is_connected
         self._heard: deque[Chunk] = deque()
         self._rang = asyncio.Event()
         self._missed = False
@@ -86,14 +87,23 @@ class Subscription:
         poll: float = 2.0,
         idle: float = 15.0,
         unavailable: type[Exception] = RelayUnavailable,
+        opening: Chunk | None = None,
     ) -> AsyncGenerator[Chunk | None, None]:
         """The chunks after number `after`, contiguous, until the response is final and its log is drained.
 
-        None comes after `idle` quiet seconds. What is heard is yielded at once; gaps, and every `poll`
-        quiet seconds, are looked up by `read`. Where `read` raises `unavailable`, it is tried again.
+        Listens before it looks into the log, so that nothing is missed between the two. Where the caller has just
+        committed `opening`, the first chunk of all, and it listened by then, there is nothing to look for.
+
+        None comes after `idle` quiet seconds. What is heard is yielded at once; gaps, and every `poll` quiet
+        seconds, are looked up by `read`. Where `read` raises `unavailable`, it is tried again.
         """
         loop = asyncio.get_running_loop()
         position, look, quiet_since, pause = after, True, loop.time(), poll
+        if opening is not None and self._confirmed.is_set() and not self._missed:
+            yield opening
+            position, look = opening.last, False
+        else:
+            await self._listen()
         while True:
             heard = [] if look else self._take(position)
             if look or heard is None:
@@ -122,6 +132,13 @@ class Subscription:
                 await self._wait(min(pause, max(0.0, quiet_since + idle - now)))
                 look = not self._heard and loop.time() - now >= pause
                 pause = min(pause * 1.5, poll * 3) if look else poll
+
+    async def _listen(self) -> None:
+        """Waits for Redis' confirmation, for a moment at most."""
+        if self._is_connected() and not self._confirmed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_SECONDS):
+                    await self._confirmed.wait()
 
     def _take(self, position: int) -> list[Chunk] | None:
         """What was heard and comes right after `position`; None where something in between is missing."""
@@ -200,13 +217,15 @@ class Relay:
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
-        """Hears everything that is published from here on; without Redis the reader lives by Postgres."""
-        subscription = Subscription(response_id)
+        """A reader's ear, about to listen; without Redis the reader lives by Postgres."""
         channel = CHANNEL + response_id
         readers = self._readers.setdefault(channel, set())
+        is_first, confirmed = channel not in self._confirmed, self._confirmed.setdefault(channel, asyncio.Event())
+        subscription = Subscription(confirmed, lambda: self.connected)
         readers.add(subscription)
         try:
-            await self._ask(channel)
+            if is_first:
+                await self._send(lambda pubsub: pubsub.subscribe(channel))
             yield subscription
         finally:
             readers.discard(subscription)
@@ -214,16 +233,6 @@ class Relay:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)
                 await self._leave(channel)
-
-    async def _ask(self, channel: str) -> None:
-        """Subscribes and waits for Redis' confirmation, for a moment at most."""
-        if (confirmed := self._confirmed.get(channel)) is None:
-            confirmed = self._confirmed[channel] = asyncio.Event()
-            await self._send(lambda pubsub: pubsub.subscribe(channel))
-        if self.connected:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SUBSCRIBE_SECONDS):
-                    await confirmed.wait()
 
     async def _leave(self, channel: str) -> None:
         await self._send(lambda pubsub: pubsub.unsubscribe(channel))

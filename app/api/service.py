@@ -125,19 +125,21 @@ class ResponseService:
             accepted = await self.acceptance.accept(project, request, idempotency, priority, unstored)
             if not self._relay.connected:
                 raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
-            async with self._followed(accepted.row.id) as pulses:
+            async with self._relay.subscribe(accepted.row.id) as subscription:
                 known = await self._submit(accepted.row)
                 if known is None:
+                    pulses = self._follow(accepted.row.id, subscription, opening=accepted.row.opening)
                     waiting = self._foreground(project, accepted.row.id, pulses, cancels=key is None)
-                    try:
-                        yield waiting
-                    finally:
-                        waiting.leave()
+                    async with aclosing(pulses):
+                        try:
+                            yield waiting
+                        finally:
+                            waiting.leave()
                     return
             _check_same(known, idempotency)
         if request.stream and self._is_log_gone(known):
             raise events_expired()
-        async with self._followed(known.id) as pulses:
+        async with aclosing(self.events(known.id)) as pulses:
             yield self._foreground(project, known.id, pulses, cancels=False)
 
     def _foreground(
@@ -145,14 +147,6 @@ class ResponseService:
     ) -> Foreground:
         abandon = self._orphans.add if cancels else lambda _: None
         return Foreground(response_id, OPENED, pulses, partial(self._row, project, response_id), abandon)
-
-    @asynccontextmanager
-    async def _followed(self, response_id: str) -> AsyncIterator[AsyncGenerator[Chunk | None, None]]:
-        async with (
-            self._relay.subscribe(response_id) as subscription,
-            aclosing(self._follow(response_id, subscription)) as pulses,
-        ):
-            yield pulses
 
     async def _repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
         """The response of an earlier request with this key. Raises InvalidRequest where its body was another."""
@@ -241,7 +235,7 @@ class ResponseService:
                 yield pulse
 
     def _follow(
-        self, response_id: str, subscription: Subscription, after: int = -1
+        self, response_id: str, subscription: Subscription, after: int = -1, opening: Chunk | None = None
     ) -> AsyncGenerator[Chunk | None, None]:
         settings = self._settings
         return subscription.follow(
@@ -250,6 +244,7 @@ class ResponseService:
             poll=settings.reader_poll_seconds,
             idle=settings.keepalive_seconds,
             unavailable=StoreUnavailable,
+            opening=opening,
         )
 
     async def _known(self, project: str, response_id: str) -> ResponseRow:

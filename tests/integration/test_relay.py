@@ -11,7 +11,8 @@ import pytest
 import redis.asyncio
 
 from app.protocol import frames
-from app.protocol.chunk import Chunk
+from app.protocol.chunk import Chunk, Reading
+from app.protocol.status import Status
 from app.relay import BACKLOG, Relay, RelayUnavailable, Subscription
 from app.store import journal, responses
 from app.store.database import Database
@@ -94,6 +95,31 @@ async def test_what_is_published_twice_is_read_once(db: Database, relay: Relay) 
             await journal.append(db, [entry])
             await relay.publish([entry.chunk, entry.chunk])
         assert await reading == await logged(db, row)
+
+
+OPENING = Chunk("resp_1", 0, 1, 0, (), b"opening")
+END = Chunk("resp_1", 2, 2, 1, (), b"end", final=True)
+
+
+async def test_who_listened_before_the_first_commit_has_nothing_to_look_for(relay: Relay) -> None:
+    async def read(_: int) -> Reading:
+        raise AssertionError("it looked")
+
+    async with relay.subscribe("resp_1") as subscription:
+        await until(subscription._confirmed.is_set)
+        chunks = subscription.follow(read, opening=OPENING, poll=NEVER)
+        assert await anext(chunks) is OPENING
+        await relay.publish([END])
+        assert [chunk.frames async for chunk in chunks if chunk is not None] == [b"end"]
+
+
+async def test_who_did_not_listen_yet_looks_into_the_log(deaf: Relay) -> None:
+    async def read(_: int) -> Reading:
+        return Reading((OPENING, END), Status.COMPLETED)
+
+    async with deaf.subscribe("resp_1") as subscription:
+        chunks = subscription.follow(read, opening=OPENING, poll=NEVER)
+        assert [chunk.frames async for chunk in chunks if chunk is not None] == [b"opening", b"end"]
 
 
 async def test_what_a_reader_heard_in_one_go_it_gets_in_one_go(db: Database, relay: Relay) -> None:
