@@ -10,7 +10,7 @@ ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || ech
 # More for `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
 ARGS   ?=
 
-# Processes that share the tests out; one of them has the engines (tests/conftest.py).
+# Processes that share the tests out; one of them has the engines (tests/support/sharing.py).
 JOBS   ?= 2
 # The tests of gpt-oss and of the tool servers, for `make tools`.
 TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolservers \
@@ -32,7 +32,7 @@ install-dev: install $(VENV)/.dev  ## The same with the tools for tests and chec
 
 test: install-dev  ## Install what is missing, then every check and every test
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --no-loadscope-reorder
 
 tools: install-dev  ## Only the tests of gpt-oss and of the tool servers, with every attempt to get out of the sandbox
 	$(BIN)/python -m pytest $(TOOLS)

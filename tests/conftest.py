@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import sharing
 from tests.support.installations import longhaul, scripted
 from tests.support.services import Services, open_folder
 
@@ -16,11 +18,6 @@ __all__ = ["longhaul", "scripted"]
 
 OURS = ("LONGHAUL_", "FLOWER_", "CELERY_")
 ALSO_OURS = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")
-
-TESTS = Path(__file__).parent
-ENGINE = "engine"
-LONGEST_FIRST = ("faults", "e2e", "integration", "toolservers", "clients", "engine")
-"""So that the last files to be shared out are short ones."""
 
 for name in list(os.environ):
     if name.startswith(OURS) or name in ALSO_OURS:
@@ -68,31 +65,24 @@ def _services_stay_up() -> Iterator[None]:
         running.heal()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests about root are no tests for anyone else; and in parallel (`make test`) only one process has engines.
-
-    vLLM keeps a core busy for each of its processes: two engines at once would starve each other. Everything that
-    starts one is a group of its own, which goes first, for it is the longest; the rest is shared out by files.
-    """
+    """Tests about root are no tests for anyone else; and all that start an engine are known to `sharing`."""
     if os.geteuid() != 0:
         left_out = [item for item in items if item.get_closest_marker("root")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(ENGINE if _has_an_engine(item) else item.path.stem))
-    if config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput"):
-        items.sort(key=_turn)
+        has_an_engine = item.get_closest_marker("vllm") or "longhaul" in getattr(item, "fixturenames", ())
+        if has_an_engine and not sharing.has_engines(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} starts an engine: tests/support/sharing.py must know its file")
+    if sharing.is_shared(config):
+        items.sort(key=lambda item: sharing.turn(item.nodeid))
 
 
-def _has_an_engine(item: pytest.Item) -> bool:
-    fixtures: tuple[str, ...] = tuple(getattr(item, "fixturenames", ()))
-    return item.get_closest_marker("vllm") is not None or "longhaul" in fixtures or item.path.parent.name == "bench"
-
-
-def _turn(item: pytest.Item) -> tuple[bool, int]:
-    folder = item.path.relative_to(TESTS).parts[0]
-    return not _has_an_engine(item), LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `pytest --numprocesses`."""
+    return sharing.scheduler(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

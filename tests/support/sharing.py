@@ -1,0 +1,48 @@
+"""How `make test` shares the tests out to processes: by files, and all that start an engine to one process.
+
+vLLM keeps a core busy for each of its processes: two engines at once would starve each other, and everybody else.
+pytest-xdist's own groups (`--dist loadgroup`) travel in the node ids, which pytest 9 does not let it change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+ENGINES = (
+    "tests/faults/test_engine_core.py",
+    "tests/e2e/test_main_job.py",
+    "tests/e2e/test_gpt_oss.py",
+    "tests/clients/",
+    "tests/engine/",
+    "tests/bench/",  # would refuse to measure beside an engine
+)
+LONGEST_FIRST = (*ENGINES, "tests/faults/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
+"""So that the last files to be shared out are short ones. What is not named comes behind."""
+
+
+def has_engines(nodeid: str) -> bool:
+    return nodeid.startswith(ENGINES)
+
+
+def turn(nodeid: str) -> int:
+    """Where a test stands in the order; within one turn as pytest has them."""
+    places = (place for place, beginning in enumerate(LONGEST_FIRST) if nodeid.startswith(beginning))
+    return next(places, len(LONGEST_FIRST))
+
+
+def is_shared(config: pytest.Config) -> bool:
+    """Whether this is one of several processes."""
+    return hasattr(config, "workerinput")
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """pytest-xdist's scheduler for `--numprocesses`."""
+    from xdist.scheduler import LoadScopeScheduling  # whoever runs tests one by one needs no xdist
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "engines" if has_engines(nodeid) else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
