@@ -17,6 +17,7 @@ from app.protocol.deltas import Finish, FinishReason, TurnEnd, Usage
 from config.models import ServedModel
 from workers.calling import TOO_MANY, Caller
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
+from workers.formats.hosted import Kind
 from workers.formats.turn import Parsed, Parser, Seen, Turn
 from workers.formats.turns import turn_of
 from workers.history import EndedTurn, Json
@@ -29,6 +30,8 @@ FOR_THE_CLIENT = frozenset({"function_call", "custom_tool_call", "mcp_approval_r
 """Items that the client has to answer before anything goes on."""
 MOST_CALLS = 1000
 """Of a response that does not say (`max_tool_calls`): one that never ends would have to end somewhere."""
+MOST_LOST_TURNS = 4
+"""Turns on end in which all that was called is not there: a model that has been told so does not learn any more."""
 
 
 class Answering:
@@ -153,7 +156,12 @@ class Answering:
         items = self._output[turns[-1].start : turns[-1].stop]
         waits = any(item["type"] in FOR_THE_CLIENT for item in items)
         # Of more calls openai's types say that they are ignored: told so once, a model that calls on is at its end.
-        return FinishReason.STOP if waits or made > most else None
+        return FinishReason.STOP if waits or made > most or self._is_lost() else None
+
+    def _is_lost(self) -> bool:
+        last = self._history.turns[-MOST_LOST_TURNS:]
+        calls = (call for turn in last for call in turn.calls.values())
+        return len(last) == MOST_LOST_TURNS and all(call.kind is Kind.NONE for call in calls)
 
     async def _finish(
         self, said: Parsed, reason: FinishReason, turns: Sequence[Usage], messages: Mapping[str, Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from app.protocol.deltas import ToolEnded
@@ -30,6 +31,9 @@ INTERRUPTED = "The call was cut off when its worker stopped. It may have taken e
 TOO_MANY = (
     "The call was not made: the response has had all the tool calls that it may have. Answer without more of them."
 )
+NO_SUCH_TOOL = "There is no tool {name!r}, so nothing was called. Call tools that you were told of, or none."
+_MOST_LETTERS = 100
+"""Of a name that the model made up, where it is told of it."""
 
 
 class Caller:
@@ -42,7 +46,7 @@ class Caller:
 
     @property
     def _toolbox(self) -> Toolbox:
-        """There is one where there are calls."""
+        """There is one where there are calls of tools that there are."""
         assert self._run.toolbox is not None
         return self._run.toolbox
 
@@ -64,15 +68,24 @@ class Caller:
     async def refuse(self, calls: Mapping[int, HostedCall], message: str) -> None:
         """Ends these calls without making them. Raises Lost."""
         for place, call in calls.items():
-            await self._over(place, call, self._toolbox.failed(call, message))
+            await self._over(place, call, await self._failed(call, message))
         await self._record.settle()
 
     async def _ran(self, gate: asyncio.Semaphore, place: int, call: HostedCall) -> Ran:
+        if call.kind is Kind.NONE:
+            return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MOST_LETTERS]))
         if place in self._interrupted and not self._toolbox.runs_again(call):
-            return self._toolbox.failed(call, INTERRUPTED)
+            return await self._failed(call, INTERRUPTED)
         code = self._run.stream.response["output"][place]["code"] if call.kind is Kind.PYTHON else None
         async with gate:
             return await self._toolbox.run(call, code)
+
+    async def _failed(self, call: HostedCall, message: str) -> Ran:
+        if self._run.toolbox is not None:
+            return self._run.toolbox.failed(call, message)
+        results = await asyncio.to_thread(import_module, "workers.tools.results")  # the library, hardly ever needed
+        made: Ran = results.failed(call, message, results.View(len(message.encode())))
+        return made
 
     async def _over(self, place: int, call: HostedCall, ran: Ran) -> None:
         step = self._run.history.answered(place, call, ran.result, ran.sources)

@@ -15,15 +15,17 @@ Json = dict[str, Any]
 _OURS = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
 """Item ids name their response (app/protocol/stream.py, request.py), so no index of items is needed."""
 
+# Postgres cannot look into JSON that holds U+0000, as what a model said may: it looks into a copy that has another
+# character there.
 _FIND = text(
-    """
+    r"""
     SELECT item FROM responses r, LATERAL (
         SELECT value AS item FROM json_array_elements(r.request -> 'input')
         UNION ALL
         SELECT value FROM json_array_elements(r.output)
     ) i
     WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.store
-        AND item ->> 'id' = ANY(CAST(:ids AS text[]))
+        AND CAST(replace(CAST(item AS text), '\u0000', '\u0001') AS json) ->> 'id' = ANY(CAST(:ids AS text[]))
     UNION ALL
     SELECT i.item FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
     WHERE i.id = ANY(CAST(:ids AS text[])) AND c.project = :project
@@ -32,14 +34,25 @@ _FIND = text(
 
 
 async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
-    """The stored items of these ids that there are, of the project's stored responses and conversations."""
+    """The stored items of these ids that there are, of the project's stored responses and conversations.
+
+    They may go into a request, so U+0000 in them is U+FFFD (app/protocol/strict_json.py).
+    """
     if not ids:
         return {}
     values = {"ids": list(ids), "responses": list(responses_of(ids)), "project": project}
     async with db.autocommit() as connection:
-        return {item["id"]: item for item in (await connection.execute(_FIND, values)).scalars()}
+        return {item["id"]: _without_nul(item) for item in (await connection.execute(_FIND, values)).scalars()}
 
 
 def responses_of(ids: Iterable[str]) -> Iterable[str]:
     """The ids of the responses that have, or had, items of these ids."""
     return (f"resp_{found.group(1)}" for item_id in ids if (found := _OURS.fullmatch(item_id)) is not None)
+
+
+def _without_nul(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, list):
+        return [_without_nul(each) for each in value]
+    return {key: _without_nul(each) for key, each in value.items()} if isinstance(value, dict) else value

@@ -11,7 +11,7 @@ import pytest
 
 from app.api import schemas
 from app.relay import Relay
-from app.store.context import context_items
+from app.store.context import chain_items, context_items
 from app.store.database import Database
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
@@ -114,6 +114,23 @@ class TestReferences:
         second = await row_of(db, await api.background(input=[*sent, {"role": "user", "content": "b"}]))
         assert second.request["input"][:2] == said
         assert texts(second.request["input"]) == ["a", "A", "b"]
+
+    async def test_what_holds_u0000_is_found_and_does_no_harm_to_what_refers_to_it(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
+        """A model may say it; Postgres cannot look into JSON that holds it, and requests do not."""
+        said = 'a\0b, and \\u0000 in letters, "quoted"'
+        first = await player.answer(said, response_id=await api.background(input="a"))
+        row = await row_of(db, first)
+        assert row.output is not None
+        assert row.output[0]["content"][0]["text"] == said
+        conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
+        references = [{"type": "item_reference", "id": item["id"]} for item in (*row.request["input"], *row.output)]
+        second = await player.answer("b", response_id=await api.background(input=references, conversation=conversation))
+        third = await player.answer("c", response_id=await api.background(input="d", conversation=conversation))
+        context = await context_items(db, await row_of(db, third))
+        assert texts(context) == ["a", said.replace("\0", "\ufffd"), "b"]
+        assert texts(await chain_items(db, "default", second)) == texts(context)
 
     async def test_an_unknown_one_is_a_404_that_names_it(self, api: Api, db: Database) -> None:
         for item_id in ("msg_none", "msg_0193_0", "msg_" + "0" * 40 + "_0"):

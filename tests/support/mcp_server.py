@@ -42,6 +42,7 @@ TOOLS = {
     "failing": "Fails.",
     "refusing": "Refuses the call.",
     "huge": "Says very much.",
+    "endless": "Says one line without an end, where it serves stdin and stdout.",
     "picture": "Shows a picture.",
     "header": "Says what the header of that name was.",
     "python": "For tests of code_interpreter.",
@@ -49,6 +50,8 @@ TOOLS = {
     "open": "For tests of web_search.",
     "find": "For tests of web_search.",
 }
+WIRE = 99
+"""The file descriptor of what is stdout before the SDK takes it away from whoever prints."""
 CITED = "https://example.test/page"
 """What `open` shows."""
 
@@ -97,6 +100,8 @@ async def _called(folder: Path, context: ServerRequestContext[Any], name: str, t
         return CallToolResult(content=[TextContent(text=f"cannot do {text}")], is_error=True)
     if name == "huge":
         return CallToolResult(content=[TextContent(text="é" * int(text))])
+    while name == "endless":
+        os.write(WIRE, b"x" * 65536)
     if name == "picture":
         picture = ImageContent(data="aGVsbG8=", mime_type="image/png")
         return CallToolResult(content=[TextContent(text="look:"), picture])
@@ -143,6 +148,7 @@ def _opens(scope: Any, message: Any) -> bool:
 
 
 async def serve_stdio(server: Server[Any], log: Log) -> None:
+    os.dup2(1, WIRE)
     log.write("opened", str(os.getpid()))
     try:
         async with server.lifespan(server) as state, stdio_server() as (reading, writing):

@@ -103,9 +103,11 @@ SAID: list[tuple[str, list[Delta]]] = [
     (f"{F}Hello!", [answer("Hello!")]),
     (f"{call('functions.f')}<|return|>", [CallStart("f"), CallArguments("{}")]),
     # Calls that may not be made.
-    (f"{call('functions.rm', '[1]')}<|call|>", [Text('{"name": "rm", "arguments": [1]}')]),
-    (f"{call('library.burn')}<|call|>", [Text('{"name": "library.burn", "arguments": {}}')]),
-    ("<|channel|>analysis to=container.exec<|message|>ls<|call|>", [Reasoning("ls")]),
+    (f"{call('functions.rm', '[1]')}<|call|>", [McpStart("functions", "rm"), McpArguments("[1]")]),
+    (f"{call('rm')}<|call|>", [McpStart("rm", "rm"), McpArguments("{}")]),
+    (f"{call('library.burn')}<|call|>", [McpStart("library", "burn"), McpArguments("{}")]),
+    ("<|channel|>analysis to=container.exec<|message|>ls<|call|>", [McpStart("container", "exec"), McpArguments("ls")]),
+    (f"{call('my/box.a.b')}<|call|>", [McpStart("my_box", "a.b"), McpArguments("{}")]),
     # Headers gone wrong.
     ("Hello there.<|return|>", [answer("Hello there.")]),
     (f"{F}a<|end|>junk{F}b<|return|>", [answer("a\n\nb")]),

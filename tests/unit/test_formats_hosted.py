@@ -22,6 +22,7 @@ from app.protocol.deltas import (
     Text,
     WebSearch,
 )
+from app.protocol.hosted_items import McpCall
 from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
@@ -204,8 +205,25 @@ def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
     assert len(calls.hosted) == 1
 
 
-def test_a_name_that_is_not_offered_is_text() -> None:
-    assert said("my-box__other", "{}")[0] == [Text('{"name": "my-box__other", "arguments": {}}')]
+def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> None:
+    deltas, calls = said("my-box__other", "{}")
+    assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
+    assert calls == [HostedCall("my-box__other", "{}", Kind.NONE, "my-box", "other")]
+    assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
+
+
+@pytest.mark.parametrize("name", ["rm", "__", "", "x y__z", "é" * 400])
+def test_whatever_name_a_model_makes_up_is_one_that_its_item_can_be_sent_back_with(name: str) -> None:
+    [start] = said(name)[0]
+    assert isinstance(start, McpStart)
+    item = {"type": "mcp_call", "server_label": start.server_label, "name": start.name, "arguments": ""}
+    assert McpCall.model_validate(item).server_label == start.server_label
+
+
+def test_where_the_server_runs_no_tools_it_is_text() -> None:
+    calls = Calls({"f"}, set(), single=False)
+    deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
+    assert merged(deltas) == (Text('{"name": "g", "arguments": {}}'),)
 
 
 # -- what a model is told of it later --------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What the model calls, held against what it may call.
 
-* A call to a name that may not be called is text, as the JSON that the model wrote: no call comes out that
-  the client does not know or did not allow.
+* A call to a name that may not be called never becomes one that the client does not know or did not allow. Where the
+  server runs tools, it is one of a tool that is not there, which fails, and the model goes on; where it runs none,
+  nobody could tell the model, and it is text, as the JSON that the model wrote.
 * What becomes of the others: `open_calls.py`.
 * Where one call is the most, the answer ends when a second one begins.
 """
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterable
 from types import MappingProxyType
 
 from app.protocol.deltas import CallArguments, CallStart, Delta
-from workers.formats.hosted import Hosted, HostedCall
+from workers.formats.hosted import Hosted, HostedCall, Style, made_up
 from workers.formats.open_calls import Custom, Foreign, Function, OpenCall, hosted_call
 
 NONE_HOSTED: Hosted = MappingProxyType({})
@@ -68,7 +69,9 @@ class Calls:
             return hosted_call(self._hosted[name])
         if name in self._custom:
             return Custom(name)
-        return Function(name) if name in self._functions else Foreign(name)
+        if name in self._functions:
+            return Function(name)
+        return hosted_call(made_up(name, Style.CHAT)) if self._hosted else Foreign(name)
 
     def _close(self, *, cut: bool = False) -> list[Delta]:
         """The open call is over."""

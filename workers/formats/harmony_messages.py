@@ -19,6 +19,7 @@ from openai_harmony import Author, DeveloperContent, Message, Role
 from workers.engine.base import EngineError
 from workers.formats.custom import INPUT
 from workers.formats.harmony_encoding import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
+from workers.formats.hosted import Kind
 from workers.formats.hosted_calls import ANSWER, RAN_HERE, REQUEST, Approvals, Result, result_of
 
 Json = dict[str, Any]
@@ -173,6 +174,10 @@ def _approval_request(item: Item, around: _Around) -> list[Message]:
 
 
 def _mcp_name(item: Item) -> str:
+    call = item.get("call") or {}
+    if call.get("kind") == Kind.NONE.value:
+        name: str = call["name"]
+        return name
     return f"{item['server_label']}.{item['name']}"
 
 

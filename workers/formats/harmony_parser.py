@@ -4,11 +4,12 @@ Every token goes through alone, so that nothing depends on how tokens were batch
 
     token -> messages (harmony_reader) -> stop strings -> text, reasoning, calls -> citations -> deltas
 
-    to a tool that may be called        the call, whatever the channel
+    to a tool                           the call, whatever the channel
     analysis                            reasoning
     commentary, to nobody               text: a preamble, in a message of its own
     final, an unknown channel, or none  text: the answer
-    to a tool that may not be called    in analysis: reasoning (gpt-oss calls python unasked); else text, as JSON
+    to a tool that may not be called    a call that fails (gpt-oss calls python unasked), and the model goes on: in
+                                        harmony a call ends the turn, and only an answer to it brings the next
     by another author than assistant    nothing: the model made up what others say
 
 A second message of a kind behind the first goes on in its item, behind a blank line. A token is settled, and may be
@@ -29,8 +30,8 @@ from workers.formats.citations import Citations, Sources
 from workers.formats.harmony_encoding import ANALYSIS, ASSISTANT, COMMENTARY
 from workers.formats.harmony_messages import FUNCTIONS
 from workers.formats.harmony_reader import Content, HarmonyReader, Header, Said
-from workers.formats.hosted import HostedCall
-from workers.formats.open_calls import Custom, Foreign, Function, OpenCall, hosted_call
+from workers.formats.hosted import HostedCall, Style, made_up
+from workers.formats.open_calls import Custom, Function, OpenCall, hosted_call
 from workers.formats.parser import Rules, merged
 from workers.formats.stops import Piece, StopStrings, Token
 from workers.formats.turn import Parsed
@@ -56,16 +57,13 @@ class Target:
 class HarmonyCalls(Calls):
     """Calls by their recipient: `functions.f`, or `f` alone, is the client's; the server's have their own names."""
 
-    def offers(self, recipient: str) -> bool:
-        return not isinstance(self._opened(recipient), Foreign)
-
     def _opened(self, name: str) -> OpenCall:
         if name in self._hosted:
             return hosted_call(self._hosted[name])
         function = name.removeprefix(FUNCTIONS)
         if function in self._custom:
             return Custom(function)
-        return Function(function) if function in self._functions else Foreign(function)
+        return Function(function) if function in self._functions else hosted_call(made_up(name, Style.HARMONY))
 
 
 class HarmonyParser:
@@ -147,10 +145,9 @@ class HarmonyParser:
     def _aimed(self, header: Header) -> Target:
         if header.role != ASSISTANT:
             return Target(Sort.NOTHING)
-        called, thinks = header.recipient not in _NOBODY, header.channel == ANALYSIS
-        if called and (not thinks or self._calls.offers(header.recipient or "")):
+        if header.recipient not in _NOBODY:
             return Target(Sort.CALL)
-        if thinks:
+        if header.channel == ANALYSIS:
             return Target(Sort.REASONING)
         return Target(Sort.TEXT, "commentary" if header.channel == COMMENTARY else "final_answer")
 

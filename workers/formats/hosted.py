@@ -30,7 +30,8 @@ SEARCH, OPEN, FIND = BROWSER = ("search", "open", "find")
 _ACTIONS = {"search": SEARCH, "open_page": OPEN, "find_in_page": FIND}
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_LETTERS = 64
-"""Of a function's name."""
+"""Of a function's name, and of a server's label."""
+_MOST_TOOL_LETTERS = 256
 
 
 class Kind(Enum):
@@ -39,6 +40,8 @@ class Kind(Enum):
     PYTHON = "python"
     BROWSER = "browser"
     MCP = "mcp"
+    NONE = "none"
+    """No server's: the model made the tool up, and is told so."""
 
 
 class Style(Enum):
@@ -118,6 +121,13 @@ def chosen(choice: Mapping[str, Any], hosted: Hosted) -> frozenset[str]:
     return frozenset(tool.name for tool in hosted.values() if _is_chosen(choice, tool))
 
 
+def made_up(name: str, style: Style) -> HostedTool:
+    """What a call is of whose name no tool of the request has: it is shown as one of an MCP server's tool."""
+    label, _, tool = name.partition(style.value)
+    label, tool = _as_function(label) or "unknown", (tool or name or "unknown")[:_MOST_TOOL_LETTERS]
+    return HostedTool(name, Kind.NONE, label, tool, None, {}, "")
+
+
 def action_of(tool: str, arguments: str) -> Json:
     """The `action` of a web_search_call, as far as the arguments of its call tell."""
     given = arguments_of(arguments) or {}
@@ -132,7 +142,9 @@ def action_of(tool: str, arguments: str) -> Json:
 
 def chat_name(item: Mapping[str, Any]) -> str:
     """What a chat model knows the tool by that this item is a call of."""
-    kind = item["type"]
+    kind, call = item["type"], item.get("call") or {}
+    if call.get("kind") == Kind.NONE.value:
+        return _as_function(call["name"])
     if kind == "code_interpreter_call":
         return PYTHON
     if kind == "web_search_call":

@@ -3,10 +3,10 @@
 a client's function    CallStart, CallArguments...
 a custom tool          CustomStart, CustomInput...       (the string in its JSON)
 python                 CodeStart, CodeText...            (the string in its JSON)
-an MCP tool            McpStart, McpArguments...
+an MCP tool            McpStart, McpArguments...         (and a tool that is not there)
 the browser            WebSearch, once it is whole
 an MCP tool that needs approval    Approval, once it is whole
-a name that may not be called      Text, as the JSON that the model wrote
+a name that may not be called      Text, as the JSON that the model wrote, where the server runs no tools
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from config.tools import ToolServer
 
 log = logging.getLogger("longhaul.tools")
 
+KEEPER = Path(__file__).with_name("keeper.py")
 CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 16 * 1024 * 1024
@@ -164,8 +166,12 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _parameters(command: Sequence[str]) -> StdioServerParameters:
+    """The command behind its keeper. Raises FileNotFoundError."""
+    if shutil.which(command[0]) is None:
+        raise FileNotFoundError(command[0])
     handed = {name: value for name, value in os.environ.items() if name.startswith(COMMANDS_SEE)}
-    return StdioServerParameters(command=command[0], args=list(command[1:]), env=handed)
+    keeper = ("-I", "-S", str(KEEPER), str(os.getpid()), str(MOST_BYTES))
+    return StdioServerParameters(command=sys.executable, args=[*keeper, *command], env=handed)
 
 
 def _nowhere() -> TextIO:
