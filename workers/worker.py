@@ -55,7 +55,17 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         except QueueUnavailable:
             log.info("%s released; maintenance will send it", row.id)
 
-    runner = Runner(db, journal, engine, model, settings.max_attempts, again, lambda: leave(ENGINE_DIED), workshop)
+    runner = Runner(
+        db,
+        journal,
+        engine,
+        model,
+        settings.max_attempts,
+        again,
+        lambda: leave(ENGINE_DIED),
+        workshop,
+        settings.event_interval_seconds,
+    )
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:
         await wait_for_schema(db)
