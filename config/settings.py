@@ -79,6 +79,8 @@ class Settings(BaseSettings):
     run_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     """How long a response may be in progress; unset: for ever."""
 
+    event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """The least time between two chunks of one response, which makes events fewer and larger; 0: one per commit."""
     keepalive_seconds: Seconds = 15.0
     reader_poll_seconds: Seconds = 2.0
     """How often a reader that hears nothing looks into Postgres."""

@@ -22,6 +22,7 @@ from workers.formats.turn import Parsed, Parser, Seen, Turn
 from workers.formats.turns import turn_of
 from workers.history import EndedTurn, Json
 from workers.outcome import Outcome
+from workers.pace import Pace
 from workers.preparing import Preparation, listings_of, prepared
 from workers.recorder import Recorder, Run
 from workers.sampling import priority_of
@@ -37,8 +38,11 @@ MOST_LOST_TURNS = 4
 class Answering:
     """One response. `items` are those of its context, its own input last."""
 
-    def __init__(self, engine: Engine, model: ServedModel, run: Run, record: Recorder, items: Sequence[Json]) -> None:
+    def __init__(
+        self, engine: Engine, model: ServedModel, run: Run, record: Recorder, items: Sequence[Json], pace: Pace
+    ) -> None:
         self._engine = engine
+        self._pace = pace
         self._model = model
         self._run = run
         self._record = record
@@ -94,11 +98,12 @@ class Answering:
                 if reason is not None:
                     break  # which ends it in the engine too
                 tokens += said.tokens
-                await self._record.add(said)
+                await self._pace.say(said)
             else:
                 raise EngineError("the engine stopped without a reason")
         said += parser.flush(cut=reason is FinishReason.LENGTH)
         tokens += said.tokens
+        said = self._pace.rest(said)
         usage = self._usage(turn, parser, cached)
         if parser.calls and self._is_spent(tokens):
             reason = FinishReason.LENGTH  # nobody could be told what they gave

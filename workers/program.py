@@ -43,6 +43,8 @@ HUB_SECONDS = 2.0
 RECONNECT_SECONDS = 2.0
 STOP_SECONDS = 30.0
 """How long a worker that runs nothing any more may take to stop; then it is ended: others have its responses."""
+FLUSH_SECONDS = 0.1
+"""How late Flower may learn of a task's progress."""
 EXIT_SECONDS = 10.0
 """How long threads that others started may hold up the exit of a worker that has stopped."""
 
@@ -78,16 +80,34 @@ class SturdyConsumer(Consumer):  # type: ignore[misc]
 
 
 class EventBuffer(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Lets Celery's main thread alone talk to Redis.
+    """Lets Celery's main thread alone talk to Redis, and tell it the events of FLUSH_SECONDS in one message.
 
-    By default the 24th buffered event is published by whoever sends it: the pool's loop, that is,
-    which then waits for Redis.
+    By default the 24th buffered event is published by whoever sends it: the pool's loop, that is, which then waits
+    for Redis. And each is published as soon as the main thread comes round to it: by itself, mostly.
     """
 
     requires = (Events,)
 
+    _buffer: Any = None
+    """The events by groups, of every connection's dispatcher in turn: a lost connection takes none with it."""
+
     def start(self, consumer: Any) -> None:
-        consumer.event_dispatcher.buffer_limit = float("inf")
+        dispatcher, due = consumer.event_dispatcher, threading.Lock()
+
+        def flush() -> None:
+            due.release()  # first: what is buffered from here on gets a flush of its own
+            dispatcher.flush()
+
+        def buffered() -> None:
+            if due.acquire(blocking=False):
+                consumer.hub.call_soon(consumer.hub.call_later, FLUSH_SECONDS, flush)
+
+        if self._buffer is not None:
+            dispatcher._group_buffer = self._buffer
+        self._buffer = dispatcher._group_buffer
+        dispatcher.buffer_limit = float("inf")
+        dispatcher.on_send_buffered = buffered
+        buffered()
 
 
 class WorkerProgram(Worker):  # type: ignore[misc]

@@ -91,6 +91,19 @@ class Recorder:
         await self._wait()
         self._hand_over()
 
+    @property
+    def free(self) -> bool:
+        """Whether the chunk before is committed: one may follow without waiting."""
+        handed = self._run.handed
+        return handed is None or (
+            handed.done() and not handed.cancelled() and not handed.exception() and handed.result()
+        )
+
+    def hand(self, said: Parsed) -> None:
+        """`add` where it is `free`."""
+        self.take(said)
+        self._hand_over()
+
     async def begin(self) -> None:
         """Readers need not wait for the engine to know that it is in progress. Raises Lost."""
         await self.add(Parsed())
@@ -124,8 +137,10 @@ class Recorder:
         self._events, self._steps, run.pending = [], [], []
 
     async def _wait(self) -> None:
+        if (handed := self._run.handed) is None:
+            return
         # Shielded: who is cancelled while it waits may want to know all the same (`workers.calling`).
-        if self._run.handed is not None and not await asyncio.shield(self._run.handed):
+        if not (handed.result() if handed.done() else await asyncio.shield(handed)):
             raise Lost
 
 

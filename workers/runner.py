@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -43,6 +43,7 @@ from workers.history import History
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
+from workers.pace import Pace
 from workers.preparing import listings_of
 from workers.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
 from workers.shielding import undisturbed
@@ -101,6 +102,7 @@ class Runner:
         again: Callable[[ResponseRow], Awaitable[None]],
         engine_died: Callable[[], None],
         workshop: Workshop | None = None,
+        event_interval: float = 0.0,
     ) -> None:
         self._db = db
         self._journal = journal
@@ -110,6 +112,7 @@ class Runner:
         self._again = again
         self._engine_died = engine_died
         self._workshop = workshop or Workshop()
+        self._event_interval = event_interval
         self._seals = Seals(db)
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
@@ -231,7 +234,9 @@ class Runner:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
         secrets = await self._secrets(run.row.request)
         run.toolbox = self._workshop.toolbox(run.row.request, secrets, images=self._model.images)
-        return await Answering(self._engine, self._model, run, self._recorder(run), items).answer()
+        record = self._recorder(run)
+        with closing(Pace(record, self._event_interval)) as pace:
+            return await Answering(self._engine, self._model, run, record, items, pace).answer()
 
     def _recorder(self, run: Run) -> Recorder:
         return Recorder(self._journal, run, run.stream.begin() if run.stream.state is State.QUEUED else [])

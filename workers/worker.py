@@ -12,6 +12,7 @@ from app.relay import Relay
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
+from config.collector import settle
 from config.models import load_catalog
 from config.settings import Settings
 from workers.control import leave
@@ -51,7 +52,17 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         except QueueUnavailable:
             log.info("%s released; maintenance will send it", row.id)
 
-    runner = Runner(db, journal, engine, model, settings.max_attempts, again, lambda: leave(ENGINE_DIED), workshop)
+    runner = Runner(
+        db,
+        journal,
+        engine,
+        model,
+        settings.max_attempts,
+        again,
+        lambda: leave(ENGINE_DIED),
+        workshop,
+        settings.event_interval_seconds,
+    )
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:
         await wait_for_schema(db)
@@ -60,6 +71,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         await engine.start()
         await journal.start()
         await lease.start()
+        settle()
         log.info("%s is ready", model.name)
         watch = asyncio.create_task(_watch(engine), name="engine-watch")
         try:

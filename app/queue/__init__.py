@@ -82,6 +82,9 @@ def _delivery(settings: Settings) -> dict[str, Any]:
             "socket_connect_timeout": 2.0,
             "socket_timeout": 5.0,
             "socket_keepalive": True,
+            # What a worker has not acknowledged yet it remembers, and puts back when it stops. Redis is not told of
+            # each message twice more: one that is lost with its worker was not claimed, and maintenance sends it again.
+            "ack_emulation": False,
         },
         "broker_connection_timeout": 2.0,
         # Workers wait for Redis, at the start and ever after; by default they give up after 100 tries.

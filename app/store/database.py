@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 import orjson
@@ -61,6 +62,8 @@ class Database:
             json_deserializer=orjson.loads,
             connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},
         )
+        self._direct: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()
 
     @property
     def engine(self) -> AsyncEngine:
@@ -88,10 +91,46 @@ class Database:
                 raise StoreUnavailable(type(error).__name__) from error
             raise
 
+    @asynccontextmanager
+    async def direct(self) -> AsyncIterator[asyncpg.Connection]:
+        """The driver's own connection: for the few statements whose cost counts, one caller at a time.
+
+        It is kept beside the pool, so that statements stay prepared; after any error the next caller gets a new one.
+        A statement outside of its `transaction()` commits by itself. Raises StoreUnavailable.
+        """
+        async with self._turn:
+            try:
+                if self._direct is None or self._direct.is_closed():
+                    self._direct = await self._detached()
+                yield self._direct
+            except BaseException as error:
+                self._drop()
+                if _is_away(error):
+                    raise StoreUnavailable(type(error).__name__) from error
+                raise
+
+    async def _detached(self) -> asyncpg.Connection:
+        """A live connection, made as the pool makes them, which the pool then forgets."""
+        while True:
+            pooled = await self._engine.raw_connection()
+            connection: asyncpg.Connection = pooled.driver_connection
+            pooled.detach()
+            if not connection.is_closed():  # one that lay in the pool when Postgres restarted
+                return connection
+
+    def _drop(self) -> None:
+        dropped, self._direct = self._direct, None
+        if dropped is not None:
+            dropped.terminate()
+
     async def ping(self) -> None:
         """Raises StoreUnavailable where Postgres does not answer."""
         async with self.autocommit() as connection:
             await connection.execute(text("SELECT 1"))
 
     async def close(self) -> None:
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            with suppress(Exception):
+                await direct.close(timeout=CONNECT_SECONDS)
         await self._engine.dispose()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -34,15 +35,14 @@ class Entry:
     """Whether its items go into a conversation at its end."""
 
 
+# What every token comes by is for the driver itself (`Database.direct`), with numbered parameters.
+#
 # A repeated append (the connection broke while the first was under way) finds its own chunk there, and
 # takes it for appended; any other chunk in its place means that the entry is not appended.
-_APPEND = text(
-    """
+_APPENDED = """
     WITH batch AS (
         SELECT * FROM unnest(
-            CAST(:ids AS text[]), CAST(:attempts AS int[]), CAST(:firsts AS int[]), CAST(:lasts AS int[]),
-            CAST(:finals AS bool[]), CAST(:tokens AS bytea[]), CAST(:frames AS bytea[]), CAST(:steps AS text[]),
-            CAST(:workers AS text[])
+            $1::text[], $2::int[], $3::int[], $4::int[], $5::bool[], $6::bytea[], $7::bytea[], $8::text[], $9::text[]
         ) AS b(response_id, attempt, first, last, final, tokens, frames, steps, worker)
     ), held AS (
         SELECT r.id FROM responses r JOIN batch b ON b.response_id = r.id AND b.attempt = r.attempt
@@ -55,33 +55,30 @@ _APPEND = text(
         ON CONFLICT (response_id, first) DO UPDATE SET attempt = excluded.attempt
             WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames
         RETURNING response_id
+    )"""
+
+_APPEND = f"{_APPENDED} SELECT response_id FROM appended"
+
+# The rows of those that end in this batch, in the same statement: one round trip, one commit.
+_APPEND_AND_END = f"""{_APPENDED}, ended AS (
+        UPDATE responses r SET
+            status = e.status, output = CAST(e.output AS json), hidden = CAST(e.hidden AS json),
+            messages = CAST(e.messages AS json), usage = CAST(e.usage AS json), error = CAST(e.error AS json),
+            incomplete_details = CAST(e.incomplete_details AS json), finished_at = e.finished_at, worker = NULL
+        FROM appended a JOIN unnest(
+            $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[],
+            $17::text[], $18::text[]
+        ) AS e(id, status, output, usage, error, incomplete_details, finished_at, hidden, messages)
+            ON e.id = a.response_id
+        WHERE r.id = e.id AND r.status = 'in_progress'
     )
     SELECT response_id FROM appended
-    """
-)
-
-_FINISH = text(
-    """
-    UPDATE responses r SET
-        status = e.status, output = CAST(e.output AS json), hidden = CAST(e.hidden AS json),
-        messages = CAST(e.messages AS json),
-        usage = CAST(e.usage AS json),
-        error = CAST(e.error AS json), incomplete_details = CAST(e.incomplete_details AS json),
-        finished_at = e.finished_at, worker = NULL
-    FROM unnest(
-        CAST(:ids AS text[]), CAST(:statuses AS text[]), CAST(:outputs AS text[]), CAST(:usages AS text[]),
-        CAST(:errors AS text[]), CAST(:details AS text[]), CAST(:finished AS timestamptz[]), CAST(:hidden AS text[]),
-        CAST(:messages AS text[])
-    ) AS e(id, status, output, usage, error, incomplete_details, finished_at, hidden, messages)
-    WHERE r.id = e.id AND r.status = 'in_progress'
-    """
-)
+"""
 
 # A conversation keeps what was asked and said, whatever becomes of the response. An item that is there stays.
 # The lock is for a conversation that is being deleted: without it the foreign key would end all of the batch.
 # What was said comes as parameters: Postgres cannot look into JSON that holds U+0000, which a model may well say.
-_TO_CONVERSATION = text(
-    """
+_TO_CONVERSATION = """
     INSERT INTO conversation_items (conversation_id, id, item, hidden)
     SELECT r.conversation_id, i.id, i.item, i.hidden
     FROM responses r JOIN conversations c ON c.id = r.conversation_id, LATERAL (
@@ -89,16 +86,15 @@ _TO_CONVERSATION = text(
         FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, place)
         UNION ALL
         SELECT a.id, CAST(a.item AS json), CAST(a.hidden AS json), a.place, 1
-        FROM unnest(CAST(:responses AS text[]), CAST(:item_ids AS text[]), CAST(:items AS text[]),
-            CAST(:hidden AS text[])) WITH ORDINALITY AS a(response, id, item, hidden, place)
+        FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
+            AS a(response, id, item, hidden, place)
         WHERE a.response = r.id
     ) i
-    WHERE r.id = ANY(CAST(:ids AS text[])) AND r.status IN ('completed', 'incomplete')
+    WHERE r.id = ANY($1::text[]) AND r.status IN ('completed', 'incomplete')
     ORDER BY r.id, i.half, i.place
     FOR KEY SHARE OF c
     ON CONFLICT DO NOTHING
-    """
-)
+"""
 
 # Only the chunks from the one that holds `after` + 1: the log is contiguous, so nothing else can matter.
 _READ = text(
@@ -123,54 +119,51 @@ def _json(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 
-def _columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+def _columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
+    """The parameters of `_APPEND`."""
     chunks = [entry.chunk for entry in entries]
-    return {
-        "ids": [chunk.response_id for chunk in chunks],
-        "attempts": [chunk.attempt for chunk in chunks],
-        "firsts": [chunk.first for chunk in chunks],
-        "lasts": [chunk.last for chunk in chunks],
-        "finals": [chunk.final for chunk in chunks],
-        "tokens": [pack_tokens(chunk.tokens) for chunk in chunks],
-        "frames": [chunk.frames for chunk in chunks],
-        "steps": [_json(chunk.steps or None) for chunk in chunks],
-        "workers": [entry.worker for entry in entries],
-    }
+    return (
+        [chunk.response_id for chunk in chunks],
+        [chunk.attempt for chunk in chunks],
+        [chunk.first for chunk in chunks],
+        [chunk.last for chunk in chunks],
+        [chunk.final for chunk in chunks],
+        [pack_tokens(chunk.tokens) for chunk in chunks],
+        [chunk.frames for chunk in chunks],
+        [_json(chunk.steps or None) for chunk in chunks],
+        [entry.worker for entry in entries],
+    )
 
 
 def _endings(entries: Sequence[Entry]) -> list[tuple[str, Ending]]:
     return [(entry.chunk.response_id, entry.ending) for entry in entries if entry.ending is not None]
 
 
-def _ending_columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+def _ending_columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
+    """The parameters that `_APPEND_AND_END` has beyond those of `_APPEND`."""
     endings = [ending for _, ending in _endings(entries)]
-    return {
-        "ids": [entry.chunk.response_id for entry in entries],
-        "statuses": [ending.status.value for ending in endings],
-        "outputs": [_json(ending.output) for ending in endings],
-        "usages": [_json(ending.usage) for ending in endings],
-        "errors": [_json(ending.error) for ending in endings],
-        "details": [_json(ending.incomplete_details) for ending in endings],
-        "finished": [ending.finished_at for ending in endings],
-        "hidden": [_json(ending.hidden) for ending in endings],
-        "messages": [_json(ending.messages) for ending in endings],
-    }
+    return (
+        [response_id for response_id, _ in _endings(entries)],
+        [ending.status.value for ending in endings],
+        [_json(ending.output) for ending in endings],
+        [_json(ending.usage) for ending in endings],
+        [_json(ending.error) for ending in endings],
+        [_json(ending.incomplete_details) for ending in endings],
+        [ending.finished_at for ending in endings],
+        [_json(ending.hidden) for ending in endings],
+        [_json(ending.messages) for ending in endings],
+    )
 
 
-def _said_columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+def _said_columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
+    """The parameters of `_TO_CONVERSATION`."""
     said = [
         (response_id, item["id"], _json(item), _json((ending.hidden or {}).get(str(index))))
         for response_id, ending in _endings(entries)
         for index, item in enumerate(ending.output)
     ]
-    responses, ids, items, hidden = zip(*said, strict=True) if said else ((), (), (), ())
-    return {
-        "ids": [entry.chunk.response_id for entry in entries],
-        "responses": list(responses),
-        "item_ids": list(ids),
-        "items": list(items),
-        "hidden": list(hidden),
-    }
+    columns = zip(*said, strict=True) if said else ((), (), (), ())
+    return ([entry.chunk.response_id for entry in entries], *map(list, columns))
 
 
 async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
@@ -178,18 +171,16 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
 
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
     """
-    columns = _columns(entries)
-    if not any(entry.ending for entry in entries):
-        async with db.autocommit() as connection:
-            return set((await connection.execute(_APPEND, columns)).scalars())
-    async with db.begin() as connection:
-        appended = set((await connection.execute(_APPEND, columns)).scalars())
-        ended = [entry for entry in entries if entry.ending and entry.chunk.response_id in appended]
-        if ended:
-            await connection.execute(_FINISH, _ending_columns(ended))
-        if said := [entry for entry in ended if entry.in_conversation]:
-            await connection.execute(_TO_CONVERSATION, _said_columns(said))
-        return appended
+    columns, to_conversation = _columns(entries), [entry for entry in entries if entry.in_conversation]
+    async with db.direct() as connection, connection.transaction() if to_conversation else nullcontext():
+        if any(entry.ending for entry in entries):
+            rows = await connection.fetch(_APPEND_AND_END, *columns, *_ending_columns(entries))
+        else:
+            rows = await connection.fetch(_APPEND, *columns)
+        appended = {row[0] for row in rows}
+        if said := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
+            await connection.execute(_TO_CONVERSATION, *_said_columns(said))
+    return appended
 
 
 def _chunk(response_id: str, row: Row[Any]) -> Chunk:

@@ -50,6 +50,17 @@ async def logged(db: Database, row: ResponseRow, after: int = -1) -> bytes:
     return b"".join(chunk.frames for chunk in (await journal.read(db, row.id, after)).chunks)
 
 
+async def test_a_publish_that_is_cut_off_leaves_no_reply_behind_for_the_next_command(relay: Relay) -> None:
+    chunks = [Chunk(f"resp_{number}", 0, 0, 1, (), b"x" * 1000) for number in range(50)]
+    for turns in range(8):
+        cut = asyncio.create_task(relay.publish(chunks))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cut.cancel()
+        await asyncio.wait([cut])
+        assert await relay._client.echo("mine") == b"mine"
+
+
 async def test_readers_from_any_number_get_the_same_bytes_while_it_is_written(db: Database, relay: Relay) -> None:
     row = await claimed(db)
     writer = Writer(row)

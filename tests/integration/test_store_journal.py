@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import text
 
 from app.protocol import frames
 from app.protocol.deltas import Text
 from app.protocol.status import Status
 from app.store import journal, responses
-from app.store.database import Database
+from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from tests.support.rows import WORKER, Writer, claimed, queued
 from tests.support.waiting import until
@@ -30,6 +31,13 @@ async def finished(db: Database, words: int = 5) -> ResponseRow:
         await journal.append(db, [writer.say(f"{number} ", number)])
     await journal.append(db, [writer.finish()])
     return row
+
+
+async def _blocked(db: Database) -> bool:
+    """Somebody waits for a lock."""
+    async with db.autocommit() as connection:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return bool((await connection.execute(text(waiting))).scalar_one())
 
 
 async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -> None:
@@ -107,17 +115,11 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.begin() as appending:
-        columns = journal._columns([writer.say("in time", 1)])
-        assert set((await appending.execute(journal._APPEND, columns)).scalars()) == {row.id}
+    async with db.direct() as connection, connection.transaction():
+        appended = await connection.fetch(journal._APPEND, *journal._columns([writer.say("in time", 1)]))
+        assert [found["response_id"] for found in appended] == [row.id]
         cancelling = asyncio.create_task(responses.cancel(db, row.id, None))
-
-        async def waits_for_us() -> bool:
-            async with db.autocommit() as connection:
-                blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                return bool((await connection.execute(text(blocked))).scalar_one())
-
-        await until(waits_for_us, what="the cancel waits for the append")
+        await until(lambda: _blocked(db), what="the cancel waits for the append")
         assert not cancelling.done()
     cancellation = await cancelling
     assert cancellation is not None
@@ -126,6 +128,65 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     assert log == list(range(len(log)))
     assert cancellation.row.output is not None
     assert cancellation.row.output[0]["content"][0]["text"] == "in time"
+
+
+async def test_an_end_that_meets_another_change_of_its_row_is_written_all_the_same(db: Database) -> None:
+    """One statement locks the row, appends to its log and changes it: its own snapshot of the row may be an old one."""
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.begin() as changing:
+        await changing.execute(text("UPDATE responses SET sent_at = now() WHERE id = :id"), {"id": row.id})
+        ending = asyncio.create_task(journal.append(db, [writer.finish()]))
+        await until(lambda: _blocked(db), what="the append waits for the change")
+    assert await ending == {row.id}
+    reading = await journal.read(db, row.id)
+    assert reading.status is Status.COMPLETED
+    assert reading.chunks[-1].final
+
+
+async def test_a_batch_ends_some_and_goes_on_with_others(db: Database) -> None:
+    rows = [await claimed(db) for _ in range(4)]
+    writers = [Writer(row) for row in rows]
+    await journal.append(db, [writer.begin() for writer in writers])
+    await responses.cancel(db, rows[3].id, None)
+    mine = await journal.append(
+        db, [writers[0].finish(), writers[1].say("more", 1), writers[2].finish(), writers[3].finish()]
+    )
+    assert mine == {row.id for row in rows[:3]}
+    found = [await responses.find(db, row.id) for row in rows]
+    expected = [Status.COMPLETED, Status.IN_PROGRESS, Status.COMPLETED, Status.CANCELLED]
+    assert [row.status for row in found if row is not None] == expected
+
+
+async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.direct() as connection:
+        pid = connection.get_server_pid()
+    async with db.begin() as locking:
+        await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
+        entry = writer.say("a", 1)
+        appending = asyncio.create_task(journal.append(db, [entry]))
+        await until(lambda: _blocked(db), what="the append waits for the row")
+        await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        with pytest.raises(StoreUnavailable):
+            await appending
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await numbers(db, row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
+
+
+async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.direct() as connection:
+        cut = connection
+    async with db.autocommit() as other:
+        await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
+    await until(cut.is_closed, what="the connection is lost")
+    assert await journal.append(db, [writer.say("a", 1)]) == {row.id}
 
 
 async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:

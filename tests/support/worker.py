@@ -56,13 +56,19 @@ class Job:
 
 class Worker:
     def __init__(
-        self, db: Database, relay: Relay, model: ServedModel, lease_seconds: float, workshop: Workshop | None = None
+        self,
+        db: Database,
+        relay: Relay,
+        model: ServedModel,
+        lease_seconds: float,
+        workshop: Workshop | None = None,
+        event_interval: float = 0.0,
     ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, relay)
         self.again: list[str] = []
         self.died = 0
-        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop)
+        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop, event_interval)
         self.lease = self.runner.lease = Lease(db, model, lease_seconds, self.runner.running, self.runner.lost)
 
     async def _again(self, row: ResponseRow) -> None:
@@ -85,10 +91,12 @@ async def worker(
     lease_seconds: float = 60.0,
     context_length: int | None = None,
     workshop: Workshop | None = None,
+    event_interval: float = 0.0,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
-    made = Worker(db, relay, scripted_model(context_length=context_length, **engine_args), lease_seconds, workshop)
+    model = scripted_model(context_length=context_length, **engine_args)
+    made = Worker(db, relay, model, lease_seconds, workshop, event_interval)
     await made.engine.start()
     await made.journal.start()
     await made.lease.start()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+import asyncpg
 import orjson
 from sqlalchemy import event
 
@@ -25,18 +26,26 @@ class Explainer:
         self._made: dict[str, Any] = {}
         """Statement -> parameters of its last call."""
 
-    def __enter__(self) -> Explainer:
+    async def __aenter__(self) -> Explainer:
         event.listen(self._db.engine.sync_engine, "before_cursor_execute", self._note)
+        async with self._db.direct() as connection:
+            connection.add_query_logger(self._note_direct)
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         event.remove(self._db.engine.sync_engine, "before_cursor_execute", self._note)
+        async with self._db.direct() as connection:
+            connection.remove_query_logger(self._note_direct)
 
     def _note(self, _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if _EXPLAINABLE.match(statement):
             self._made[statement] = parameters
+
+    def _note_direct(self, made: asyncpg.connection.LoggedQuery) -> None:
+        if _EXPLAINABLE.match(made.query):
+            self._made[made.query] = tuple(made.args)
 
     async def scans(self) -> list[str]:
         """The tables that would be read as a whole."""

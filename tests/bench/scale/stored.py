@@ -169,7 +169,7 @@ async def _inside(longhaul: Longhaul, probes: Mapping[str, Work]) -> Row:
     row, scans = Row(), dict[str, list[str]]()
     for name, work in probes.items():
         spent = []
-        with Explainer(longhaul.db) as explainer:
+        async with Explainer(longhaul.db) as explainer:
             for _ in range(TIMES):
                 begun = time.perf_counter()
                 await work()

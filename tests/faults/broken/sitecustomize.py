@@ -19,7 +19,11 @@ Change = Callable[[Any], None]
 
 def _without_fence(journal: Any) -> None:
     """Appends whatever it is given: status, attempt and owner do not matter, nor what is there already."""
-    statement = str(journal._APPEND)
+    for name in ("_APPEND", "_APPEND_AND_END"):
+        setattr(journal, name, _unfenced(getattr(journal, name)))
+
+
+def _unfenced(statement: str) -> str:
     for condition, instead in (
         (" AND b.attempt = r.attempt", ""),
         ("AND b.worker = r.worker", ""),
@@ -32,7 +36,7 @@ def _without_fence(journal: Any) -> None:
     ):
         assert condition in statement, condition
         statement = statement.replace(condition, instead)
-    journal._APPEND = journal.text(statement)
+    return statement
 
 
 def _without_claim(responses: Any) -> None:

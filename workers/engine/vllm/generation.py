@@ -73,7 +73,7 @@ class Generation:
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
             raise EngineError(f"the engine ended the request: {reason}")
-        known = self._known(completion.token_ids)
+        known = self._known(completion.token_ids) if self._forced else 0
         tokens = tuple(completion.token_ids[known:])
         if not tokens and reason is None:
             return None

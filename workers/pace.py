@@ -1,0 +1,61 @@
+"""How often a response says something: the granularity of its events (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from workers.formats.parser import merged
+from workers.formats.turn import Parsed
+from workers.recorder import Recorder
+
+_NOTHING = Parsed()
+
+
+class Pace:
+    """Lets what the model says through at most every `seconds`; what came meanwhile goes as one. 0: at once.
+
+    The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it.
+    """
+
+    def __init__(self, record: Recorder, seconds: float) -> None:
+        self._record = record
+        self._seconds = seconds
+        self._held = _NOTHING
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def say(self, said: Parsed) -> None:
+        """Records it, now or when its time has come. Raises Lost."""
+        if not self._seconds:
+            return await self._record.add(said)
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._due:
+            self._held += said
+            self._timer = self._timer or loop.call_at(self._due, self._on_time)
+        else:
+            await self._record.add(self.rest(said))
+            self._due = loop.time() + self._seconds
+        return None
+
+    def rest(self, said: Parsed = _NOTHING) -> Parsed:
+        """What waited, and `said` behind it."""
+        self.close()
+        if not self._held.tokens and not self._held.deltas:
+            return said
+        both, self._held = self._held + said, _NOTHING
+        return Parsed(merged(both.deltas), both.tokens)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_time(self) -> None:
+        """The model pauses. Where the chunk before is not committed yet, this one has its turn an interval later."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        if self._record.free:
+            self._record.hand(self.rest())
+            self._due = loop.time() + self._seconds
+        else:
+            self._timer = loop.call_later(self._seconds, self._on_time)
