@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.protocol.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
 from workers.calling import Caller
@@ -17,6 +17,9 @@ from workers.formats.hosted_calls import ANSWER, REQUEST
 from workers.formats.turn import Parsed
 from workers.recorder import Recorder, Run
 from workers.tools.workshop import NoListing
+
+if TYPE_CHECKING:
+    from workers.tools.toolbox import Toolbox
 
 Json = dict[str, Any]
 
@@ -27,6 +30,18 @@ NOT_OFFERED = "The call was not made: its server does not offer this tool to thi
 def listings_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[Json]]:
     """The tools of MCP servers as the newest list of each in these items has them, by label."""
     return {item["server_label"]: item["tools"] for item in items if item["type"] == LIST and not item.get("error")}
+
+
+async def listings_for(
+    request: Mapping[str, Any], items: Iterable[Json], toolbox: Toolbox | None
+) -> dict[str, Sequence[Json]]:
+    """`listings_of` as the first turn of a response to `request` would have them: those are asked that it would ask."""
+    known = listings_of(items)
+    if toolbox is None:
+        return known
+    labels = list(_unlisted(request, known))
+    asked = await asyncio.gather(*(_listed(toolbox, place, label) for place, label in enumerate(labels)))
+    return known | {labels[one.index]: one.tools for one in asked if one.error is None}
 
 
 def prepared(output: Sequence[Json]) -> int:
@@ -57,31 +72,17 @@ class Preparation:
 
     async def _list(self) -> None:
         begun = {item["server_label"] for item in self._output if item["type"] == LIST}
-        new = [label for label in self._unlisted() if label not in begun]
+        new = [label for label in _unlisted(self._request, listings_of(self._items)) if label not in begun]
         if new:
             await self._record.add(Parsed(tuple(map(Listing, new))))
         waiting = [place for place in self._run.stream.pending if self._output[place]["type"] == LIST]
+        toolbox = self._run.toolbox
+        assert toolbox is not None
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._listed(place)) for place in waiting]
+            labels = ((place, self._output[place]["server_label"]) for place in waiting)
+            asked = [group.create_task(_listed(toolbox, place, label)) for place, label in labels]
         for task in asked:
             await self._record.add(Parsed((task.result(),)))
-
-    def _unlisted(self) -> Iterable[str]:
-        """The labels of servers whose tools are wanted and not known."""
-        if self._request["tool_choice"] == "none":
-            return
-        known = listings_of(self._items)
-        for spec in self._request["tools"]:
-            if spec["type"] == "mcp" and not _is_known(spec, known):
-                yield spec["server_label"]
-
-    async def _listed(self, place: int) -> Listed:
-        toolbox, label = self._run.toolbox, self._output[place]["server_label"]
-        assert toolbox is not None
-        try:
-            return Listed(place, tuple(await toolbox.list_tools(label)))
-        except NoListing as error:
-            return Listed(place, (), str(error))
 
     async def _run_allowed(self) -> None:
         made = {item.get("approval_request_id") for item in (*self._items, *self._output) if item["type"] == CALL}
@@ -106,6 +107,22 @@ class Preparation:
     def _is_offered(self, call: HostedCall) -> bool:
         listings = listings_of([*self._items, *self._output])
         return any(tool["name"] == call.tool for tool in listings.get(call.server_label or "", ()))
+
+
+def _unlisted(request: Mapping[str, Any], known: Mapping[str, Sequence[Json]]) -> Iterable[str]:
+    """The labels of servers whose tools are wanted and not known."""
+    if request["tool_choice"] == "none":
+        return
+    for spec in request["tools"]:
+        if spec["type"] == "mcp" and not _is_known(spec, known):
+            yield spec["server_label"]
+
+
+async def _listed(toolbox: Toolbox, place: int, label: str) -> Listed:
+    try:
+        return Listed(place, tuple(await toolbox.list_tools(label)))
+    except NoListing as error:
+        return Listed(place, (), str(error))
 
 
 def _is_known(spec: Json, known: Mapping[str, Sequence[Json]]) -> bool:

@@ -44,7 +44,7 @@ from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
 from workers.pace import Pace
-from workers.preparing import listings_of
+from workers.preparing import listings_for
 from workers.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
 from workers.shielding import undisturbed
 from workers.tools.workshop import Workshop
@@ -228,12 +228,12 @@ class Runner:
         else:
             await self._take_up(run)
         items = await self._items(run.row)
+        secrets = await self._secrets(run.row.request)
+        run.toolbox = self._workshop.toolbox(run.row.request, secrets, images=self._model.images)
         if run.row.request.get("task") == COUNT:
             return await self._count(run, items)
         if ENCRYPTED_REASONING in run.row.request["include"]:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
-        secrets = await self._secrets(run.row.request)
-        run.toolbox = self._workshop.toolbox(run.row.request, secrets, images=self._model.images)
         record = self._recorder(run)
         with closing(Pace(record, self._event_interval)) as pace:
             return await Answering(self._engine, self._model, run, record, items, pace).answer()
@@ -243,7 +243,8 @@ class Runner:
 
     async def _count(self, run: Run, items: list[dict[str, Any]]) -> Outcome:
         """Generates nothing: the answer is how many tokens the prompt has."""
-        seen = Seen(int(run.row.created_at.timestamp()), listings_of(items))
+        listings = await listings_for(run.row.request, items, run.toolbox)
+        seen = Seen(int(run.row.created_at.timestamp()), listings)
         try:
             tokens = len((await turn_of(self._engine, self._model, run.row.request, items, (), seen)).prompt)
         except PromptTooLong as error:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.protocol.request import COUNT
 from app.protocol.status import Status
 from app.relay import Relay
 from app.sealing import close_headers
@@ -202,6 +203,22 @@ async def test_a_call_is_forced_in_the_first_turn_alone(db: Database, relay: Rel
     tools.release("any")
     row = await answer(db, relay, (tools.server(),), *said, tools=[mcp_tool()], tool_choice=choice)
     assert types(row) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
+
+
+async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_of_a_prompt(
+    db: Database, relay: Relay, tools: ToolProcess
+) -> None:
+    before = len(tools.lines())
+    request = {"input": [message("Hi")], "tools": [mcp_tool(allowed_tools=["echo"])]}
+    counted = await answer(db, relay, (tools.server(),), task=COUNT, **request)
+    assert tools.lines()[before:] == ["opened", "listed", "closed"]
+    answered = await answer(db, relay, (tools.server(),), **request)
+    assert counted.usage is not None and answered.usage is not None
+    assert counted.output == []
+    assert counted.usage["input_tokens"] == answered.usage["input_tokens"]
+    away = await answer(db, relay, (), task=COUNT, **request)
+    assert away.usage is not None
+    assert away.usage["input_tokens"] < counted.usage["input_tokens"]
 
 
 async def test_with_tool_choice_none_nobody_is_asked_for_tools(db: Database, relay: Relay, tools: ToolProcess) -> None:
