@@ -82,7 +82,7 @@ def test_the_broker_is_not_split_with_the_relay() -> None:
 
 
 def test_every_server_is_spoken_to_by_every_api_process_and_by_its_own_workers() -> None:
-    fleet_of = replace(PLAIN, workers=100, pool=3, api=10, postgres=4)
+    fleet_of = replace(PLAIN, workers=100, pool=3, api=10, api_pool=3, postgres=4)
     assert demand(fleet_of, NOTHING)[Part.CONNECTIONS] == 300 + 4 * (30 + 4)
 
 

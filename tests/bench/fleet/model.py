@@ -64,7 +64,9 @@ class Fleet:
     connections: int = 500
     """`max_connections`."""
     pool: int = 10
-    """Of a worker and of an API process."""
+    """Connections of a worker."""
+    api_pool: int = 10
+    """Of an API process, to each server."""
     redis: int = 1
     """Servers for the relay. The broker is the first of them, or has one of its own beside several."""
     api: int = 16
@@ -186,7 +188,9 @@ def _wal(fleet: Fleet, costs: Costs) -> float:
 
 def _connections(fleet: Fleet) -> float:
     """Every API process and copy of maintenance speaks to every server, a worker to its own."""
-    return fleet.workers * fleet.pool + fleet.postgres * (fleet.api * fleet.pool + fleet.maintenance * MAINTENANCE_POOL)
+    return fleet.workers * fleet.pool + fleet.postgres * (
+        fleet.api * fleet.api_pool + fleet.maintenance * MAINTENANCE_POOL
+    )
 
 
 def _redis(fleet: Fleet, costs: Costs) -> float:

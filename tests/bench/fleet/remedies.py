@@ -23,7 +23,7 @@ class Remedy:
 
 
 REMEDIES = (
-    Remedy("workers with `LONGHAUL_DATABASE_POOL=3`, `max_connections=2000`", True, {"pool": 3, "connections": 2000}),
+    Remedy("workers with `LONGHAUL_DATABASE_POOL=3`, `max_connections=5000`", True, {"pool": 3, "connections": 5000}),
     Remedy("64 API processes", True, {"api": 64}),
     Remedy("8 copies of maintenance", True, {"maintenance": 8}),
     Remedy("an event of a stream at most every 100 ms", False, {"interval": 0.1}),
