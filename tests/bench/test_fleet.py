@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from tests.bench.fleet.remedies import REMEDIES, ladder
 from tests.bench.fleet.simulation import Shape
 
 FREE = Line(0.0, 0.0)
-NOTHING = Costs(**{each.name: FREE if "Line" in str(each.type) else 0.0 for each in fields(Costs)})
+_FREE: dict[str, Any] = {each.name: FREE if "Line" in str(each.type) else 0.0 for each in fields(Costs)}
+NOTHING = Costs(**_FREE)
 """Where nothing has a price; tests give one to what they are about."""
 PLAIN = Fleet(workers=10, streams=10, rate=10.0, tokens=100, readers=1.0, polls=0.0, pool=1, api=1, connections=1000)
 """1,000 chunks, 100 commits and 10 requests a second."""
@@ -68,17 +70,23 @@ def test_an_api_process_hears_a_stream_once_however_many_read_it_there() -> None
     assert replace(PLAIN, api=1, readers=50).hearing == 1
     assert replace(PLAIN, api=8, readers=0).hearing == 0
     assert replace(PLAIN, api=1000, readers=2).hearing == pytest.approx(2, rel=0.01)
-    costs = replace(NOTHING, hear=1e-5, write=1e-4, publish=Line(1e-6, 1e-5))
+    costs = replace(NOTHING, hear=1e-5, write=1e-4, publish=Line(1e-4, 1e-6), deliver=1e-5)
     wanted = demand(replace(PLAIN, readers=3), costs)
     assert wanted[Part.API] == pytest.approx(1000 * (1e-5 + 3 * 1e-4))
-    assert wanted[Part.REDIS] == pytest.approx(1000 * (1e-6 + 1e-5))
+    assert wanted[Part.BROKER] == pytest.approx(100 * 1e-4 + 1000 * (1e-6 + 1e-5))
 
 
-def test_the_broker_is_not_split_with_the_relay() -> None:
-    costs = replace(NOTHING, publish=Line(1e-4, 0.0), send=1e-2)
-    one, many = (shares(replace(PLAIN, redis=number), costs)[Part.REDIS] for number in (1, 8))
-    assert one == pytest.approx(0.1 + 0.1)
-    assert many == pytest.approx(0.1)
+def test_a_relay_of_its_own_takes_load_from_the_broker() -> None:
+    costs = replace(NOTHING, publish=Line(0.0, 1e-4), send=1e-2)
+    one, many = (shares(replace(PLAIN, relays=number), costs) for number in (0, 4))
+    assert [one[Part.BROKER], one[Part.RELAY]] == pytest.approx([0.2, 0.0])
+    assert [many[Part.BROKER], many[Part.RELAY]] == pytest.approx([0.1, 0.025])
+
+
+def test_a_statement_that_looks_at_bystanders_grows_with_the_square_of_the_fleet() -> None:
+    costs = replace(NOTHING, bystander=1e-6)
+    one, ten = (demand(replace(PLAIN, workers=number), costs)[Part.POSTGRES] for number in (10, 100))
+    assert ten == pytest.approx(100 * one)
 
 
 def test_every_server_is_spoken_to_by_every_api_process_and_by_its_own_workers() -> None:
@@ -107,7 +115,8 @@ def test_no_remedy_makes_a_fleet_smaller() -> None:
         NOTHING,
         commit=Line(1e-4, 2e-5),
         commit_wal=Line(100.0, 500.0),
-        publish=Line(3e-6, 5e-6),
+        publish=Line(1e-4, 3e-6),
+        deliver=5e-6,
         hear=2e-5,
         write=5e-5,
         tidy=Line(1e-4, 1e-5),

@@ -34,6 +34,7 @@ async def measure(
         each.disturbed = bool(engines())
     async with yard(size) as place:
         found = await units.measured(place)
+        found["bystander"] = await journals.bystander(place)
         for row in await journals.rows(place):
             results[JOURNALS].rows.append(row)
             say(f"  {told(row)}")

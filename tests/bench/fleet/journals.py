@@ -18,6 +18,9 @@ from tests.bench.processes import Role
 CHUNKS = (1, 8, 32, 64)
 JOURNALS = (1, 4, 16)
 SECONDS = 1.2
+BYSTANDERS = 4000
+"""Responses in progress at other workers."""
+BESIDE = 32
 WORKER = "paper"
 
 Row = dict[str, Any]
@@ -29,6 +32,23 @@ async def rows(yard: Yard) -> list[Row]:
     numbers = iter(range(OPENED, 1 << 30))
     await _committed(yard, ids, max(JOURNALS), 1, 0.2, numbers)  # every connection is made, every statement known
     return [await _row(yard, ids, journals, chunks, numbers) for chunks in CHUNKS for journals in JOURNALS]
+
+
+async def bystander(yard: Yard) -> float:
+    """Seconds of Postgres for a transaction, for each response in progress that is not in it.
+
+    It should not look at any, not even where Postgres' statistics are of a time when nothing was in progress.
+    """
+    ids = await make_running(yard.db, BESIDE, "resp_beside", WORKER, noticed=False)
+    numbers = iter(range(OPENED, 1 << 30))
+    spent: list[float] = []
+    for others in (0, yard.times(BYSTANDERS)):
+        if others:
+            await make_running(yard.db, others, "resp_other", "another", noticed=False)
+        await _committed(yard, ids, 1, BESIDE, 0.2, numbers)
+        row = await _row(yard, ids, 1, BESIDE, numbers)
+        spent.append(row["Postgres µs/commit"] / MICRO)
+    return max(0.0, spent[1] - spent[0]) / yard.times(BYSTANDERS)
 
 
 def lines(found: Sequence[Row]) -> dict[str, Line]:

@@ -29,7 +29,9 @@ class Part(StrEnum):
     POSTGRES = "Postgres CPU"
     WAL = "Postgres WAL"
     CONNECTIONS = "Postgres connections"
-    REDIS = "Redis CPU"
+    BROKER = "broker's Redis CPU"
+    """With the relay's, where that has none of its own."""
+    RELAY = "relay's Redis CPU"
     API = "API CPU"
     MAINTENANCE = "maintenance CPU"
 
@@ -67,8 +69,10 @@ class Fleet:
     """Connections of a worker."""
     api_pool: int = 10
     """Of an API process, to each server."""
-    redis: int = 1
-    """Servers for the relay. The broker is the first of them, or has one of its own beside several."""
+    brokers: int = 1
+    """Redis servers, each with the queues of its share of the workers."""
+    relays: int = 0
+    """Redis servers for the relay alone; 0: the brokers relay, too."""
     api: int = 16
     """Processes."""
     maintenance: int = 1
@@ -104,7 +108,8 @@ def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
         Part.POSTGRES: _postgres(fleet, costs),
         Part.WAL: _wal(fleet, costs),
         Part.CONNECTIONS: _connections(fleet),
-        Part.REDIS: _redis(fleet, costs),
+        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _relay(fleet, costs)),
+        Part.RELAY: _relay(fleet, costs) if fleet.relays else 0.0,
         Part.API: fleet.requests * (costs.post + fleet.polls * costs.get)
         + fleet.chunks * (fleet.hearing * costs.hear + fleet.readers * costs.write),
         Part.MAINTENANCE: fleet.requests * costs.tidy.fixed + fleet.chunks * costs.tidy.each,
@@ -117,7 +122,8 @@ def supply(fleet: Fleet) -> dict[Part, float]:
         Part.POSTGRES: fleet.postgres * fleet.cores,
         Part.WAL: fleet.postgres * fleet.wal_bytes,
         Part.CONNECTIONS: fleet.postgres * fleet.connections,
-        Part.REDIS: fleet.redis,
+        Part.BROKER: fleet.brokers,
+        Part.RELAY: max(1, fleet.relays),
         Part.API: fleet.api,
         Part.MAINTENANCE: fleet.maintenance,
     }
@@ -173,7 +179,8 @@ def event_seconds(fleet: Fleet, costs: Costs) -> float:
 
 
 def _postgres(fleet: Fleet, costs: Costs) -> float:
-    journal = fleet.commits * costs.commit.fixed + fleet.chunks * (costs.commit.each + costs.merge.each)
+    bystanders = costs.bystander * fleet.workers * fleet.streams / fleet.postgres
+    journal = fleet.commits * (costs.commit.fixed + bystanders) + fleet.chunks * (costs.commit.each + costs.merge.each)
     requests = costs.create + costs.claim + costs.finish + costs.merge.fixed
     polls = fleet.polls * costs.poll * (0 if fleet.replicas else 1)
     alive = fleet.workers * (costs.beat * BEATS_PER_LEASE / fleet.lease + costs.presence / PRESENCE_SECONDS)
@@ -193,8 +200,11 @@ def _connections(fleet: Fleet) -> float:
     )
 
 
-def _redis(fleet: Fleet, costs: Costs) -> float:
-    """Of all relays; where the broker, which cannot be split, is busier than they are, as if all were as busy."""
-    relay = fleet.chunks * costs.publish.at(fleet.hearing)
-    broker = fleet.requests * (costs.send + costs.consume) + fleet.workers * costs.idle
-    return relay + broker if fleet.redis == 1 else max(relay, broker * fleet.redis)
+def _relay(fleet: Fleet, costs: Costs) -> float:
+    rung = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
+    return rung + fleet.chunks * fleet.hearing * costs.deliver + fleet.relays * costs.tick
+
+
+def _broker(fleet: Fleet, costs: Costs) -> float:
+    taken = fleet.requests * (costs.send + costs.consume)
+    return taken + fleet.workers * costs.idle + fleet.brokers * costs.tick

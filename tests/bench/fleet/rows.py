@@ -53,15 +53,24 @@ async def make_queued(db: Database, count: int, prefix: str) -> list[str]:
             columns = (await connection.execute(text(_COLUMNS), {"table": table, "own": own})).scalar_one()
             copy = text(_COPY.format(table=table, own=own, columns=columns))
             await connection.execute(copy, {"prefix": prefix, "count": count, "template": template})
+    await vacuum(db)
     return [f"{prefix}{number:08d}" for number in range(1, count + 1)]
 
 
-async def make_running(db: Database, count: int, prefix: str, worker: str) -> list[str]:
-    """So many responses that `worker` has claimed."""
+async def make_running(db: Database, count: int, prefix: str, worker: str, *, noticed: bool = True) -> list[str]:
+    """So many responses that `worker` has claimed; `noticed`: and Postgres' statistics know of it."""
     ids = await make_queued(db, count, prefix)
     async with db.begin() as connection:
         await connection.execute(text(_CLAIM), {"ids": ids, "worker": worker})
+    if noticed:
+        await vacuum(db)
     return ids
+
+
+async def vacuum(db: Database) -> None:
+    """What autovacuum would do sooner or later."""
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM (ANALYZE) chunks, responses"))
 
 
 async def make_finished(db: Database, count: int, prefix: str, chunks: int) -> list[str]:

@@ -1,8 +1,4 @@
-"""Fleets that run: paper workers in a few processes, and what they used beside what the model says they would.
-
-This file is also the program of such a process: `python -m tests.bench.fleet.simulation`, one `Squad` as JSON on its
-standard input. It says `ready` when all is claimed, begins at `go`, says what it has counted, and ends with its input.
-"""
+"""Fleets that run: paper workers in a few processes, and what they used beside what the model says they would."""
 
 from __future__ import annotations
 
@@ -11,27 +7,25 @@ import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from config.settings import CHECKOUT, load_settings
+from config.settings import CHECKOUT
 from tests.bench.fleet.costs import Costs, Line
 from tests.bench.fleet.meter import Used
 from tests.bench.fleet.model import Fleet, Part, demand
-from tests.bench.fleet.place import Yard, model
+from tests.bench.fleet.place import Yard
 from tests.bench.fleet.rows import make_queued
-from tests.bench.fleet.worker import Counts, PaperWorker
+from tests.bench.fleet.worker import Counts, Squad, summed
 from tests.bench.numbers import quantiles
 from tests.bench.processes import Role
 from tests.bench.scale.place import MIB, WentWrong
 
 PROCESSES = 2
-POOL = 2
-"""Connections of a worker: one proves that it is there."""
 SECONDS = 6.0
 LINE_BYTES = 1 << 24
 
@@ -47,18 +41,8 @@ class Shape:
     rate: float
 
 
-SHAPES = (Shape(4, 16, 5.0), Shape(16, 16, 2.0), Shape(64, 4, 2.0), Shape(64, 16, 1.0), Shape(8, 64, 50.0))
+SHAPES = (Shape(4, 16, 5.0), Shape(16, 32, 4.0), Shape(64, 4, 2.0), Shape(64, 16, 1.0), Shape(8, 64, 50.0))
 """The last one asks for more than any small machine has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Squad:
-    """The workers of one process, and what they are to do."""
-
-    ids: list[list[str]]
-    """For each worker."""
-    rate: float
-    tokens: int
 
 
 async def row(yard: Yard, costs: Costs, shape: Shape) -> Row:
@@ -75,7 +59,7 @@ async def row(yard: Yard, costs: Costs, shape: Shape) -> Row:
             found = await asyncio.gather(*(go() for go in running))
             seconds = time.perf_counter() - begun
         memory = yard.longhaul.memory()[Role.POSTGRES]
-    return {**_compared(shape, costs, _summed(found), used, seconds), "Postgres MiB": round(memory / MIB, 1)}
+    return {**_compared(shape, costs, summed(found), used, seconds), "Postgres MiB": round(memory / MIB, 1)}
 
 
 def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: float) -> Row:
@@ -92,6 +76,7 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
         "steps/s": shape.rate,
         "chunks/s asked for": streams * shape.rate,
         "chunks/s": round(chunks, 1),
+        "tokens/chunk": round(counts.tokens / counts.chunks, 2),
         "commits/s": round(counts.commits / seconds, 1),
         "commits/s predicted": round(fleet.commits, 1),
         "wait for a commit p50 ms": quantiles(counts.waits)["p50"],
@@ -101,26 +86,15 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
         "WAL kB/s": round(used.wal / seconds / 1e3, 1),
         "WAL kB/s predicted": round(said[Part.WAL] / 1e3, 1),
         "Redis cores": round(used.of(Role.REDIS) / seconds, 4),
-        "Redis cores predicted": round(said[Part.REDIS], 4),
+        "Redis cores predicted": round(said[Part.BROKER], 4),
     }
-
-
-def _summed(found: Sequence[Counts]) -> Counts:
-    whole = Counts()
-    for each in found:
-        whole.commits += each.commits
-        whole.chunks += each.chunks
-        whole.tokens += each.tokens
-        whole.refused += each.refused
-        whole.waits += each.waits
-    return whole
 
 
 @asynccontextmanager
 async def _squad(yard: Yard, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
     """A process whose workers are ready; what is given lets them begin, and returns what they counted."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__),
+        *(sys.executable, "-m", "tests.bench.fleet"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=CHECKOUT,
@@ -149,36 +123,3 @@ async def _squad(yard: Yard, squad: Squad) -> AsyncIterator[Callable[[], Awaitab
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-# -- the process of a squad --------------------------------------------------------------------------------------
-
-
-async def _work() -> None:
-    loop = asyncio.get_running_loop()
-
-    async def heard() -> bytes:
-        return await loop.run_in_executor(None, sys.stdin.buffer.readline)
-
-    squad, settings = Squad(**orjson.loads(await heard())), load_settings()
-    workers = [PaperWorker(settings.database_dsn, settings.broker_url, model(), POOL) for _ in squad.ids]
-    try:
-        for worker, ids in zip(workers, squad.ids, strict=True):
-            await worker.start(ids)
-        _say(b"ready")
-        if await heard():
-            late = 1 / squad.rate / len(workers)
-            await asyncio.gather(*(each.run(squad.rate, squad.tokens, n * late) for n, each in enumerate(workers)))
-            _say(orjson.dumps(_summed([worker.counts for worker in workers])))
-            await heard()  # the connections stay until all is measured
-    finally:
-        await asyncio.gather(*(worker.stop() for worker in workers))
-
-
-def _say(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    asyncio.run(_work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from tests.bench.asked import Asked, ask
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used
 from tests.bench.fleet.place import Yard, model
-from tests.bench.fleet.rows import OPENED, Said, make_finished, make_queued, make_running
+from tests.bench.fleet.rows import OPENED, Said, make_finished, make_queued, make_running, vacuum
 from tests.bench.fleet.worker import PaperWorker
 from tests.bench.load import Load, Mode
 from tests.bench.processes import Role
@@ -28,10 +29,13 @@ from tests.bench.scale.place import WentWrong, body, when
 from workers.maintenance import Maintenance
 
 CLIENTS = 8
-BATCH = 32
+ENDING = 4
+"""Responses that end in one commit."""
 LOOKED = (10, 100, 1000)
 """Workers, for maintenance's looks."""
-SUBSCRIBERS = (0, 1, 4)
+RUNG = (4, 64)
+"""Messages of one commit."""
+HEARERS = 16
 READERS = (1, 4)
 STREAMS = 32
 IDLE_SECONDS = 5.0
@@ -94,12 +98,13 @@ async def _claims(yard: Yard) -> Found:
 
     async def append(number: int, final: bool) -> Used:
         async with yard.meter.measure() as used:
-            for first in range(0, count, BATCH):
-                batch = [said.entry("paper", each, number, final=final) for each in ids[first : first + BATCH]]
+            for first in range(0, count, ENDING):
+                batch = [said.entry("paper", each, number, final=final) for each in ids[first : first + ENDING]]
                 await journal.append(yard.db, batch)
         return used
 
-    plain, endings = await append(OPENED, False), await append(OPENED + 1, True)
+    await append(OPENED, False)  # every statement is known then
+    plain, endings = await append(OPENED + 1, False), await append(OPENED + 2, True)
     return {
         "claim": claims.of(Role.POSTGRES) / count,
         "claim_wal": claims.wal / count,
@@ -140,6 +145,7 @@ async def _looks(yard: Yard) -> Found:
                 used = [await _repeated(yard, again, look) for look in (*looks, maintenance.find_lost)]
             *each, lost = [one.of(Role.POSTGRES) / again for one in used]
             points.append((count, sum(each) * often + lost * seldom))
+        await _register(yard, ())
     finally:
         queue.close()
         await relay.close()
@@ -152,6 +158,11 @@ async def _present(yard: Yard, stack: AsyncExitStack, count: int) -> None:
     ids = [f"look-{number}" for number in range(count)]
     lock = "SELECT pg_advisory_xact_lock(hashtextextended(id, 0)) FROM unnest(CAST(:ids AS text[])) id"
     await connection.execute(text(lock), {"ids": ids})
+    await _register(yard, ids)
+
+
+async def _register(yard: Yard, ids: Sequence[str]) -> None:
+    """These are the workers now, and no others."""
     async with yard.db.begin() as other:
         await other.execute(text("DELETE FROM workers"))
         register = """
@@ -159,7 +170,7 @@ async def _present(yard: Yard, stack: AsyncExitStack, count: int) -> None:
             SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour'
             FROM unnest(CAST(:ids AS text[])) id
         """
-        await other.execute(text(register), {"ids": ids})
+        await other.execute(text(register), {"ids": list(ids)})
     async with yard.db.autocommit() as other:
         await other.execute(text("VACUUM ANALYZE workers"))
 
@@ -179,44 +190,43 @@ async def _merges(yard: Yard) -> Found:
     costs: dict[str, list[tuple[float, float]]] = {"merge": [], "merge_wal": [], "tidy": []}
     for chunks, count in ((8, yard.times(200)), (128, yard.times(100))):
         await make_finished(yard.db, count, f"resp_merge{chunks}_", chunks)
-        await _vacuum(yard)
         due = datetime.now(UTC) + timedelta(hours=1)
         async with yard.meter.measure() as used:
             merged = 0
             while found := await journal.merge_finished(yard.db, due, 50):
                 merged += found
-            await _vacuum(yard)
+            await vacuum(yard.db)
         for name, value in (("merge", used.of(Role.POSTGRES)), ("merge_wal", used.wal), ("tidy", used.of(Own.SELF))):
             costs[name].append((chunks, value / merged))
     return {name: Line.through(points) for name, points in costs.items()}
-
-
-async def _vacuum(yard: Yard) -> None:
-    async with yard.db.autocommit() as connection:
-        await connection.execute(text("VACUUM (ANALYZE) chunks, responses"))
 
 
 # -- the relay ---------------------------------------------------------------------------------------------------
 
 
 async def _relay(yard: Yard) -> Found:
-    """Messages of one chunk, as many at a time as a step gives, heard by nobody, one or several."""
-    frame, batches = Said().frame, yard.times(400)
-    points: list[tuple[float, float]] = []
+    """What commits ring for, heard by nobody; then by as many connections as there may be API processes."""
+    names = [f"resp_relay{number}" for number in range(max(RUNG))]
+    rung = [(count, await _rung(yard, names[:count])) for count in RUNG]
+    async with AsyncExitStack() as stack:
+        for first in range(HEARERS):
+            await _hear(yard, stack, names[first::HEARERS])
+        heard = await _rung(yard, names)
+    publish = Line.through(rung)
+    return {"publish": publish, "deliver": max(0.0, heard - publish.at(len(names))) / len(names)}
+
+
+async def _rung(yard: Yard, names: Sequence[str]) -> float:
+    """Seconds of Redis for a message to each of these, in one go."""
+    frame, times = Said().frame, yard.times(12_800 // len(names))
     publisher = Relay(yard.settings.broker_url)
-    names = [f"resp_relay{number}" for number in range(BATCH)]
     try:
-        for hearers in SUBSCRIBERS:
-            async with AsyncExitStack() as stack:
-                for _ in range(hearers):
-                    await _hear(yard, stack, names)
-                async with yard.meter.measure() as used:
-                    for number in range(batches):
-                        await publisher.publish(Chunk(name, number, number, 1, (), frame) for name in names)
-            points.append((hearers, used.of(Role.REDIS) / batches / BATCH))
+        async with yard.meter.measure() as used:
+            for number in range(times):
+                await publisher.publish(Chunk(name, number, number, 1, (), frame) for name in names)
     finally:
         await publisher.close()
-    return {"publish": Line.through(points)}
+    return used.of(Role.REDIS) / times
 
 
 async def _hear(yard: Yard, stack: AsyncExitStack, names: Sequence[str]) -> None:
@@ -271,15 +281,28 @@ async def _readers(yard: Yard, opening: float) -> Found:
 async def _broker(yard: Yard) -> Found:
     """A real worker takes all that was posted above, and then has nothing to do."""
     waiting = "SELECT count(*) FROM responses WHERE status = 'queued' AND queue = 'model.bench'"
-    count = int(await _scalar(yard, waiting))
+    count, seconds = int(await _scalar(yard, waiting)), IDLE_SECONDS * yard.size
+    alone = await _quiet(yard, seconds)
+    begun = time.perf_counter()
     async with yard.meter.measure() as used:
         await yard.longhaul.begin(Role.WORKER)
         await when(lambda: _none(yard, waiting))
-    await asyncio.sleep(IDLE_SECONDS / 5)
-    async with yard.meter.measure() as idle:
-        await asyncio.sleep(IDLE_SECONDS * yard.size)
+        spent = time.perf_counter() - begun
+    await asyncio.sleep(1.0)
+    idle = await _quiet(yard, seconds)
     await yard.longhaul.end(Role.WORKER)
-    return {"consume": used.of(Role.REDIS) / count, "idle": idle.of(Role.REDIS) / (IDLE_SECONDS * yard.size)}
+    return {
+        "consume": max(0.0, used.of(Role.REDIS) - spent * idle) / count,
+        "idle": max(0.0, idle - alone),
+        "tick": alone,
+    }
+
+
+async def _quiet(yard: Yard, seconds: float) -> float:
+    """CPU seconds that Redis takes in a second in which nothing is asked of anybody."""
+    async with yard.meter.measure() as used:
+        await asyncio.sleep(seconds)
+    return used.of(Role.REDIS) / seconds
 
 
 async def _none(yard: Yard, statement: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.ending import end
@@ -21,6 +21,8 @@ from workers.journal import Journal
 from workers.lease import Lease
 
 LEASE_SECONDS = 30.0
+WARM_RATE = 20.0
+WARM_TOKENS = 8
 
 
 @dataclass(slots=True)
@@ -32,6 +34,31 @@ class Counts:
     tokens: int = 0
     refused: int = 0
     waits: list[float] = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.commits = self.chunks = self.tokens = self.refused = 0
+        self.waits.clear()
+
+
+def summed(found: Iterable[Counts]) -> Counts:
+    whole = Counts()
+    for each in found:
+        whole.commits += each.commits
+        whole.chunks += each.chunks
+        whole.tokens += each.tokens
+        whole.refused += each.refused
+        whole.waits += each.waits
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Squad:
+    """The workers of one process (`python -m tests.bench.fleet`), and what they are to do."""
+
+    ids: list[list[str]]
+    """For each worker."""
+    rate: float
+    tokens: int
 
 
 class CountingJournal(Journal):
@@ -62,8 +89,10 @@ class Stream:
         self._given += 1
         self._rang.set()
 
-    async def run(self, tokens: int, lease: Lease, journal: Journal, said: Said, counts: Counts) -> None:
-        """Until so many tokens are said and committed."""
+    async def run(
+        self, tokens: int, lease: Lease, journal: Journal, said: Said, counts: Counts, *, ending: bool
+    ) -> None:
+        """Until so many tokens are said and committed; `ending`: the last of them ends the response."""
         while tokens > 0:
             await self._rang.wait()
             self._rang.clear()
@@ -71,7 +100,7 @@ class Stream:
             tokens -= given
             counts.tokens += given
             begun = time.perf_counter()
-            final = tokens <= 0
+            final = ending and tokens <= 0
             entry = said.entry(lease.worker, self.id, self._next, attempt=self.attempt, final=final)
             counts.refused += not await journal.append(entry)
             counts.waits.append(time.perf_counter() - begun)
@@ -99,12 +128,18 @@ class PaperWorker:
             if row is None:
                 raise ValueError(f"{response_id} cannot be claimed")
             self._streams.append(Stream(response_id, row.attempt))
+        # A new connection plans a statement anew the first few times, which a worker of hours does not notice.
+        await self.run(WARM_RATE, WARM_TOKENS, ending=False)
+        self.counts.clear()
 
-    async def run(self, rate: float, tokens: int, late: float = 0.0) -> None:
+    async def run(self, rate: float, tokens: int, late: float = 0.0, *, ending: bool = True) -> None:
         """Every stream says so many tokens, `rate` a second; `late` (seconds) keeps workers out of step."""
         steps = asyncio.create_task(self._step(rate, late))
         try:
-            work = (stream.run(tokens, self._lease, self._journal, self._said, self.counts) for stream in self._streams)
+            work = (
+                stream.run(tokens, self._lease, self._journal, self._said, self.counts, ending=ending)
+                for stream in self._streams
+            )
             await asyncio.gather(*work)
         finally:
             await end(steps)
