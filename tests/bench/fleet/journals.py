@@ -17,7 +17,7 @@ from tests.bench.processes import Role
 
 CHUNKS = (1, 8, 32, 64)
 JOURNALS = (1, 4, 16)
-SECONDS = 1.2
+SECONDS = 1.0
 BYSTANDERS = 4000
 """Responses in progress at other workers."""
 BESIDE = 32

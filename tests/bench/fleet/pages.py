@@ -60,14 +60,15 @@ def _remedies(costs: Costs) -> list[str]:
 
 
 def _plot(costs: Costs) -> str:
-    series = {
-        part.value: [(float(n), 100 * shares(replace(Fleet(), workers=n), costs)[part]) for n in PLOTTED]
-        for part in Part
-    }
+    found = {n: shares(replace(Fleet(), workers=n), costs) for n in PLOTTED}
+    parts = [part for part in Part if found[PLOTTED[0]][part]]
+    series = {part.name.lower(): [(float(n), 100 * found[n][part]) for n in PLOTTED] for part in parts}
     return lines("How busy each part is", "workers", "%", series, logarithmic=True)
 
 
 def _percent(share: float) -> str:
+    if not share:
+        return ""
     return f"{100 * share:,.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
 
 

@@ -26,7 +26,7 @@ from tests.bench.processes import Role
 from tests.bench.scale.place import MIB, WentWrong
 
 PROCESSES = 2
-SECONDS = 6.0
+SECONDS = 5.0
 LINE_BYTES = 1 << 24
 
 Row = dict[str, Any]
