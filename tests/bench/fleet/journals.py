@@ -21,6 +21,8 @@ SECONDS = 1.0
 BYSTANDERS = 4000
 """Responses in progress at other workers."""
 BESIDE = 32
+NOISE = 0.15
+"""A difference below this share is none: the model multiplies it by the square of the fleet."""
 WORKER = "paper"
 
 Row = dict[str, Any]
@@ -48,7 +50,8 @@ async def bystander(yard: Yard) -> float:
         await _committed(yard, ids, 1, BESIDE, 0.2, numbers)
         row = await _row(yard, ids, 1, BESIDE, numbers)
         spent.append(row["Postgres µs/commit"] / MICRO)
-    return max(0.0, spent[1] - spent[0]) / yard.times(BYSTANDERS)
+    more = spent[1] - spent[0]
+    return more / yard.times(BYSTANDERS) if more > NOISE * spent[0] else 0.0
 
 
 def lines(found: Sequence[Row]) -> dict[str, Line]:
