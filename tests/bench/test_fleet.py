@@ -62,7 +62,7 @@ def test_an_event_is_a_row_and_a_step_is_a_commit() -> None:
 
 def test_larger_events_are_fewer_rows_of_as_many_tokens() -> None:
     rare = replace(PLAIN, interval=1.0)
-    assert (rare.chunks, rare.commits, rare.requests) == (100, 100, 10)
+    assert (rare.chunks, rare.commits, rare.requests) == (100, 10, 10)
     assert replace(PLAIN, interval=0.001).chunks == PLAIN.chunks  # no event without a token
 
 
@@ -108,6 +108,10 @@ def test_where_postgres_is_full_events_are_as_rare_as_it_bears() -> None:
     assert event_seconds(small, costs) == pytest.approx(0.1)  # a row each step: just enough
     assert event_seconds(replace(small, workers=50), costs) == pytest.approx(0.5, rel=0.01)
     assert event_seconds(small, replace(NOTHING, create=1.0)) == float("inf")
+    # All streams of a worker share a commit, however rare.
+    assert event_seconds(replace(small, workers=50), replace(NOTHING, commit=Line(1e-2, 0.0))) == pytest.approx(
+        0.5, rel=0.01
+    )
 
 
 def test_no_remedy_makes_a_fleet_smaller() -> None:

@@ -49,7 +49,7 @@ class Fleet:
     tokens: float = 500
     """Output tokens of a response."""
     interval: float = 0.0
-    """Seconds between two events of a stream, at least; 0: an event for each step."""
+    """Seconds between two commits of a worker, at least; 0: a commit for each step."""
     readers: float = 1.0
     """Of each stream."""
     polls: float = 2.0
@@ -80,15 +80,14 @@ class Fleet:
     lease: float = 30.0
 
     @property
-    def chunks(self) -> float:
-        """Per second, of all workers."""
-        per_stream = min(self.rate, 1 / self.interval) if self.interval else self.rate
-        return self.workers * self.streams * per_stream
+    def commits(self) -> float:
+        """Per second, of all workers: each takes what all streams of one worker have."""
+        return self.workers * (min(self.rate, 1 / self.interval) if self.interval else self.rate)
 
     @property
-    def commits(self) -> float:
-        """Per second, of all workers: a step without a row needs none."""
-        return min(self.workers * self.rate, self.chunks)
+    def chunks(self) -> float:
+        """Per second, of all workers."""
+        return self.commits * self.streams
 
     @property
     def requests(self) -> float:
