@@ -17,7 +17,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 	tests/integration/test_tool_browser.py tests/integration/test_tool_browser_web.py \
 	tests/integration/test_tools_shipped.py
 
-.PHONY: help up install install-dev test tools check format unit integration e2e faults bench bench-path bench-scale bench-write clean
+.PHONY: help up install install-dev test tools check format unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## This list
@@ -68,7 +68,10 @@ bench-path: install-dev  ## Our own path alone, on the scripted engine
 bench-scale: install-dev  ## How cost grows (an hour; ARGS="readers --sizes 1,100": one measurement)
 	$(BIN)/python -m tests.bench scale $(ARGS)
 
-bench-write: install-dev  ## What was measured, into docs/performance.md
+bench-fleet: install-dev  ## What a worker costs those that it shares with others, and what follows for a thousand (4 minutes)
+	$(BIN)/python -m tests.bench fleet $(ARGS)
+
+bench-write: install-dev  ## What was measured, into docs/performance.md and docs/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
 clean:  ## Remove the virtual environment and caches; the data folder stays

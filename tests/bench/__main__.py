@@ -14,7 +14,7 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import page, path, scale
+from tests.bench import fleet, page, path, scale
 from tests.bench.asked import ClientFailed
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
@@ -164,12 +164,29 @@ def scale_command(
     perform(measure)
 
 
+@cli.command("fleet")
+def fleet_command(
+    size: Annotated[float, typer.Option(min=0.01, help="Stretches or shrinks all of it.")] = 1.0,
+    anyway: Anyway = False,
+) -> None:
+    """What a worker costs those that it shares with others, and what follows for a thousand (minutes)."""
+
+    async def measure() -> None:
+        if not anyway:
+            refuse_foreign_engines()
+        found = await fleet.measure(say, size=size)
+        for line in page.report(found):
+            say(line)
+
+    perform(measure)
+
+
 @cli.command("write")
 def write_command(
     results: Annotated[Path, typer.Option(help="Where the JSON is.")] = BUILD,
-    docs: Annotated[Path, typer.Option(help="Where performance.md and img/ go.")] = page.DOCS,
+    docs: Annotated[Path, typer.Option(help="Where performance.md, scaling.md and img/ go.")] = page.DOCS,
 ) -> None:
-    """What was measured, as tables and plots, into docs/performance.md."""
+    """What was measured, as tables and plots, into docs/performance.md and docs/scaling.md."""
     for file in page.write(results, docs):
         say(f"wrote {file}")
 

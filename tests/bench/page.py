@@ -1,4 +1,4 @@
-"""docs/performance.md: prose by hand, and between marks what `write` puts there.
+"""docs/performance.md and docs/scaling.md: prose by hand, and between marks what `write` puts there.
 
 <!-- bench:NAME -->
 ...
@@ -9,36 +9,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from config.settings import CHECKOUT
 from tests.bench import plots, tables
+from tests.bench.fleet import pages as fleet
 from tests.bench.results import Results
 from tests.bench.scale import MEASUREMENTS, PREFIX
 
 DOCS = CHECKOUT / "docs"
 PAGE = "performance.md"
+SCALING = "scaling.md"
+TITLES = {PAGE: "# Performance", SCALING: "# Scaling"}
 IMAGES = "img"
 
 
 def write(results: Path, docs: Path = DOCS) -> Iterator[Path]:
-    """Puts every result of that folder into the page; yields the files that were written. Raises OSError."""
+    """Puts every result of that folder into its page; yields the files that were written. Raises OSError."""
     found = {file.stem: Results.load(file) for file in sorted(results.glob("*.json"))}
     (docs / IMAGES).mkdir(parents=True, exist_ok=True)
-    blocks: dict[str, list[str]] = {}
-    for name, lines, images in _parts(found):
-        blocks[name] = lines
-        for image, svg in images.items():
-            file = docs / IMAGES / f"{image}.svg"
-            file.write_text(svg, encoding="utf-8")
-            blocks[name] += ["", f"![{image}]({IMAGES}/{image}.svg)"]
-            yield file
-    page = docs / PAGE
-    text = page.read_text(encoding="utf-8") if page.exists() else "# Performance\n"
+    for page, parts in ((PAGE, _parts(found)), (SCALING, fleet.blocks(found))):
+        blocks: dict[str, list[str]] = {}
+        for name, lines, images in parts:
+            blocks[name] = lines
+            for image, svg in images.items():
+                file = docs / IMAGES / f"{image}.svg"
+                file.write_text(svg, encoding="utf-8")
+                blocks[name] += ["", f"![{image}]({IMAGES}/{image}.svg)"]
+                yield file
+        if blocks:
+            yield _fill(docs / page, blocks)
+
+
+def _fill(page: Path, blocks: Mapping[str, list[str]]) -> Path:
+    text = page.read_text(encoding="utf-8") if page.exists() else f"{TITLES[page.name]}\n"
     for name, lines in blocks.items():
         text = filled(text, name, lines)
     page.write_text(text, encoding="utf-8")
-    yield page
+    return page
 
 
 def filled(text: str, name: str, lines: list[str]) -> str:
@@ -52,7 +61,7 @@ def filled(text: str, name: str, lines: list[str]) -> str:
 
 def report(found: Mapping[str, Results]) -> Iterator[str]:
     """The same tables, for a terminal."""
-    for _, lines, _ in _parts(found):
+    for _, lines, _ in chain(_parts(found), fleet.blocks(found)):
         yield from lines
         yield ""
 

@@ -14,7 +14,7 @@ from tests.bench.targets import verdicts
 COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, Metric.INTER_P95, Metric.GAP_P95)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
-TEXTS = frozenset({"asked", "target", "what", "who", "when", "whole scans"})
+TEXTS = frozenset({"asked", "target", "what", "who", "when", "whole scans", "first full", "unit"})
 _MET = {None: "not measured", True: "yes", False: "**no**"}
 
 

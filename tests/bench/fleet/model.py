@@ -1,0 +1,209 @@
+"""A fleet on paper: how busy each shared part is, from prices (costs.py) and a workload. Pure arithmetic.
+
+Workers have machines of their own and meet in five places: Postgres (CPU, log, connections), Redis, the API
+and maintenance. A step of an engine gives each of its streams a token; what one step gave is one commit, one row a
+stream. A stream waits for its commit, so a Postgres that is too slow makes events larger and rarer instead of a
+queue longer: what is computed here is what the workload asks for, and above 1 `event_seconds` says what it gets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tests.bench.fleet.costs import Costs
+
+FULL = 0.7
+"""A part that is busier than this answers late."""
+MOST = 1_000_000
+"""Workers; whoever can have so many is not limited here."""
+BEATS_PER_LEASE = 3
+PRESENCE_SECONDS = 0.5
+"""workers/lease.py"""
+MAINTENANCE_POOL = 4
+
+
+class Part(StrEnum):
+    """What workers share."""
+
+    POSTGRES = "Postgres CPU"
+    WAL = "Postgres WAL"
+    CONNECTIONS = "Postgres connections"
+    BROKER = "broker's Redis CPU"
+    """With the relay's, where that has none of its own."""
+    RELAY = "relay's Redis CPU"
+    API = "API CPU"
+    MAINTENANCE = "maintenance CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What is asked of it, and what there is of each part."""
+
+    workers: int = 10
+    # The workload.
+    streams: float = 64
+    """Responses that one worker runs at once."""
+    rate: float = 50.0
+    """Tokens per second of each of them: the steps of its engine."""
+    tokens: float = 500
+    """Output tokens of a response."""
+    interval: float = 0.0
+    """Seconds between two commits of a worker, at least; 0: a commit for each step."""
+    readers: float = 1.0
+    """Of each stream."""
+    polls: float = 2.0
+    """GETs of each response."""
+    # The parts.
+    postgres: int = 1
+    """Servers, each with the responses of its share of the workers."""
+    replicas: int = 0
+    """Of each; they answer the GETs."""
+    cores: int = 16
+    """Of a Postgres server."""
+    wal_bytes: float = 300e6
+    """That its disk takes in a second."""
+    connections: int = 500
+    """`max_connections`."""
+    pool: int = 10
+    """Connections of a worker."""
+    api_pool: int = 10
+    """Of an API process, to each server."""
+    brokers: int = 1
+    """Redis servers, each with the queues of its share of the workers."""
+    relays: int = 0
+    """Redis servers for the relay alone; 0: the brokers relay, too."""
+    api: int = 16
+    """Processes."""
+    maintenance: int = 1
+    """Copies."""
+    lease: float = 30.0
+
+    @property
+    def commits(self) -> float:
+        """Per second, of all workers: each takes what all streams of one worker have."""
+        return self.workers * (min(self.rate, 1 / self.interval) if self.interval else self.rate)
+
+    @property
+    def chunks(self) -> float:
+        """Per second, of all workers."""
+        return self.commits * self.streams
+
+    @property
+    def requests(self) -> float:
+        """Per second, of all workers."""
+        return self.workers * self.streams * self.rate / self.tokens
+
+    @property
+    def hearing(self) -> float:
+        """API processes that hear a stream: its readers are spread over them by chance."""
+        missed: float = (1 - 1 / self.api) ** self.readers
+        return self.api * (1 - missed)
+
+
+def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
+    """Cores, bytes per second or connections that each part is asked for, over all its servers."""
+    return {
+        Part.POSTGRES: _postgres(fleet, costs),
+        Part.WAL: _wal(fleet, costs),
+        Part.CONNECTIONS: _connections(fleet),
+        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _relay(fleet, costs)),
+        Part.RELAY: _relay(fleet, costs) if fleet.relays else 0.0,
+        Part.API: fleet.requests * (costs.post + fleet.polls * costs.get)
+        + fleet.chunks * (fleet.hearing * costs.hear + fleet.readers * costs.write),
+        Part.MAINTENANCE: fleet.requests * costs.tidy.fixed + fleet.chunks * costs.tidy.each,
+    }
+
+
+def supply(fleet: Fleet) -> dict[Part, float]:
+    """In the same units: what there is."""
+    return {
+        Part.POSTGRES: fleet.postgres * fleet.cores,
+        Part.WAL: fleet.postgres * fleet.wal_bytes,
+        Part.CONNECTIONS: fleet.postgres * fleet.connections,
+        Part.BROKER: fleet.brokers,
+        Part.RELAY: max(1, fleet.relays),
+        Part.API: fleet.api,
+        Part.MAINTENANCE: fleet.maintenance,
+    }
+
+
+def shares(fleet: Fleet, costs: Costs) -> dict[Part, float]:
+    """How busy each part is; above 1 it is asked for more than there is."""
+    there = supply(fleet)
+    return {part: wanted / there[part] for part, wanted in demand(fleet, costs).items()}
+
+
+def bottleneck(fleet: Fleet, costs: Costs) -> tuple[Part, float]:
+    """The busiest part."""
+    found = shares(fleet, costs)
+    part = max(found, key=lambda each: found[each])
+    return part, found[part]
+
+
+def capacity(fleet: Fleet, costs: Costs, full: float = FULL) -> int:
+    """The most workers with which no part is busier than `full`."""
+    low, high = 0, MOST
+    while low < high:
+        middle = (low + high + 1) // 2
+        if bottleneck(replace(fleet, workers=middle), costs)[1] <= full:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def event_seconds(fleet: Fleet, costs: Costs) -> float:
+    """The time between two events of a stream that Postgres can keep up with; infinite where it cannot at all.
+
+    Where it is busy all the time, commits are as many as it manages, and each takes what all streams have.
+    """
+    parts = (Part.POSTGRES, Part.WAL)
+
+    def fits(interval: float) -> bool:
+        found = shares(replace(fleet, interval=interval), costs)
+        return all(found[part] <= 1 for part in parts)
+
+    low, high = 1 / fleet.rate, 1 / fleet.rate
+    if fits(low):
+        return low
+    while not fits(high):
+        low, high = high, high * 2
+        if high > fleet.tokens / fleet.rate:
+            return float("inf")
+    while high - low > low / 1000:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _postgres(fleet: Fleet, costs: Costs) -> float:
+    bystanders = costs.bystander * fleet.workers * fleet.streams / fleet.postgres
+    journal = fleet.commits * (costs.commit.fixed + bystanders) + fleet.chunks * (costs.commit.each + costs.merge.each)
+    requests = costs.create + costs.claim + costs.finish + costs.merge.fixed
+    polls = fleet.polls * costs.poll * (0 if fleet.replicas else 1)
+    alive = fleet.workers * (costs.beat * BEATS_PER_LEASE / fleet.lease + costs.presence / PRESENCE_SECONDS)
+    looks = fleet.postgres * fleet.maintenance * costs.looks.at(fleet.workers / fleet.postgres)
+    return journal + fleet.requests * (requests + polls) + alive + looks
+
+
+def _wal(fleet: Fleet, costs: Costs) -> float:
+    journal = fleet.commits * costs.commit_wal.fixed + fleet.chunks * (costs.commit_wal.each + costs.merge_wal.each)
+    return journal + fleet.requests * (costs.request_wal + costs.merge_wal.fixed)
+
+
+def _connections(fleet: Fleet) -> float:
+    """Every API process and copy of maintenance speaks to every server, a worker to its own."""
+    return fleet.workers * fleet.pool + fleet.postgres * (
+        fleet.api * fleet.api_pool + fleet.maintenance * MAINTENANCE_POOL
+    )
+
+
+def _relay(fleet: Fleet, costs: Costs) -> float:
+    rung = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
+    return rung + fleet.chunks * fleet.hearing * costs.deliver + fleet.relays * costs.tick
+
+
+def _broker(fleet: Fleet, costs: Costs) -> float:
+    taken = fleet.requests * (costs.send + costs.consume)
+    return taken + fleet.workers * costs.idle + fleet.brokers * costs.tick

@@ -1,0 +1,42 @@
+"""What to do when a part is full, in the order of what it takes: settings first, code last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.bench.fleet.model import Fleet
+
+SIZES = (10, 100, 1000)
+"""Workers of the fleets that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """`changes`: fields of the fleet."""
+
+    what: str
+    exists: bool
+    """False: it needs code."""
+    changes: Mapping[str, Any]
+
+
+REMEDIES = (
+    Remedy("workers with `LONGHAUL_DATABASE_POOL=3`, `max_connections=5000`", True, {"pool": 3, "connections": 5000}),
+    Remedy("64 API processes", True, {"api": 64}),
+    Remedy("8 copies of maintenance", True, {"maintenance": 8}),
+    Remedy("a commit of a worker at most every 100 ms", False, {"interval": 0.1}),
+    Remedy("8 Redis for the relay alone", False, {"relays": 8}),
+    Remedy("8 Postgres, and a broker beside each", False, {"postgres": 8, "brokers": 8}),
+    Remedy("GETs answered by replicas", False, {"replicas": 1}),
+    Remedy("256 API processes and 32 copies of maintenance", True, {"api": 256, "maintenance": 32}),
+)
+
+
+def ladder(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
+    """The fleet as it is, and with each remedy on top of those before."""
+    yield "as it comes", fleet
+    for remedy in REMEDIES:
+        fleet = replace(fleet, **remedy.changes)
+        yield remedy.what + ("" if remedy.exists else " (needs code)"), fleet

@@ -1,0 +1,125 @@
+"""Fleets that run: paper workers in a few processes, and what they used beside what the model says they would."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from config.settings import CHECKOUT
+from tests.bench.fleet.costs import Costs, Line
+from tests.bench.fleet.meter import Used
+from tests.bench.fleet.model import Fleet, Part, demand
+from tests.bench.fleet.place import Yard
+from tests.bench.fleet.rows import make_queued
+from tests.bench.fleet.worker import Counts, Squad, summed
+from tests.bench.numbers import quantiles
+from tests.bench.processes import Role
+from tests.bench.scale.place import MIB, WentWrong
+
+PROCESSES = 2
+SECONDS = 5.0
+LINE_BYTES = 1 << 24
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`rate`: steps of each worker per second."""
+
+    workers: int
+    streams: int
+    rate: float
+
+
+SHAPES = (Shape(4, 16, 5.0), Shape(16, 32, 4.0), Shape(64, 4, 2.0), Shape(64, 16, 1.0), Shape(8, 64, 50.0))
+"""The last one asks for more than any small machine has."""
+
+
+async def row(yard: Yard, costs: Costs, shape: Shape) -> Row:
+    """Runs one fleet. That its responses are made and claimed is not measured."""
+    count = shape.workers * shape.streams
+    ids = await make_queued(yard.db, count, f"resp_fleet{shape.workers}x{shape.streams}x{shape.rate:g}_")
+    each = [ids[first : first + shape.streams] for first in range(0, count, shape.streams)]
+    tokens = max(2, round(shape.rate * SECONDS * yard.size))
+    async with AsyncExitStack() as stack:
+        groups = [each[number::PROCESSES] for number in range(min(PROCESSES, shape.workers))]
+        running = [await stack.enter_async_context(_squad(yard, Squad(group, shape.rate, tokens))) for group in groups]
+        begun = time.perf_counter()
+        async with yard.meter.measure() as used:
+            found = await asyncio.gather(*(go() for go in running))
+            seconds = time.perf_counter() - begun
+        memory = yard.longhaul.memory()[Role.POSTGRES]
+    return {**_compared(shape, costs, summed(found), used, seconds), "Postgres MiB": round(memory / MIB, 1)}
+
+
+def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: float) -> Row:
+    """What was used, beside what the model says of a fleet whose streams had so many events as these."""
+    if counts.refused:
+        raise WentWrong(f"{counts.refused} chunks were refused")
+    chunks, streams = counts.chunks / seconds, shape.workers * shape.streams
+    fleet = Fleet(shape.workers, shape.streams, chunks / streams, tokens=math.inf, readers=0.0, maintenance=0)
+    nothing = Line(0.0, 0.0)
+    said = demand(fleet, replace(costs, merge=nothing, merge_wal=nothing, idle=0.0))
+    return {
+        "workers": shape.workers,
+        "streams each": shape.streams,
+        "steps/s": shape.rate,
+        "chunks/s asked for": streams * shape.rate,
+        "chunks/s": round(chunks, 1),
+        "tokens/chunk": round(counts.tokens / counts.chunks, 2),
+        "commits/s": round(counts.commits / seconds, 1),
+        "commits/s predicted": round(fleet.commits, 1),
+        "wait for a commit p50 ms": quantiles(counts.waits)["p50"],
+        "p95 ms": quantiles(counts.waits)["p95"],
+        "Postgres cores": round(used.of(Role.POSTGRES) / seconds, 3),
+        "Postgres cores predicted": round(said[Part.POSTGRES] + costs.finish * streams / seconds, 3),
+        "WAL kB/s": round(used.wal / seconds / 1e3, 1),
+        "WAL kB/s predicted": round(said[Part.WAL] / 1e3, 1),
+        "Redis cores": round(used.of(Role.REDIS) / seconds, 4),
+        "Redis cores predicted": round(said[Part.BROKER], 4),
+    }
+
+
+@asynccontextmanager
+async def _squad(yard: Yard, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
+    """A process whose workers are ready; what is given lets them begin, and returns what they counted."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.fleet"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=CHECKOUT,
+        env={**os.environ, "DATABASE_URL": yard.settings.database_url or "", "REDIS_URL": yard.settings.broker_url},
+        limit=LINE_BYTES,
+    )
+    assert process.stdin and process.stdout
+    reader, writer = process.stdout, process.stdin
+
+    async def line() -> bytes:
+        if not (said := await reader.readline()):
+            raise WentWrong(f"a squad of workers ended with status {await process.wait()}")
+        return said
+
+    async def go() -> Counts:
+        writer.write(b"go\n")
+        return Counts(**orjson.loads(await line()))
+
+    try:
+        writer.write(orjson.dumps(squad) + b"\n")
+        await line()
+        yield go
+        writer.close()
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

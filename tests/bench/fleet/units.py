@@ -1,0 +1,314 @@
+"""Every price of `Costs`, measured where `place.yard` is: each thing is done often enough to be seen on the clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+
+from app.protocol.chunk import Chunk
+from app.queue import TaskQueue, make_celery
+from app.relay import CHANNEL, Relay
+from app.store import journal, responses, workers
+from app.store.workers import WorkerIdentity
+from tests.bench.asked import Asked, ask
+from tests.bench.fleet.costs import Line
+from tests.bench.fleet.meter import Own, Used
+from tests.bench.fleet.place import Yard, model
+from tests.bench.fleet.rows import OPENED, Said, make_finished, make_queued, make_running, vacuum
+from tests.bench.fleet.worker import PaperWorker
+from tests.bench.load import Load, Mode
+from tests.bench.processes import Role
+from tests.bench.prompts import SCRIPT
+from tests.bench.scale.place import WentWrong, body, when
+from workers.maintenance import Maintenance
+
+CLIENTS = 8
+ENDING = 4
+"""Responses that end in one commit."""
+LOOKED = (10, 100, 1000)
+"""Workers, for maintenance's looks."""
+RUNG = (4, 64)
+"""Messages of one commit."""
+HEARERS = 16
+READERS = (1, 4)
+STREAMS = 32
+IDLE_SECONDS = 5.0
+
+Found = dict[str, Any]
+
+
+async def measured(yard: Yard) -> Found:
+    """All prices but those of the journal (journals.py), by the names that they have in `Costs`."""
+    found: Found = {}
+    # Maintenance's looks come first: they would take what others leave behind.
+    for part in (_looks, _alive, _requests, _polls, _claims, _merges, _relay):
+        found |= await part(yard)
+    found |= await _readers(yard, found["get"])
+    found |= await _broker(yard)
+    found["request_wal"] = sum(found.pop(name) for name in ("create_wal", "claim_wal", "finish_wal"))
+    return found
+
+
+# -- requests ----------------------------------------------------------------------------------------------------
+
+
+async def _requests(yard: Yard) -> Found:
+    """POSTs that nobody takes yet."""
+    count = yard.times(300)
+    await _asked(yard, Load("", Mode.ENQUEUE, CLIENTS, CLIENTS, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+    async with yard.meter.measure() as used:
+        await _asked(yard, Load("", Mode.ENQUEUE, CLIENTS, count, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+    return {
+        "post": used.of(Role.API) / count,
+        "create": used.of(Role.POSTGRES) / count,
+        "create_wal": used.wal / count,
+        "send": used.of(Role.REDIS) / count,
+    }
+
+
+async def _polls(yard: Yard) -> Found:
+    count = yard.times(400)
+    ids = await make_queued(yard.db, 1, "resp_poll")
+    paths = [f"/v1/responses/{each}" for each in ids]
+    async with yard.meter.measure() as used:
+        await _asked(yard, Load("", Mode.GET, CLIENTS, count, paths=paths))
+    return {"get": used.of(Role.API) / count, "poll": used.of(Role.POSTGRES) / count}
+
+
+async def _asked(yard: Yard, load: Load) -> Asked:
+    asked = await ask(yard.longhaul, load)
+    if asked.figures.errors:
+        raise WentWrong(f"{asked.figures.errors} errors: {asked.figures.complaints[0]}")
+    return asked
+
+
+async def _claims(yard: Yard) -> Found:
+    """Claims one by one, and endings in batches, beside as many chunks that end nothing."""
+    count, said = yard.times(256), Said()
+    ids = await make_queued(yard.db, count, "resp_claim")
+    async with yard.meter.measure() as claims:
+        for response_id in ids:
+            await responses.claim(yard.db, response_id, "paper")
+
+    async def append(number: int, final: bool) -> Used:
+        async with yard.meter.measure() as used:
+            for first in range(0, count, ENDING):
+                batch = [said.entry("paper", each, number, final=final) for each in ids[first : first + ENDING]]
+                await journal.append(yard.db, batch)
+        return used
+
+    await append(OPENED, False)  # every statement is known then
+    plain, endings = await append(OPENED + 1, False), await append(OPENED + 2, True)
+    return {
+        "claim": claims.of(Role.POSTGRES) / count,
+        "claim_wal": claims.wal / count,
+        "finish": max(0.0, endings.of(Role.POSTGRES) - plain.of(Role.POSTGRES)) / count,
+        "finish_wal": max(0.0, endings.wal - plain.wal) / count,
+    }
+
+
+# -- workers that live -------------------------------------------------------------------------------------------
+
+
+async def _alive(yard: Yard) -> Found:
+    """A heartbeat of a worker with 64 responses, and the check of its presence."""
+    worker = "alive"
+    await workers.register(yard.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1), 3600.0)
+    running = dict.fromkeys(await make_running(yard.db, 64, "resp_alive", worker), 1)
+    count = yard.times(400)
+    beats = await _repeated(yard, count, lambda: workers.heartbeat(yard.db, worker, 3600.0, running))
+    async with workers.presence(yard.db, worker) as check:
+        checks = await _repeated(yard, count, check)
+    await workers.unregister(yard.db, worker)
+    return {"beat": beats.of(Role.POSTGRES) / count, "presence": checks.of(Role.POSTGRES) / count}
+
+
+async def _looks(yard: Yard) -> Found:
+    """A second of maintenance, by the number of workers; all of them are present, nothing is to be done."""
+    settings = yard.settings
+    relay, queue = Relay(settings.broker_url), TaskQueue(make_celery(settings))
+    maintenance = Maintenance(settings, yard.db, relay, queue)
+    often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
+    points: list[tuple[float, float]] = []
+    try:
+        for count in LOOKED:
+            async with AsyncExitStack() as stack:
+                await _present(yard, stack, count)
+                again = yard.times(20)
+                looks = (maintenance.rescue, maintenance.resend, maintenance.expire)
+                used = [await _repeated(yard, again, look) for look in (*looks, maintenance.find_lost)]
+            *each, lost = [one.of(Role.POSTGRES) / again for one in used]
+            points.append((count, sum(each) * often + lost * seldom))
+        await _register(yard, ())
+    finally:
+        queue.close()
+        await relay.close()
+    return {"looks": Line.through(points)}
+
+
+async def _present(yard: Yard, stack: AsyncExitStack, count: int) -> None:
+    """So many workers, all of whose locks one connection holds."""
+    connection = await stack.enter_async_context(yard.db.begin())
+    ids = [f"look-{number}" for number in range(count)]
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended(id, 0)) FROM unnest(CAST(:ids AS text[])) id"
+    await connection.execute(text(lock), {"ids": ids})
+    await _register(yard, ids)
+
+
+async def _register(yard: Yard, ids: Sequence[str]) -> None:
+    """These are the workers now, and no others."""
+    async with yard.db.begin() as other:
+        await other.execute(text("DELETE FROM workers"))
+        register = """
+            INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until)
+            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour'
+            FROM unnest(CAST(:ids AS text[])) id
+        """
+        await other.execute(text(register), {"ids": list(ids)})
+    async with yard.db.autocommit() as other:
+        await other.execute(text("VACUUM ANALYZE workers"))
+
+
+async def _repeated(yard: Yard, count: int, work: Callable[[], Awaitable[object]]) -> Used:
+    await work()
+    async with yard.meter.measure() as used:
+        for _ in range(count):
+            await work()
+    return used
+
+
+# -- what maintenance merges -------------------------------------------------------------------------------------
+
+
+async def _merges(yard: Yard) -> Found:
+    costs: dict[str, list[tuple[float, float]]] = {"merge": [], "merge_wal": [], "tidy": []}
+    for chunks, count in ((8, yard.times(200)), (128, yard.times(100))):
+        await make_finished(yard.db, count, f"resp_merge{chunks}_", chunks)
+        due = datetime.now(UTC) + timedelta(hours=1)
+        async with yard.meter.measure() as used:
+            merged = 0
+            while found := await journal.merge_finished(yard.db, due, 50):
+                merged += found
+            await vacuum(yard.db)
+        for name, value in (("merge", used.of(Role.POSTGRES)), ("merge_wal", used.wal), ("tidy", used.of(Own.SELF))):
+            costs[name].append((chunks, value / merged))
+    return {name: Line.through(points) for name, points in costs.items()}
+
+
+# -- the relay ---------------------------------------------------------------------------------------------------
+
+
+async def _relay(yard: Yard) -> Found:
+    """What commits ring for, heard by nobody; then by as many connections as there may be API processes."""
+    names = [f"resp_relay{number}" for number in range(max(RUNG))]
+    rung = [(count, await _rung(yard, names[:count])) for count in RUNG]
+    async with AsyncExitStack() as stack:
+        for first in range(HEARERS):
+            await _hear(yard, stack, names[first::HEARERS])
+        heard = await _rung(yard, names)
+    publish = Line.through(rung)
+    return {"publish": publish, "deliver": max(0.0, heard - publish.at(len(names))) / len(names)}
+
+
+async def _rung(yard: Yard, names: Sequence[str]) -> float:
+    """Seconds of Redis for a message to each of these, in one go."""
+    frame, times = Said().frame, yard.times(12_800 // len(names))
+    publisher = Relay(yard.settings.broker_url)
+    try:
+        async with yard.meter.measure() as used:
+            for number in range(times):
+                await publisher.publish(Chunk(name, number, number, 1, (), frame) for name in names)
+    finally:
+        await publisher.close()
+    return used.of(Role.REDIS) / times
+
+
+async def _hear(yard: Yard, stack: AsyncExitStack, names: Sequence[str]) -> None:
+    """One connection that hears all of these and throws away what it hears."""
+    redis = yard.longhaul.redis
+    stack.push_async_callback(redis.aclose)
+    pubsub = redis.pubsub()
+    await pubsub.subscribe(*(CHANNEL + name for name in names))
+
+    async def drain() -> None:
+        while True:
+            await pubsub.get_message(timeout=None)
+
+    task = asyncio.create_task(drain())
+
+    async def stop() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    stack.push_async_callback(stop)
+
+
+async def _readers(yard: Yard, opening: float) -> Found:
+    """One worker's streams through the real API: what a chunk costs there, and what each reader of it.
+
+    `opening`: CPU seconds that the API needs for the request of each, which is no part of that.
+    """
+    tokens, rate = yard.times(60), 15.0
+    points: list[tuple[float, float]] = []
+    for readers in READERS:
+        ids = await make_queued(yard.db, STREAMS, f"resp_readers{readers}_")
+        worker = PaperWorker(yard.settings.database_dsn, yard.settings.broker_url, model(), 3)
+        paths = [f"/v1/responses/{each}?stream=true" for each in ids]
+        count = STREAMS * readers
+        try:
+            await worker.start(ids)
+            async with yard.meter.measure() as used:
+                reading = asyncio.create_task(_asked(yard, Load("", Mode.READ, count, count, paths=paths)))
+                await asyncio.wait([reading], timeout=2.0)  # the client starts; who comes late costs no less
+                await asyncio.gather(reading, worker.run(rate, tokens))
+            points.append((readers, max(0.0, used.of(Role.API) - opening * count) / worker.counts.chunks))
+        finally:
+            await worker.stop()
+    line = Line.through(points)
+    return {"hear": line.fixed, "write": line.each}
+
+
+# -- the broker --------------------------------------------------------------------------------------------------
+
+
+async def _broker(yard: Yard) -> Found:
+    """A real worker takes all that was posted above, and then has nothing to do."""
+    waiting = "SELECT count(*) FROM responses WHERE status = 'queued' AND queue = 'model.bench'"
+    count, seconds = int(await _scalar(yard, waiting)), IDLE_SECONDS * yard.size
+    alone = await _quiet(yard, seconds)
+    begun = time.perf_counter()
+    async with yard.meter.measure() as used:
+        await yard.longhaul.begin(Role.WORKER)
+        await when(lambda: _none(yard, waiting))
+        spent = time.perf_counter() - begun
+    await asyncio.sleep(1.0)
+    idle = await _quiet(yard, seconds)
+    await yard.longhaul.end(Role.WORKER)
+    return {
+        "consume": max(0.0, used.of(Role.REDIS) - spent * idle) / count,
+        "idle": max(0.0, idle - alone),
+        "tick": alone,
+    }
+
+
+async def _quiet(yard: Yard, seconds: float) -> float:
+    """CPU seconds that Redis takes in a second in which nothing is asked of anybody."""
+    async with yard.meter.measure() as used:
+        await asyncio.sleep(seconds)
+    return used.of(Role.REDIS) / seconds
+
+
+async def _none(yard: Yard, statement: str) -> bool:
+    return not await _scalar(yard, statement)
+
+
+async def _scalar(yard: Yard, statement: str) -> Any:
+    async with yard.db.autocommit() as connection:
+        return (await connection.execute(text(statement))).scalar_one()

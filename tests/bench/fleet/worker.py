@@ -1,0 +1,164 @@
+"""A worker without an engine: a real lease and a real journal, and streams that advance in steps, as an engine's do.
+
+What a stream got while its commit was under way is one event, as in vLLM's output collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from app.ending import end
+from app.relay import Relay
+from app.store import responses
+from app.store.database import Database
+from app.store.journal import Entry
+from config.models import ServedModel
+from tests.bench.fleet.rows import OPENED, Said
+from workers.journal import Journal
+from workers.lease import Lease
+
+LEASE_SECONDS = 30.0
+WARM_RATE = 20.0
+WARM_TOKENS = 8
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of some workers. `waits`: seconds from a chunk's being said to its commit."""
+
+    commits: int = 0
+    chunks: int = 0
+    tokens: int = 0
+    refused: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.commits = self.chunks = self.tokens = self.refused = 0
+        self.waits.clear()
+
+
+def summed(found: Iterable[Counts]) -> Counts:
+    whole = Counts()
+    for each in found:
+        whole.commits += each.commits
+        whole.chunks += each.chunks
+        whole.tokens += each.tokens
+        whole.refused += each.refused
+        whole.waits += each.waits
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Squad:
+    """The workers of one process (`python -m tests.bench.fleet`), and what they are to do."""
+
+    ids: list[list[str]]
+    """For each worker."""
+    rate: float
+    tokens: int
+
+
+class CountingJournal(Journal):
+    """Counts its transactions."""
+
+    def __init__(self, db: Database, relay: Relay, counts: Counts) -> None:
+        super().__init__(db, relay)
+        self._counts = counts
+
+    async def _append(self, entries: Sequence[Entry]) -> set[str]:
+        self._counts.commits += 1
+        self._counts.chunks += len(entries)
+        return await super()._append(entries)
+
+
+class Stream:
+    """One response that runs here."""
+
+    def __init__(self, response_id: str, attempt: int) -> None:
+        self.id = response_id
+        self.attempt = attempt
+        self._next = OPENED
+        self._given = 0
+        self._rang = asyncio.Event()
+
+    def give(self) -> None:
+        """A token."""
+        self._given += 1
+        self._rang.set()
+
+    async def run(
+        self, tokens: int, lease: Lease, journal: Journal, said: Said, counts: Counts, *, ending: bool
+    ) -> None:
+        """Until so many tokens are said and committed; `ending`: the last of them ends the response."""
+        while tokens > 0:
+            await self._rang.wait()
+            self._rang.clear()
+            given, self._given = self._given, 0
+            tokens -= given
+            counts.tokens += given
+            begun = time.perf_counter()
+            final = ending and tokens <= 0
+            entry = said.entry(lease.worker, self.id, self._next, attempt=self.attempt, final=final)
+            counts.refused += not await journal.append(entry)
+            counts.waits.append(time.perf_counter() - begun)
+            self._next += 1
+
+
+class PaperWorker:
+    """Claims responses and streams them."""
+
+    def __init__(self, dsn: str, redis_url: str, model: ServedModel, pool: int) -> None:
+        self.counts = Counts()
+        self._db = Database(dsn, pool)
+        self._relay = Relay(redis_url)
+        self._journal = CountingJournal(self._db, self._relay, self.counts)
+        self._streams: list[Stream] = []
+        self._said = Said()
+        self._lease = Lease(self._db, model, LEASE_SECONDS, self._running, lambda _: None)
+
+    async def start(self, ids: Sequence[str]) -> None:
+        """Returns with its lease, and with these claimed. Raises ValueError where one cannot be had."""
+        await self._lease.start()
+        await self._journal.start()
+        for response_id in ids:
+            row = await responses.claim(self._db, response_id, self._lease.worker)
+            if row is None:
+                raise ValueError(f"{response_id} cannot be claimed")
+            self._streams.append(Stream(response_id, row.attempt))
+        # A new connection plans a statement anew the first few times, which a worker of hours does not notice.
+        await self.run(WARM_RATE, WARM_TOKENS, ending=False)
+        self.counts.clear()
+
+    async def run(self, rate: float, tokens: int, late: float = 0.0, *, ending: bool = True) -> None:
+        """Every stream says so many tokens, `rate` a second; `late` (seconds) keeps workers out of step."""
+        steps = asyncio.create_task(self._step(rate, late))
+        try:
+            work = (
+                stream.run(tokens, self._lease, self._journal, self._said, self.counts, ending=ending)
+                for stream in self._streams
+            )
+            await asyncio.gather(*work)
+        finally:
+            await end(steps)
+
+    async def stop(self) -> None:
+        await self._journal.close()
+        await self._lease.close()
+        await self._relay.close()
+        await self._db.close()
+
+    async def _step(self, rate: float, late: float) -> None:
+        await asyncio.sleep(late)
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            for stream in self._streams:
+                stream.give()
+            due += 1 / rate
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
+    def _running(self) -> dict[str, int]:
+        return {stream.id: stream.attempt for stream in self._streams}
