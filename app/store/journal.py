@@ -39,15 +39,21 @@ class Entry:
 #
 # A repeated append (the connection broke while the first was under way) finds its own chunk there, and
 # takes it for appended; any other chunk in its place means that the entry is not appended.
+#
+# Rows are found by their key alone, and looked at once they are locked: asked for worker or status as well, Postgres
+# takes a partial index where its statistics are of a time when hardly a response ran, and reads all that run.
 _APPENDED = """
     WITH batch AS (
         SELECT * FROM unnest(
             $1::text[], $2::int[], $3::int[], $4::int[], $5::bool[], $6::bytea[], $7::bytea[], $8::text[], $9::text[]
         ) AS b(response_id, attempt, first, last, final, tokens, frames, steps, worker)
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.status, r.attempt, r.worker FROM responses r JOIN batch b ON b.response_id = r.id
+        ORDER BY r.id FOR SHARE OF r
     ), held AS (
-        SELECT r.id FROM responses r JOIN batch b ON b.response_id = r.id AND b.attempt = r.attempt
-            AND b.worker = r.worker
-        WHERE r.status = 'in_progress' ORDER BY r.id FOR SHARE OF r
+        SELECT l.id FROM locked l JOIN batch b ON b.response_id = l.id AND b.attempt = l.attempt
+            AND b.worker = l.worker
+        WHERE l.status = 'in_progress'
     ), appended AS (
         INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, steps)
         SELECT b.response_id, b.first, b.last, b.attempt, b.final, b.tokens, b.frames, CAST(b.steps AS json)
@@ -70,7 +76,7 @@ _APPEND_AND_END = f"""{_APPENDED}, ended AS (
             $17::text[], $18::text[]
         ) AS e(id, status, output, usage, error, incomplete_details, finished_at, hidden, messages)
             ON e.id = a.response_id
-        WHERE r.id = e.id AND r.status = 'in_progress'
+        WHERE r.id = e.id
     )
     SELECT response_id FROM appended
 """

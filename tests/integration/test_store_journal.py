@@ -231,3 +231,22 @@ async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Databa
             assert await numbers(db, row.id) == expected
 
     await asyncio.gather(journal.merge_finished(db, soon), *(look(row) for row in rows))
+
+
+async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
+    """Statistics of a quiet time say that hardly anything runs: no index of what runs must tempt Postgres."""
+    waiting = [await queued(db) for _ in range(300)]
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))
+    rows = [await responses.claim(db, response_id, WORKER) for response_id in waiting]
+    writers = [Writer(row) for row in rows[:8] if row is not None]
+    begun = [writer.begin() for writer in writers]
+    ended = [writer.finish() for writer in writers]
+    async with db.direct() as connection:
+        appending = await connection.fetch(f"EXPLAIN {journal._APPEND}", *journal._columns(begun))
+        ending = await connection.fetch(
+            f"EXPLAIN {journal._APPEND_AND_END}", *journal._columns(ended), *journal._ending_columns(ended)
+        )
+    plan = "\n".join(row[0] for row in (*appending, *ending))
+    for index in ("responses_worker_idx", "responses_unfinished_idx", "responses_released_idx"):
+        assert index not in plan

@@ -25,9 +25,10 @@ def _without_fence(journal: Any) -> None:
 
 def _unfenced(statement: str) -> str:
     for condition, instead in (
-        (" AND b.attempt = r.attempt", ""),
-        ("AND b.worker = r.worker", ""),
-        ("WHERE r.status = 'in_progress' ORDER BY r.id FOR SHARE OF r", ""),
+        (" AND b.attempt = l.attempt", ""),
+        ("AND b.worker = l.worker", ""),
+        ("WHERE l.status = 'in_progress'", ""),
+        ("ORDER BY r.id FOR SHARE OF r", ""),
         (
             "SET attempt = excluded.attempt",
             "SET last = excluded.last, final = excluded.final, frames = excluded.frames",
