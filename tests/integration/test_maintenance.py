@@ -56,14 +56,14 @@ async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, rel
     queue = Queue()
     await maintenance(db, relay, queue).find_lost()
     assert queue.sent == []
-    await age(db, "created_at")
+    await age(db, "sent_at")
     await maintenance(db, relay, queue).find_lost()
     assert queue.sent == [response_id]
 
 
 async def test_two_copies_share_what_there_is_to_send(db: Database, relay: Relay) -> None:
     ids = {await queued(db) for _ in range(50)}
-    await age(db, "created_at")
+    await age(db, "sent_at")
     queue = Queue()
     await asyncio.gather(*(maintenance(db, relay, queue).find_lost() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
@@ -113,13 +113,13 @@ async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database
 
 async def test_a_queue_that_is_away_loses_nothing(db: Database, relay: Relay) -> None:
     response_id = await queued(db)
-    await age(db, "created_at")
+    await age(db, "sent_at")
     queue = Queue()
     queue.away = True
     with pytest.raises(QueueUnavailable):
         await maintenance(db, relay, queue).find_lost()
     queue.away = False
-    await age(db, "created_at")
+    await age(db, "sent_at")
     await maintenance(db, relay, queue).find_lost()
     assert queue.sent == [response_id]
 
