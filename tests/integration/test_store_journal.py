@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from app.protocol import frames
 from app.protocol.deltas import Text
@@ -213,8 +213,8 @@ async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repet
 
 
 async def test_a_database_that_is_not_there_is_unavailable(services: Services) -> None:
-    url = services.database_url.replace("postgresql://", "postgresql+asyncpg://")
-    absent = Database(url.rpartition("/")[0] + "/absent", 1)
+    url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
+    absent = Database(url.render_as_string(hide_password=False), 1)
     with pytest.raises(StoreUnavailable):
         async with absent.direct():
             pass
