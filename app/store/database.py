@@ -21,6 +21,7 @@ STATEMENT_SECONDS = 60
 _AWAY = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # Postgres said goodbye, and the connection does not know yet that it is closed
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -45,7 +46,8 @@ def _is_away(error: BaseException) -> bool:
             return True
         cause = getattr(error.orig, "__cause__", None) or error.orig
         return isinstance(cause, _AWAY)
-    return isinstance(error, (*_AWAY, PoolTimeout))
+    # By its cause: what SQLAlchemy makes of the driver's errors where it only connects (`Database.direct`).
+    return isinstance(error, (*_AWAY, PoolTimeout)) or isinstance(error.__cause__, _AWAY)
 
 
 class Database:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from app.protocol import frames
 from app.protocol.deltas import Text
@@ -15,6 +16,7 @@ from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from tests.support.rows import WORKER, Writer, claimed, queued
+from tests.support.services import Services
 from tests.support.waiting import until
 
 
@@ -187,6 +189,36 @@ async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: 
         await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
     await until(cut.is_closed, what="the connection is lost")
     assert await journal.append(db, [writer.say("a", 1)]) == {row.id}
+
+
+async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repetition(db: Database) -> None:
+    """Also between Postgres' goodbye and the end of the connection."""
+    row = await claimed(db)
+    writer = Writer(row)
+    entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
+    async with db.autocommit() as other:
+        for turns, entry in enumerate(entries):
+            async with db.direct() as connection:
+                pid = connection.get_server_pid()
+            await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            for _ in range(turns % 6):
+                await asyncio.sleep(0)
+            appended = None
+            while appended is None:
+                with suppress(StoreUnavailable):
+                    appended = await journal.append(db, [entry])
+            assert appended == {row.id}
+    log = await numbers(db, row.id)
+    assert log == list(range(len(log)))
+
+
+async def test_a_database_that_is_not_there_is_unavailable(services: Services) -> None:
+    url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
+    absent = Database(url.render_as_string(hide_password=False), 1)
+    with pytest.raises(StoreUnavailable):
+        async with absent.direct():
+            pass
+    await absent.close()
 
 
 async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:

@@ -26,6 +26,7 @@ from workers import program
 from workers.control import leave, why_cancelled
 from workers.main import make_worker_app
 from workers.outcome import Outcome, ResponseFailed
+from workers.shielding import undisturbed
 
 STORE = 8
 """The Redis database that stands in for Postgres: a test may break Celery's alone."""
@@ -56,13 +57,17 @@ class PretendRunner:
             return await self._run(response_id)
         except asyncio.CancelledError:
             reason = why_cancelled()
-            await asyncio.sleep(CLEANUP_SECONDS)
-            await self.say(reason.value if reason else "none", response_id)
+            # The cancellation that was looked up above may still come.
+            await undisturbed(self._clean_up(reason.value if reason else "none", response_id))
             if response_id.startswith("stuck"):
                 await asyncio.Event().wait()
             if response_id.startswith("raise"):
                 raise
             return Outcome.RELEASED
+
+    async def _clean_up(self, reason: str, response_id: str) -> None:
+        await asyncio.sleep(CLEANUP_SECONDS)
+        await self.say(reason, response_id)
 
     async def _run(self, response_id: str) -> Outcome:
         match response_id.split("-")[0]:
