@@ -64,6 +64,8 @@ def test_larger_events_are_fewer_rows_of_as_many_tokens() -> None:
     rare = replace(PLAIN, interval=1.0)
     assert (rare.chunks, rare.commits, rare.requests) == (100, 10, 10)
     assert replace(PLAIN, interval=0.001).chunks == PLAIN.chunks  # no event without a token
+    held_back = replace(PLAIN, event_interval=1.0)
+    assert (held_back.chunks, held_back.commits) == (100, 100)  # each stream at a moment of its own
 
 
 def test_an_api_process_hears_a_stream_once_however_many_read_it_there() -> None:

@@ -50,6 +50,8 @@ class Fleet:
     """Output tokens of a response."""
     interval: float = 0.0
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
+    event_interval: float = 0.0
+    """Seconds between two events of a stream, at least (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
     readers: float = 1.0
     """Of each stream."""
     polls: float = 2.0
@@ -81,13 +83,16 @@ class Fleet:
 
     @property
     def commits(self) -> float:
-        """Per second, of all workers: each takes what all streams of one worker have."""
-        return self.workers * (min(self.rate, 1 / self.interval) if self.interval else self.rate)
+        """Per second, of all workers: each takes what all streams of one worker have, where one of them has something.
+
+        Events that are held back come when each stream's time has come, and not all at once.
+        """
+        return min(self.workers * _rate(self.rate, self.interval), self.chunks)
 
     @property
     def chunks(self) -> float:
         """Per second, of all workers."""
-        return self.commits * self.streams
+        return self.workers * self.streams * _rate(self.rate, max(self.interval, self.event_interval))
 
     @property
     def requests(self) -> float:
@@ -99,6 +104,10 @@ class Fleet:
         """API processes that hear a stream: its readers are spread over them by chance."""
         missed: float = (1 - 1 / self.api) ** self.readers
         return self.api * (1 - missed)
+
+
+def _rate(most: float, interval: float) -> float:
+    return min(most, 1 / interval) if interval else most
 
 
 def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
