@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,49 +11,23 @@ from typing import Any
 
 from mcp import Client
 
-from tests.support.waiting import until_sync
+from tests.support.tool_process import Process, address, tool_process
 
 COMMAND = (sys.executable, "-m", "workers.toolservers.browser")
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserServer:
     url: str
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
 
 
 @contextmanager
 def browser_server(log: Path, *options: str, **environment: str) -> Iterator[BrowserServer]:
     """Runs until the block ends; then it is told to stop, and has to."""
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *options],
-            env={**os.environ, **environment},
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-        )
-    try:
-        yield BrowserServer(
-            until_sync(lambda: _address_in(log, process), START_SECONDS, "the server listens"), log, process
-        )
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-
-
-def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
-    text = log.read_text()
-    assert process.poll() is None, text
-    found = re.search(r"browser tools at (http://\S+)", text)
-    return found[1] if found else ""
+    with tool_process(COMMAND, log, *options, **environment) as process:
+        yield BrowserServer(address(process, log), log, process)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,20 +12,18 @@ from typing import Any
 import psutil
 from mcp import Client
 
+from tests.support.tool_process import Process, address, tool_process
 from tests.support.unprivileged import command
 from tests.support.waiting import until_sync
 
 PROGRAM = (sys.executable, "-m", "workers.toolservers.python")
-CHECKOUT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PythonServer:
     url: str
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
 
     def jailers(self) -> list[psutil.Process]:
         """One for each sandbox: it starts nothing else."""
@@ -52,29 +47,14 @@ class PythonServer:
 @contextmanager
 def python_server(log: Path, *options: str, as_nobody: bool = False, **environment: str) -> Iterator[PythonServer]:
     """Runs until the block ends; then it is told to stop, and has to, with all that it started."""
-    program = command(*PROGRAM) if as_nobody else list(PROGRAM)
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*program, "--port", "0", *options],
-            env={**os.environ, **environment},
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-            cwd=CHECKOUT,
-        )
-    server = PythonServer("", log, process)
-    try:
-        url = until_sync(lambda: _address_in(log, process), START_SECONDS, "the server listens")
-        server = PythonServer(url, log, process)
-        yield server
-    finally:
-        left = server.process_tree()
-        process.terminate()
+    program = command(*PROGRAM) if as_nobody else PROGRAM
+    with tool_process(program, log, *options, **environment) as process:
+        server = PythonServer("", log, process)
         try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+            server = PythonServer(address(process, log), log, process)
+            yield server
+        finally:
+            left = server.process_tree()
     gone(left)
 
 
@@ -89,13 +69,6 @@ def runs(process: psutil.Process) -> bool:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
-    text = log.read_text()
-    assert process.poll() is None, text
-    found = re.search(r"python tools at (http://\S+)", text)
-    return found[1] if found else ""
 
 
 @dataclass(frozen=True, slots=True)

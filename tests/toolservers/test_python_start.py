@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.local import toolservers
-from tests.support.python_server import CHECKOUT, PROGRAM
+from tests.support.python_server import PROGRAM
+from tests.support.tool_process import CHECKOUT
 from tests.support.unprivileged import command
 from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError

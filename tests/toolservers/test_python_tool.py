@@ -12,7 +12,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from tests.support.python_server import CHECKOUT, PROGRAM, PythonServer, notebook, python_server, run
+from tests.support.python_server import PROGRAM, PythonServer, notebook, python_server, run
+from tests.support.tool_process import CHECKOUT
 from tests.support.waiting import until
 
 IDLE_OPTIONS = ("--idle-seconds", "0.5", "--sessions", "2", "--lost-seconds", "0.5")

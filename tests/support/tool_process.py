@@ -1,0 +1,53 @@
+"""A tool server that ships, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.waiting import until_sync
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+Process = subprocess.Popen[bytes]
+
+
+@contextmanager
+def tool_process(program: Sequence[str], log: Path, *options: str, **environment: str) -> Iterator[Process]:
+    """Runs until the block ends; then it is told to stop, and has to."""
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*program, "--port", "0", *options],
+            env={**os.environ, **environment},
+            stderr=errors,
+            stdin=subprocess.DEVNULL,
+            cwd=CHECKOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def address(process: Process, log: Path) -> str:
+    """Where it listens, once it says so."""
+
+    def said() -> str:
+        text = log.read_text()
+        assert process.poll() is None, text
+        found = re.search(r" tools at (http://\S+)", text)
+        return found[1] if found else ""
+
+    return until_sync(said, START_SECONDS, "the server listens")
