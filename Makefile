@@ -94,7 +94,14 @@ $(VENV)/.base: $(REQS)/base.txt $(VENV)/.made
 $(VENV)/.worker-cpu: $(REQS)/worker-cpu.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch: a few hundred megabytes the first time)"
 	@$(PIP) --no-deps -r $<
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(MAKE) --no-print-directory torch-libraries
 	@touch $@
+
+# pip took PyTorch's build for CUDA. With PIP_EXTRA_INDEX_URL naming PyTorch's index for CPUs it would have taken the small one.
+.PHONY: torch-libraries
+torch-libraries:
+	@echo "installing what PyTorch's build for CUDA needs (gigabytes; its build for CPUs is smaller: see README)"
+	@$(PIP) -c $(REQS)/base.txt $$($(BIN)/python $(REQS)/torch_libraries.py)
 
 $(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch for CUDA: gigabytes the first time)"

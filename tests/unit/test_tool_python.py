@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 
+from workers.toolservers.python import selftest
 from workers.toolservers.python.answer import MOST_NONSENSE, Answer, Answers
 from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
 from workers.toolservers.python.outcome import Ending, Outcome
@@ -182,3 +184,16 @@ def test_all_parts_together_are_no_longer_than_one_may_be() -> None:
     assert text.type == "text"
     assert len(text.text) < 1400
     assert "the middle is left out" in text.text
+
+
+def test_what_lies_in_a_folder_that_is_closed_to_us_is_no_reason_to_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/root` is, to everyone but root."""
+
+    def exists(path: Path) -> bool:
+        if path.is_relative_to("/root"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return True
+
+    monkeypatch.setattr(Path, "exists", exists)
+    assert Path("/etc/shadow") in selftest._to_hide()
+    assert not any(place.is_relative_to("/root") for place in selftest._to_hide())
