@@ -101,7 +101,7 @@ $(VENV)/.worker-cpu: $(REQS)/worker-cpu.txt $(VENV)/.base
 .PHONY: torch-libraries
 torch-libraries:
 	@echo "installing what PyTorch's build for CUDA needs (gigabytes; its build for CPUs is smaller: see README)"
-	@$(PIP) -c $(REQS)/base.txt $$($(BIN)/python $(REQS)/torch_libraries.py)
+	@$(PIP) --no-warn-conflicts -c $(REQS)/base.txt $$($(BIN)/python $(REQS)/torch_libraries.py)
 
 $(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch for CUDA: gigabytes the first time)"
