@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from app.protocol.chunk import Chunk
+from app.protocol.message import Message
 from app.protocol.status import Status
 from app.queue import QueueUnavailable, TaskQueue, make_celery
 from app.relay import Relay, RelayUnavailable
 from app.store import journal, lost, responses, workers
 from app.store.database import Database, StoreUnavailable
-from app.store.lost import Message
 from app.store.migrate import wait_for_schema
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings

@@ -18,10 +18,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
-from app.queue.post import TASK, Message, Post
+from app.protocol.message import Message
+from app.queue.post import TASK, Post
 from config.settings import ConfigError, Settings, load_settings
 
-__all__ = ["TASK", "Message", "Post", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
+__all__ = ["TASK", "Post", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
 
 log = logging.getLogger("longhaul.queue")
 

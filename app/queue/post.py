@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from celery import Celery
 
+from app.protocol.message import Message
+
 TASK = "responses.generate"
 """The one task: kwargs `response_id` and `model` (for operators to read), task id = response id."""
-
-
-class Message(NamedTuple):
-    """What a Celery message for a response says, and where it goes."""
-
-    response_id: str
-    model: str
-    queue: str
-    priority: int
 
 
 class Post:

@@ -15,19 +15,10 @@ from sqlalchemy import Integer, Row, Select, Text, cast, column, func, select, u
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement, FromClause
 
+from app.protocol.message import Message
 from app.store.database import Database
 from app.store.guards import may, sent
 from app.store.tables import responses
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a Celery message for a response needs."""
-
-    response_id: str
-    model: str
-    queue: str
-    priority: int
 
 
 @dataclass(frozen=True, slots=True)

