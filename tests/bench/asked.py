@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from config.settings import CHECKOUT
 from tests.bench.load import Figures, Load
 from tests.bench.processes import busy_seconds
+from tests.bench.told import Told, told_process
 
 if TYPE_CHECKING:
     from tests.bench.contenders.base import Contender
 
-LONGEST_LINE = 1 << 28
 READY = b"ready\n"
 
 Go = Callable[[], Awaitable[Figures]]
@@ -40,35 +37,18 @@ class Asked:
 @asynccontextmanager
 async def client(load: Load) -> AsyncIterator[Go]:
     """A client process, warmed up. It is given its time to clean up at the end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.bench.client"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=CHECKOUT,
-        limit=LONGEST_LINE,
-    )
-    assert process.stdin and process.stdout
-    reader, writer = process.stdout, process.stdin
-
-    async def line() -> bytes:
-        if not (said := await reader.readline()):
-            raise ClientFailed(f"the client ended with status {await process.wait()}")
-        return said
-
-    async def go() -> Figures:
-        writer.write(b"go\n")
-        return Figures.decode(await line())
-
-    try:
-        writer.write(load.encode() + b"\n")
-        await line()
-        yield go
+    async with told_process("tests.bench.client", ClientFailed, "the client") as (told, process):
+        await told.prepare(load.encode())
+        yield figures_of(told)
         if await process.wait():
             raise ClientFailed("the client could not clean up")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+
+
+def figures_of(told: Told) -> Go:
+    async def go() -> Figures:
+        return Figures.decode(await told.go())
+
+    return go
 
 
 async def ask(contender: Contender, load: Load, around: AbstractAsyncContextManager[None] | None = None) -> Asked:

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench.asked import LONGEST_LINE, ClientFailed, Go
+from tests.bench.asked import ClientFailed, Go, figures_of
 from tests.bench.contenders.base import Contender
 from tests.bench.contenders.models import Served
-from tests.bench.load import Figures, Load, Mode
+from tests.bench.load import Load, Mode
 from tests.bench.processes import Role
+from tests.bench.told import LONGEST_LINE, Told
 
 
 class Bare(Contender):
@@ -32,20 +33,13 @@ class Bare(Contender):
 
     @asynccontextmanager
     async def client(self, load: Load) -> AsyncIterator[Go]:
+        async def ended() -> Exception:
+            return ClientFailed(f"{self.name} ended (see {self.log})")
+
         reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LONGEST_LINE)
-
-        async def line() -> bytes:
-            if not (said := await reader.readline()):
-                raise ClientFailed(f"{self.name} ended (see {self.log})")
-            return said
-
-        async def go() -> Figures:
-            writer.write(b"go\n")
-            return Figures.decode(await line())
-
+        told = Told(reader, writer, ended)
         try:
-            writer.write(load.encode() + b"\n")
-            await line()
-            yield go
+            await told.prepare(load.encode())
+            yield figures_of(told)
         finally:
-            writer.close()
+            told.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from config.settings import CHECKOUT
 from tests.bench.fleet.costs import Costs, Line
 from tests.bench.fleet.meter import Used
 from tests.bench.fleet.model import Fleet, Part, demand
@@ -24,10 +21,10 @@ from tests.bench.fleet.worker import Counts, Squad, summed
 from tests.bench.numbers import quantiles
 from tests.bench.processes import Role
 from tests.bench.scale.place import MIB, WentWrong
+from tests.bench.told import told_process
 
 PROCESSES = 2
 SECONDS = 5.0
-LINE_BYTES = 1 << 24
 
 Row = dict[str, Any]
 
@@ -93,33 +90,13 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
 @asynccontextmanager
 async def _squad(yard: Yard, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
     """A process whose workers are ready; what is given lets them begin, and returns what they counted."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.bench.fleet"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=CHECKOUT,
-        env={**os.environ, "DATABASE_URL": yard.settings.database_url or "", "REDIS_URL": yard.settings.broker_url},
-        limit=LINE_BYTES,
-    )
-    assert process.stdin and process.stdout
-    reader, writer = process.stdout, process.stdin
+    urls = {"DATABASE_URL": yard.settings.database_url or "", "REDIS_URL": yard.settings.broker_url}
+    async with told_process("tests.bench.fleet", WentWrong, "a squad of workers", urls) as (told, process):
 
-    async def line() -> bytes:
-        if not (said := await reader.readline()):
-            raise WentWrong(f"a squad of workers ended with status {await process.wait()}")
-        return said
+        async def go() -> Counts:
+            return Counts(**orjson.loads(await told.go()))
 
-    async def go() -> Counts:
-        writer.write(b"go\n")
-        return Counts(**orjson.loads(await line()))
-
-    try:
-        writer.write(orjson.dumps(squad) + b"\n")
-        await line()
+        await told.prepare(orjson.dumps(squad))
         yield go
-        writer.close()
+        told.close()
         await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
