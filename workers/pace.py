@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from workers.beat import Beat
 from workers.formats.parser import merged
 from workers.formats.turn import Parsed
 from workers.recorder import Recorder
@@ -17,7 +18,8 @@ class Pace:
     The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it.
     """
 
-    def __init__(self, record: Recorder, seconds: float) -> None:
+    def __init__(self, record: Recorder, seconds: float, beat: Beat) -> None:
+        self._beat = beat
         self._record = record
         self._seconds = seconds
         self._held = _NOTHING
@@ -27,7 +29,8 @@ class Pace:
     async def say(self, said: Parsed) -> None:
         """Records it, now or when its time has come. Raises Lost."""
         if not self._seconds:
-            return await self._record.add(said)
+            await self._record.add(said)
+            return await self._beat.wait()
         loop = asyncio.get_running_loop()
         if loop.time() < self._due:
             self._held += said

@@ -35,6 +35,7 @@ from app.store.keys import Seals
 from app.store.rows import Ending, ResponseRow
 from config.models import ServedModel
 from workers.answering import Answering
+from workers.beat import Beat
 from workers.control import Cancelled, why_cancelled
 from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
 from workers.formats.turn import Parsed, Seen
@@ -114,6 +115,7 @@ class Runner:
         self._workshop = workshop or Workshop()
         self._event_interval = event_interval
         self._seals = Seals(db)
+        self._beat = Beat()
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
         self._engine_is_dead = False
@@ -235,7 +237,7 @@ class Runner:
         if ENCRYPTED_REASONING in run.row.request["include"]:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
         record = self._recorder(run)
-        with closing(Pace(record, self._event_interval)) as pace:
+        with closing(Pace(record, self._event_interval, self._beat)) as pace:
             return await Answering(self._engine, self._model, run, record, items, pace).answer()
 
     def _recorder(self, run: Run) -> Recorder:

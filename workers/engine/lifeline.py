@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 KEY = "longhaul.lifeline"
-CPU_NICENESS = 10
+CPU_NICENESS = int(os.environ.get("LH_NICE", "10"))
 """vLLM's processes busy-wait: on a machine without an accelerator they would starve all others."""
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>

@@ -27,7 +27,7 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
     if model.path.startswith((".", "/")) and not Path(model.path).is_dir():
         raise ConfigError(f"model {model.name!r}: the path {model.path!r} is not a folder")
     _check_names(model)
-    args = {**_QUIET, **_lora(model), **model.engine_args, "model": model.path}
+    args = {**_QUIET, **_lora(model), **_in_core(), **model.engine_args, "model": model.path}
     if model.context_length is not None:
         args["max_model_len"] = model.context_length
     if model.reasoning_parser is not None:
@@ -86,3 +86,12 @@ def _rank(model: ServedModel, path: str) -> int:
         return int(json.loads((Path(path) / "adapter_config.json").read_text(encoding="utf-8"))["r"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(f"model {model.name!r}: {path!r} holds no LoRA adapter (adapter_config.json)") from None
+
+
+def _in_core() -> Mapping[str, Any]:
+    import os
+
+    if not current_platform.is_cpu() or os.environ.get("LH_MP"):
+        return {}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return {"distributed_executor_backend": "workers.engine.vllm.executor.InCore"}
