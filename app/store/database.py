@@ -64,8 +64,8 @@ class Database:
             json_deserializer=orjson.loads,
             connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},
         )
-        self._direct: asyncpg.Connection | None = None
-        self._turn = asyncio.Lock()
+        self._direct: dict[str, asyncpg.Connection] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
 
     @property
     def engine(self) -> AsyncEngine:
@@ -94,19 +94,20 @@ class Database:
             raise
 
     @asynccontextmanager
-    async def direct(self) -> AsyncIterator[asyncpg.Connection]:
-        """The driver's own connection: for the few statements whose cost counts, one caller at a time.
+    async def direct(self, lane: str = "") -> AsyncIterator[asyncpg.Connection]:
+        """The driver's own connection: for the few statements whose cost counts, one caller at a time in each lane.
 
         It is kept beside the pool, so that statements stay prepared; after any error the next caller gets a new one.
         A statement outside of its `transaction()` commits by itself. Raises StoreUnavailable.
         """
-        async with self._turn:
+        async with self._turns.setdefault(lane, asyncio.Lock()):
             try:
-                if self._direct is None or self._direct.is_closed():
-                    self._direct = await self._detached()
-                yield self._direct
+                connection = self._direct.get(lane)
+                if connection is None or connection.is_closed():
+                    connection = self._direct[lane] = await self._detached()
+                yield connection
             except BaseException as error:
-                self._drop()
+                self._drop(lane)
                 if _is_away(error):
                     raise StoreUnavailable(type(error).__name__) from error
                 raise
@@ -120,9 +121,8 @@ class Database:
             if not connection.is_closed():  # one that lay in the pool when Postgres restarted
                 return connection
 
-    def _drop(self) -> None:
-        dropped, self._direct = self._direct, None
-        if dropped is not None:
+    def _drop(self, lane: str) -> None:
+        if (dropped := self._direct.pop(lane, None)) is not None:
             dropped.terminate()
 
     async def ping(self) -> None:
@@ -131,8 +131,8 @@ class Database:
             await connection.execute(text("SELECT 1"))
 
     async def close(self) -> None:
-        direct, self._direct = self._direct, None
-        if direct is not None:
+        while self._direct:
+            _, connection = self._direct.popitem()
             with suppress(Exception):
-                await direct.close(timeout=CONNECT_SECONDS)
+                await connection.close(timeout=CONNECT_SECONDS)
         await self._engine.dispose()
