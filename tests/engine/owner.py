@@ -1,6 +1,7 @@
-"""`python -m tests.engine.owner vllm|plain`: a process that owns engine processes, to be killed by tests.
+"""`python -m tests.engine.owner vllm|apart|plain`: a process that owns engine processes, to be killed by tests.
 
-It prints `ready` once they are up, and then does nothing.
+It prints `ready` once they are up, and then does nothing. `apart`: with the model in a process of its own, as vLLM has
+it by default.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
 from tests.engine.cases import demo_model
 from workers.engine import make_engine
@@ -22,8 +25,10 @@ def say_ready() -> None:
     sys.stdout.flush()
 
 
-async def own_vllm() -> None:
-    engine = await asyncio.to_thread(make_engine, demo_model())
+async def own_vllm(**engine_args: Any) -> None:
+    model = demo_model()
+    model = replace(model, engine_args={**model.engine_args, **engine_args})
+    engine = await asyncio.to_thread(make_engine, model)
     await engine.start()
     say_ready()
     await asyncio.Event().wait()
@@ -59,5 +64,7 @@ def own_plain() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "vllm":
         asyncio.run(own_vllm())
+    elif sys.argv[1] == "apart":
+        asyncio.run(own_vllm(distributed_executor_backend="mp"))
     else:
         own_plain()

@@ -69,7 +69,7 @@ Own = Callable[[str], Owner]
 
 @pytest.fixture
 def own() -> Iterator[Own]:
-    """Starts owners (`vllm` or `plain`); none is left at the end, whatever the test came to."""
+    """Starts owners (`vllm`, `apart` or `plain`); none is left at the end, whatever the test came to."""
     owners: list[Owner] = []
 
     def start(kind: str) -> Owner:
@@ -161,12 +161,13 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
 
 
 @pytest.mark.vllm
-def test_a_killed_worker_takes_its_running_engine_along_and_it_was_quiet(own: Own) -> None:
-    owner = own("vllm")
+@pytest.mark.parametrize(("kind", "number"), [("vllm", 1), ("apart", 2)])
+def test_a_killed_worker_takes_its_running_engine_along_and_it_was_quiet(own: Own, kind: str, number: int) -> None:
+    owner = own(kind)
     owner.wait_ready()
     processes = engine_processes(owner.pid)
-    assert len(processes) == 2
     if not Path("/dev/nvidia0").exists():
+        assert len(processes) == number
         assert all(niceness(pid) >= CPU_NICENESS for pid in processes)
     owner.kill(signal.SIGKILL)
     assert owner.process.stdout is not None
@@ -174,9 +175,9 @@ def test_a_killed_worker_takes_its_running_engine_along_and_it_was_quiet(own: Ow
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_worker_killed_while_its_engine_starts_leaves_nothing(own: Own, number: int) -> None:
-    owner = own("vllm")
+@pytest.mark.parametrize(("kind", "number"), [("vllm", 1), ("apart", 2)])
+def test_a_worker_killed_while_its_engine_starts_leaves_nothing(own: Own, kind: str, number: int) -> None:
+    owner = own(kind)
     owner.wait_engine_processes(number)
     owner.kill(signal.SIGKILL)
 

@@ -28,7 +28,7 @@ class Bare(Contender):
 
     async def start(self) -> None:
         argv = (sys.executable, "-m", "tests.bench.contenders.bare_engine", str(self._models), str(self._socket))
-        await self.launch(Role.API, argv, {"VLLM_LOGGING_LEVEL": "WARNING", "LH_MP": "1"}, CHECKOUT)
+        await self.launch(Role.API, argv, {"VLLM_LOGGING_LEVEL": "WARNING"}, CHECKOUT)
         await self.ready(Role.API, self._socket.exists)
 
     @asynccontextmanager

@@ -33,6 +33,7 @@ from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.cores import threads
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import one_line, was_killed
 from workers.engine.vllm.generation import Generation
@@ -83,7 +84,7 @@ class VllmEngine:
     def _load(self, args: AsyncEngineArgs) -> Loaded:
         try:
             os.environ["VLLM_RPC_BASE_PATH"] = str(self._scratch.open())
-            with self._lifeline.attached():
+            with threads(args), self._lifeline.attached():
                 return load(self._model, args)
         except ConfigError:
             raise
