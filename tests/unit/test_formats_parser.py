@@ -90,11 +90,12 @@ def test_it_is_the_same_however_tokens_are_batched_and_wherever_a_new_worker_tak
     rules = replace(RULES, stop=stops, min_tokens=data.draw(st.sampled_from([0, 9])))
     tokens = [*marked_tokens(text), END][:cut]
     expected = parsed(text, rules, cut)
+    told = likely if data.draw(st.booleans(), "logprobs") else lambda _: []
     made, committed, said = parser(rules), [], Parsed()
     place = 0
     while place < len(tokens) and not made.ended:
         stop = place + data.draw(st.integers(1, 20))
-        out = made.feed(tokens[place:stop], likely(tokens[place:stop]))
+        out = made.feed(tokens[place:stop], told(tokens[place:stop]))
         said, place = said + out, stop
         committed += out.tokens
         if data.draw(st.booleans()):  # the worker dies; what was not settled is generated again
@@ -102,8 +103,27 @@ def test_it_is_the_same_however_tokens_are_batched_and_wherever_a_new_worker_tak
             made.feed(committed)
             place = len(committed)
     said += made.flush()
-    assert whole(said) == expected
+    assert said_of(*whole(said).deltas) == said_of(*expected.deltas)
+    assert said.tokens == expected.tokens
+    assert told is not likely or whole(said) == expected
     assert made.tokens == len(expected.tokens)
+
+
+@given(text=st.sampled_from(SAMPLES), data=st.data())
+def test_text_that_goes_as_one_settles_the_tokens_that_it_would_one_by_one(text: str, data: st.DataObject) -> None:
+    tokens = [*marked_tokens(text), END]
+    at_once, one_by_one = parser(), parser()
+    place = 0
+    while place < len(tokens):
+        stop = place + data.draw(st.integers(1, 20))
+        said = at_once.feed(tokens[place:stop])
+        singly = Parsed()
+        for token in tokens[place:stop]:
+            singly += one_by_one.feed([token], likely([token]))
+        assert said.tokens == singly.tokens
+        assert said_of(*merged(said.deltas)) == said_of(*merged(singly.deltas))
+        place = stop
+    assert (at_once.tokens, at_once.reasoning_tokens) == (one_by_one.tokens, one_by_one.reasoning_tokens)
 
 
 @pytest.mark.parametrize("text", SAMPLES[:5])

@@ -92,6 +92,10 @@ class Decoder(Protocol):
 class Markup(Protocol):
     """Decoded text -> what the model said, by the model's format; pure but for its own state."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether text is nothing but text here, until a marker comes: then it may be fed in any pieces."""
+
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
         """What is certain now. Feed it token by token: what comes out must not depend on batches."""
 

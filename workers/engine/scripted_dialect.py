@@ -78,6 +78,10 @@ class ScriptedMarkup:
         self._held = ""
         self._arguments = ""
 
+    @property
+    def plain(self) -> bool:
+        return self._state is State.TEXT
+
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
         mark = next((token for token in token_ids if (self._state, token) in self._moves), None)
         if mark is None:

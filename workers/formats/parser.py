@@ -4,6 +4,8 @@ Every token goes through alone, so that nothing depends on how tokens were batch
 
     token -> decoder -> stop strings -> the model's own markup (engine) -> calls -> trim -> citations -> deltas
 
+Where nothing on that way could tell, as with most tokens of most answers, the text of several goes as one.
+
 A token is settled, and may be committed, with the first delta that comes out with it or behind it: what
 was held back at a crash is generated again, and says what it would have said.
 """
@@ -25,6 +27,7 @@ from workers.formats.turn import Parsed
 
 _PIECES = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
 """What neighbours are made one of."""
+_NOTHING = Parsed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class ChatParser:
         self._trim = Trim()
         self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
+        self._looked_at = bool(rules.stop or rules.sources)
+        """Its text is, token by token."""
         self._ledger = Ledger()
         self._unsettled: list[int] = []
         self._ready: list[Delta] = []
@@ -76,6 +81,8 @@ class ChatParser:
         return () if self._stops.found else tuple(self._calls.hosted)
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
+        if not logprobs and self._is_plain(token_ids):
+            return self._plain(token_ids)
         said: list[Delta] = []
         settled: list[int] = []
         for place, token in enumerate(token_ids):
@@ -98,6 +105,30 @@ class ChatParser:
             said += self._trim.flush()
         said, self._ready = self._ready + self._citations.feed(said), []
         settled, self._unsettled = tuple(self._unsettled), []
+        return Parsed(merged(said), settled)
+
+    def _is_plain(self, token_ids: Sequence[int]) -> bool:
+        special = self._looked_at or self.ended or not self._markup.plain
+        return not special and self._dialect.markers.isdisjoint(token_ids)
+
+    def _plain(self, token_ids: Sequence[int]) -> Parsed:
+        """`feed` of tokens that are text and nothing else."""
+        texts: list[str] = []
+        silent = self._dialect.silent
+        with_text = 0
+        for place, token in enumerate(token_ids):
+            if token not in silent and (text := self._decoder.feed((token,))):
+                texts.append(text)
+                with_text = place + 1
+        self.tokens += len(token_ids)
+        self._undecided += with_text
+        said = self._understood([Text("".join(texts))]) if texts else []
+        self._undecided += sum(token not in silent for token in token_ids[with_text:])
+        if not said:
+            self._unsettled += token_ids
+            return _NOTHING
+        settled = (*self._unsettled, *token_ids[:with_text])
+        self._unsettled = list(token_ids[with_text:])
         return Parsed(merged(said), settled)
 
     def _step(self, token_id: int, logprob: Json | None) -> list[Delta]:

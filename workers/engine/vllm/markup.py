@@ -17,6 +17,8 @@ _LONGEST_MARK = 64  # characters, more than any
 class PlainMarkup:
     """All text is text."""
 
+    plain = True
+
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
         return [Text(text)] if text else []
 
@@ -26,6 +28,9 @@ class PlainMarkup:
 
 class VllmMarkup:
     """One streaming parser."""
+
+    plain = False
+    """It may take any text for markup."""
 
     def __init__(self, parser: Parser, request: ResponsesRequest, prompt: Sequence[int]) -> None:
         self._parser = parser
