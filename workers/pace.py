@@ -15,22 +15,27 @@ _NOTHING = Parsed()
 class Pace:
     """Lets what the model says through at most every `seconds`; what came meanwhile goes as one. 0: at once.
 
-    The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it.
+    The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it. What is let
+    through goes by the worker's `beat`.
     """
 
     def __init__(self, record: Recorder, seconds: float, beat: Beat) -> None:
-        self._beat = beat
         self._record = record
+        self._beat = beat
         self._seconds = seconds
         self._held = _NOTHING
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     async def say(self, said: Parsed) -> None:
-        """Records it, now or when its time has come. Raises Lost."""
+        """Records it, now or when its time has come; returns when the engine may be asked for more. Raises Lost."""
         if not self._seconds:
             await self._record.add(said)
-            return await self._beat.wait()
+        else:
+            await self._hold(said)
+        await self._beat.wait()
+
+    async def _hold(self, said: Parsed) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() < self._due:
             self._held += said
@@ -38,7 +43,6 @@ class Pace:
         else:
             await self._record.add(self.rest(said))
             self._due = loop.time() + self._seconds
-        return None
 
     def rest(self, said: Parsed = _NOTHING) -> Parsed:
         """What waited, and `said` behind it."""

@@ -104,6 +104,7 @@ class Runner:
         engine_died: Callable[[], None],
         workshop: Workshop | None = None,
         event_interval: float = 0.0,
+        events_per_second: float = 0.0,
     ) -> None:
         self._db = db
         self._journal = journal
@@ -114,8 +115,8 @@ class Runner:
         self._engine_died = engine_died
         self._workshop = workshop or Workshop()
         self._event_interval = event_interval
+        self._beat = Beat(events_per_second)
         self._seals = Seals(db)
-        self._beat = Beat()
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
         self._engine_is_dead = False

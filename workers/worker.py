@@ -66,6 +66,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         lambda: leave(ENGINE_DIED),
         workshop,
         settings.event_interval_seconds,
+        settings.events_per_second,
     )
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:
