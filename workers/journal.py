@@ -36,8 +36,11 @@ class Journal:
         self._unpublished: list[Chunk] = []
         self._bell = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop
+        """Kept: Python 3.11 asks the kernel at every `get_running_loop`."""
 
     async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._tasks = [
             asyncio.create_task(self._write(), name="journal"),
             asyncio.create_task(self._ring(), name="journal-publisher"),
@@ -56,7 +59,7 @@ class Journal:
 
         While Postgres is away the future waits, and the entry with it.
         """
-        committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        committed: asyncio.Future[bool] = self._loop.create_future()
         self._pending.append((entry, committed))
         self._work.set()
         return committed

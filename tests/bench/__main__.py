@@ -105,7 +105,8 @@ def run(
     async def compare() -> None:
         results = Results.begin("run", rounds=plan.rounds, length=plan.length, profiled=profile)
         with open_folder() as folder:
-            contenders: list[Contender] = [Bare(Who.BARE, folder, Served()), Peer(Who.PEER, folder, Served())]
+            bare = [Bare(Who.BARE, folder, Served()), Bare(Who.CORE, folder, Served(), in_core=True)]
+            contenders: list[Contender] = [*bare, Peer(Who.PEER, folder, Served())]
             contenders += path.contenders(folder, Served(), variants_of(variant))
             chosen = [each for each in contenders if not only or each.name in only]
             await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
@@ -131,9 +132,9 @@ def path_command(
 
     async def measure() -> None:
         results = Results.begin("path", streams=streams, tokens_per_delta=tokens_per_delta, profiled=profile)
-        for plan, served in sizes.runs():
+        for plan, served, settings in sizes.runs():
             with open_folder() as folder:
-                chosen = path.contenders(folder, served, variants_of(variant))
+                chosen = path.contenders(folder, served, variants_of(variant), settings)
                 await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
         tell(results)
 

@@ -7,8 +7,9 @@ has none, and then the path itself is the limit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import Served, scripted
@@ -30,14 +31,14 @@ class Sizes:
     tokens_per_delta: int = 1
     rounds: int = 3
 
-    def runs(self) -> list[tuple[Plan, Served]]:
-        """One with the rate, one without. The client has no priority: no engine busy-waits here."""
+    def runs(self) -> list[tuple[Plan, Served, Mapping[str, str]]]:
+        """One with the rate, one without, and settings. The client has no priority: no engine busy-waits here."""
         paced = scripted(tokens_per_second=self.rate, tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
         unbound = scripted(tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
         label = f"{self.streams} x {self.rate:g}/s"
         return [
-            (self._plan(label, max(1, round(self.rate * self.seconds))), paced),
-            (self._plan(UNBOUND, self.tokens), unbound),
+            (self._plan(label, max(1, round(self.rate * self.seconds))), paced, {}),
+            (self._plan(UNBOUND, self.tokens), unbound, {"LONGHAUL_EVENTS_PER_SECOND": "0"}),
         ]
 
     def _plan(self, label: str, tokens: int) -> Plan:
@@ -45,11 +46,13 @@ class Sizes:
         return Plan((cell,), self.rounds, length=0.25, tokens=tokens, realtime=False)
 
 
-def contenders(folder: Path, served: Served, variants: Mapping[str, Variant]) -> list[Longhaul]:
-    """Longhaul and its variants, in folders of their own."""
+def contenders(
+    folder: Path, served: Served, variants: Mapping[str, Variant], settings: Mapping[str, str] = MappingProxyType({})
+) -> list[Longhaul]:
+    """Longhaul and its variants, in folders of their own; a variant's settings go before these."""
     found = []
     for name, variant in variants.items():
         place = folder / name
         place.mkdir(parents=True)
-        found.append(Longhaul(name, place, served, variant))
+        found.append(Longhaul(name, place, served, replace(variant, settings={**settings, **variant.settings})))
     return found

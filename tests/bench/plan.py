@@ -22,6 +22,9 @@ class Who(StrEnum):
     """Names of the contenders; variants of Longhaul have names of their own."""
 
     BARE = "bare"
+    """As vLLM comes."""
+    CORE = "bare in core"
+    """With the model where Longhaul has it on such a machine (`workers/engine/vllm/cores.py`)."""
     PEER = "vllm serve"
     LONGHAUL = "longhaul"
 

@@ -15,6 +15,7 @@ COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, M
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
 TEXTS = frozenset({"asked", "target", "what", "who", "when", "whole scans", "first full", "unit"})
+_OTHERS = (Who.BARE, Who.CORE, Who.PEER)
 _MET = {None: "not measured", True: "yes", False: "**no**"}
 
 
@@ -59,7 +60,7 @@ def comparison(results: Results) -> list[str]:
         for who in results.contenders():
             if results.of(who, cell):
                 values = [number(_median(spread(results, who, cell, metric))) for metric in COMPARED]
-                against = None if who in (Who.PEER, Who.BARE) else ratio(results, who, Who.PEER, cell, Metric.TOKENS)
+                against = None if who in _OTHERS else ratio(results, who, Who.PEER, cell, Metric.TOKENS)
                 rows.append((cell, who, values[0], spread_text(against), *values[1:]))
     header = ("asked", "who", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
     return markdown(header, rows)

@@ -6,12 +6,13 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from config.settings import CHECKOUT
 from tests.bench.asked import ClientFailed, Go, figures_of
 from tests.bench.contenders.base import Contender
-from tests.bench.contenders.models import Served
+from tests.bench.contenders.models import ENGINE_ARGS, Served
 from tests.bench.load import Load, Mode
 from tests.bench.processes import Role
 from tests.bench.told import LONGEST_LINE, Told
@@ -20,10 +21,12 @@ from tests.bench.told import LONGEST_LINE, Told
 class Bare(Contender):
     modes = frozenset({Mode.STREAM})
 
-    def __init__(self, name: str, folder: Path, served: Served) -> None:
+    def __init__(self, name: str, folder: Path, served: Served, *, in_core: bool = False) -> None:
         super().__init__(name, folder)
         self._models = folder / f"{name}.toml"
-        served.write(self._models)
+        args = ENGINE_ARGS if served.engine_args is None else served.engine_args
+        apart = {} if in_core else {"distributed_executor_backend": "uni"}  # the default: on a CPU vLLM makes it "mp"
+        replace(served, engine_args={**args, **apart}).write(self._models)
         self._socket = folder / f"{name}.sock"
 
     async def start(self) -> None:

@@ -31,6 +31,7 @@ from config.models import ServedModel, load_models
 from tests.bench.client.tally import Tally, own_cpu
 from tests.bench.load import Load, Time
 from workers.engine.vllm.arguments import engine_args
+from workers.engine.vllm.cores import threads
 
 Prompt = Sequence[int]
 
@@ -38,7 +39,9 @@ Prompt = Sequence[int]
 class BareEngine:
     def __init__(self, model: ServedModel) -> None:
         self._template_args = dict(model.chat_template_args)
-        self._llm = AsyncLLM.from_engine_args(engine_args(model))
+        args = engine_args(model)
+        with threads(args):
+            self._llm = AsyncLLM.from_engine_args(args)
         self._rounds = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
