@@ -71,6 +71,56 @@ async def _again(_: Exception) -> None:
     """The connection that failed is closed; the next try makes a new one."""
 
 
+class Bell:
+    """Wakes one reader. An asyncio.Event under a timeout does the same at twice the price, for every chunk of everyone:
+    here one alarm serves many waits, each of which only moves its time.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def ring(self) -> None:
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Until it has rung since the last wait, or so long."""
+        if not self._rung:
+            self._set_alarm(self.loop.time() + seconds)
+            self._waiter = self.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._rung = False
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _set_alarm(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._alarm is not None and self._alarm.when() > deadline:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = self.loop.call_at(deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if self._waiter is None:
+            return
+        if self.loop.time() >= self._deadline:
+            self.ring()
+        else:  # it was for an earlier wait
+            self._alarm = self.loop.call_at(self._deadline, self._on_alarm)
+
+
 class Subscription:
     """One reader's ear for one response. `confirmed` is set once Redis says that it listens."""
 
@@ -78,8 +128,11 @@ class Subscription:
         self._confirmed = confirmed
         self._is_connected = is_connected
         self._heard: deque[Chunk] = deque()
-        self._rang = asyncio.Event()
+        self._bell = Bell(asyncio.get_running_loop())
         self._missed = False
+
+    def close(self) -> None:
+        self._bell.close()
 
     def _hear(self, chunk: Chunk) -> None:
         if len(self._heard) < BACKLOG:
@@ -87,21 +140,12 @@ class Subscription:
         else:
             self._heard.clear()
             self._missed = True
-        self._rang.set()
+        self._bell.ring()
 
     def _miss(self) -> None:
         """Something may have been lost: look into Postgres."""
         self._missed = True
-        self._rang.set()
-
-    async def _wait(self, seconds: float) -> None:
-        # Not asyncio.timeout: it is made anew for every chunk of every reader, and cancels where a bell is enough.
-        alarm = asyncio.get_running_loop().call_later(seconds, self._rang.set)
-        try:
-            await self._rang.wait()
-        finally:
-            alarm.cancel()
-        self._rang.clear()
+        self._bell.ring()
 
     async def follow(
         self,
@@ -121,7 +165,7 @@ class Subscription:
         None comes after `idle` quiet seconds. What is heard is yielded at once; gaps, and every `poll` quiet
         seconds, are looked up by `read`. Where `read` raises `unavailable`, it is tried again.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._bell.loop
         position, look, quiet_since, pause = after, True, loop.time(), poll
         if opening is not None and self._confirmed.is_set() and not self._missed:
             yield opening
@@ -153,7 +197,7 @@ class Subscription:
                 if now - quiet_since >= idle:
                     yield None
                     quiet_since = now
-                await self._wait(min(pause, max(0.0, quiet_since + idle - now)))
+                await self._bell.wait(min(pause, max(0.0, quiet_since + idle - now)))
                 look = not self._heard and loop.time() - now >= pause
                 pause = min(pause * 1.5, poll * 3) if look else poll
 
@@ -255,6 +299,7 @@ class Relay:
             yield subscription
         finally:
             readers.discard(subscription)
+            subscription.close()
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)
