@@ -17,8 +17,8 @@ import pytest
 from app.protocol.status import Status
 from app.queue import TaskQueue
 from app.relay import Relay
-from app.store import responses
 from app.store.database import Database, StoreUnavailable
+from app.store.intake import Intake
 from app.store.rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.celery_processes import ROOT, free_port
@@ -125,14 +125,14 @@ async def test_leaving_during_the_insert_cancels_it(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
-    create = responses.create
+    create = Intake.create
 
-    async def slow(database: Database, new: NewResponse) -> None:
+    async def slow(intake: Intake, new: NewResponse) -> None:
         begun.set()
         await go_on.wait()
-        await create(database, new)
+        await create(intake, new)
 
-    monkeypatch.setattr(responses, "create", slow)
+    monkeypatch.setattr(Intake, "create", slow)
     request = asyncio.create_task(api.post(stream=stream))
     await begun.wait()
     await leave(request)
@@ -145,13 +145,13 @@ async def test_leaving_during_the_insert_cancels_it(
 async def test_an_insert_of_unknown_fate_is_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    create = responses.create
+    create = Intake.create
 
-    async def cut(database: Database, new: NewResponse) -> None:
-        await create(database, new)
+    async def cut(intake: Intake, new: NewResponse) -> None:
+        await create(intake, new)
         raise StoreUnavailable("the connection broke after the commit")
 
-    monkeypatch.setattr(responses, "create", cut)
+    monkeypatch.setattr(Intake, "create", cut)
     answer = await api.post(stream=stream)
     assert answer.status_code == 503
     await cancelled(db, await one(db))
