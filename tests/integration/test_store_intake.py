@@ -18,6 +18,7 @@ from app.store.intake import Intake
 from app.store.rows import Idempotency, NewResponse, ResponseRow
 from tests.support.logs import events_of
 from tests.support.rows import new_response
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -103,19 +104,28 @@ async def test_a_key_that_is_freed_in_between_is_taken(
     assert await responses.find(db, second.id) is not None
 
 
+async def _wait_for_a_lock(db: Database, number: int) -> bool:
+    async with db.begin() as connection:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%unnest%'")
+        return int((await connection.execute(waiting)).scalar_one()) == number
+
+
 async def test_two_processes_that_take_the_same_keys_the_other_way_round_do_not_wait_for_each_other(
     db: Database, services: Any
 ) -> None:
     other = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 2)
     intakes = [Intake(db), Intake(other)]
-    keys = [f"key-{number}" for number in range(100)]
+    keys = [f"key-{number}" for number in range(250)]
     for turn in range(5):
         asked = [[keyed(f"{key}-{turn}") for key in ordered] for ordered in (keys, keys[::-1])]
-        results = await asyncio.gather(
-            *(intake.create(new) for intake, made in zip(intakes, asked, strict=True) for new in made)
-        )
-        assert results.count(None) == 100
-    assert await rows(db) == 500
+        async with db.begin() as connection:  # so that they begin at once
+            await connection.execute(text("LOCK TABLE responses IN SHARE MODE"))
+            pairs = [(intake, new) for intake, made in zip(intakes, asked, strict=True) for new in made]
+            creating = [asyncio.create_task(intake.create(new)) for intake, new in pairs]
+            await until(lambda: _wait_for_a_lock(db, 2))
+        results = await asyncio.gather(*creating)
+        assert results.count(None) == 250
+    assert await rows(db) == 1250
     for intake in intakes:
         await intake.close()
     await other.close()
