@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from app.ending import end
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -16,8 +18,9 @@ R = TypeVar("R")
 class Batches(Generic[T, R]):
     """Calls `perform` with the items that gathered (`most` at a time), and gives each caller its result.
 
-    An error of several is tried again item by item, so that a bad one takes no others with it, but for errors of the
-    types `common`, which are everybody's. For the code of one event loop.
+    With `weigh`, `most` is what a batch may weigh; one item may always go, whatever it weighs. An error of several is
+    tried again item by item, so that a bad one takes no others with it, but for errors of the types `common`, which are
+    everybody's. For the code of one event loop.
     """
 
     def __init__(
@@ -25,27 +28,50 @@ class Batches(Generic[T, R]):
         perform: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
         *,
         most: int = 256,
+        weigh: Callable[[T], int] = lambda _: 1,
         common: tuple[type[Exception], ...] = (),
     ) -> None:
         self._perform = perform
         self._most = most
+        self._weigh = weigh
         self._common = common
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._working: asyncio.Task[None] | None = None
 
     async def do(self, item: T) -> R:
         """Its result. Raises what `perform` raises for it. An item whose caller left before its turn is not done."""
+        return await self.start(item)
+
+    def start(self, item: T) -> asyncio.Future[R]:
+        """`do`, for who does not wait at once. Cancelled before its turn, it is not done."""
         result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, result))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work(), name="batches")
-        return await result
+        return result
+
+    async def close(self) -> None:
+        """Cancels what is under way and all that waits."""
+        for _, result in self._waiting:
+            result.cancel()
+        if self._working is not None:
+            await end(self._working)
 
     async def _work(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            count = self._fitting()
+            batch, self._waiting = self._waiting[:count], self._waiting[count:]
             if wanted := [(item, result) for item, result in batch if not result.done()]:
                 await self._try(wanted)
+
+    def _fitting(self) -> int:
+        """How many of those that wait go next."""
+        weight = 0
+        for count, (item, _) in enumerate(self._waiting):
+            weight += self._weigh(item)
+            if count and weight > self._most:
+                return count
+        return len(self._waiting)
 
     async def _try(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
         try:

@@ -18,7 +18,7 @@ from app.api.errors import add_error_handlers
 from app.api.routes import conversations, health, models, responses, websocket
 from app.api.service import ResponseService
 from app.api.stopping import Stopping, set_by_signals
-from app.queue import TaskQueue, make_celery
+from app.queue import TaskQueue
 from app.relay import Relay
 from app.store.database import Database
 from config.collector import settle
@@ -65,7 +65,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool)
     relay = Relay(settings.broker_url)
-    queue = TaskQueue(make_celery(settings))
+    queue = TaskQueue(settings)
     service = ResponseService(db, relay, queue, catalog, settings)
     stopping = Stopping()
     await relay.start()
@@ -76,6 +76,6 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
             yield State(runtime=Runtime(settings, catalog, db, relay, service, talks, stopping, int(time.time())))
     finally:
         await service.close()
-        queue.close()
+        await queue.close()
         await relay.close()
         await db.close()

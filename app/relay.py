@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import struct
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 
 import redis.asyncio
 from redis.asyncio.client import PubSub
-from redis.asyncio.connection import AbstractConnection
 
 from app.ending import end
+from app.packed import packed, send
 from app.protocol.chunk import Chunk, Reading, join
 
 log = logging.getLogger("longhaul.relay")
@@ -50,25 +49,7 @@ def _unpack(response_id: str, message: bytes) -> Chunk:
 
 
 def _publication(chunk: Chunk) -> bytes:
-    """PUBLISH as Redis reads it. Every chunk needs one, and redis-py's pipeline takes four times the CPU for it."""
-    channel, message = (CHANNEL + chunk.response_id).encode(), _pack(chunk)
-    return b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(channel), channel, len(message), message)
-
-
-async def _sent(connection: AbstractConnection, commands: Sequence[bytes]) -> None:
-    """Sends commands and waits for their replies. Whatever goes wrong, no reply is left for who comes next."""
-    try:
-        await connection.send_packed_command(b"".join(commands))
-        async with asyncio.timeout(CONNECT_SECONDS):
-            for _ in commands:
-                await connection.read_response(timeout=math.inf)
-    except BaseException:
-        await connection.disconnect(nowait=True)
-        raise
-
-
-async def _again(_: Exception) -> None:
-    """The connection that failed is closed; the next try makes a new one."""
+    return packed(b"PUBLISH", (CHANNEL + chunk.response_id).encode(), _pack(chunk))
 
 
 class Bell:
@@ -275,13 +256,8 @@ class Relay:
 
     async def publish(self, chunks: Iterable[Chunk]) -> None:
         """Rings for chunks that are committed, in one round trip. Raises RelayUnavailable; nothing is lost by that."""
-        commands, pool = [_publication(chunk) for chunk in chunks], self._client.connection_pool
         try:
-            connection = await pool.get_connection()  # type: ignore[no-untyped-call]
-            try:
-                await connection.retry.call_with_retry(lambda: _sent(connection, commands), _again)
-            finally:
-                await pool.release(connection)
+            await send(self._client, [_publication(chunk) for chunk in chunks], CONNECT_SECONDS)
         except Exception as error:
             raise RelayUnavailable(type(error).__name__) from error
 

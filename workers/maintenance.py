@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from app.protocol.chunk import Chunk
 from app.protocol.message import Message
 from app.protocol.status import Status
-from app.queue import QueueUnavailable, TaskQueue, make_celery
+from app.queue import QueueUnavailable, TaskQueue
 from app.relay import Relay, RelayUnavailable
 from app.store import journal, lost, responses, workers
 from app.store.database import Database, StoreUnavailable
@@ -102,8 +102,7 @@ class Maintenance:
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages again", len(messages))
-        sending = (self._queue.enqueue(each.response_id, each.model, each.queue, each.priority) for each in messages)
-        await asyncio.gather(*sending)
+        await self._queue.enqueue_all(messages)
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses, and deletes events and rows when their time has come."""
@@ -143,14 +142,14 @@ async def maintain(settings: Settings) -> None:
         loop.add_signal_handler(number, me.cancel)
     db = Database(settings.database_dsn, 4)
     relay = Relay(settings.broker_url)
-    queue = TaskQueue(make_celery(settings))
+    queue = TaskQueue(settings)
     try:
         await wait_for_schema(db)
         await Maintenance(settings, db, relay, queue).run()
     except asyncio.CancelledError:
         log.info("stopped")
     finally:
-        queue.close()
+        await queue.close()
         await relay.close()
         await db.close()
 

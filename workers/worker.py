@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from app.queue import QueueUnavailable, TaskQueue, make_celery
+from app.queue import QueueUnavailable, TaskQueue
 from app.relay import Relay
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
@@ -46,7 +46,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
     workshop = Workshop(catalog.tools, settings.tool_result_bytes)
     db = Database(settings.database_dsn, settings.database_pool)
     relay = Relay(settings.broker_url)
-    queue = TaskQueue(make_celery(settings))
+    queue = TaskQueue(settings)
     journal = Journal(db, relay)
     engine = await asyncio.to_thread(make_engine, model)
 
@@ -88,7 +88,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
             await journal.close()
     finally:
         await engine.stop()
-        queue.close()
+        await queue.close()
         await relay.close()
         await db.close()
 

@@ -25,6 +25,7 @@ from app.protocol import frames
 from app.protocol.chunk import Chunk
 from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.locations import shortened
+from app.protocol.message import Message
 from app.protocol.request import CODE_OUTPUTS, SOURCES, ResponseRequest
 from app.protocol.snapshot import fold
 from app.protocol.status import Status
@@ -32,6 +33,7 @@ from app.queue import Priority, QueueUnavailable, TaskQueue
 from app.relay import Relay, RelayUnavailable, Subscription
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
+from app.store.intake import Intake
 from app.store.rows import Cancellation, Idempotency, NewResponse, ResponseRow
 from config.models import ModelCatalog
 from config.settings import Settings
@@ -80,12 +82,14 @@ class ResponseService:
         self._now = now
         self._errands = Errands()
         self._orphans = Orphans(self._cancel_orphan)
+        self._intake = Intake(db, self._created)
 
     async def close(self) -> None:
         """Finishes what is under way, within a few seconds."""
         await self._errands.close(CLOSE_SECONDS)
         await self._orphans.close(CLOSE_SECONDS)
         await self._errands.close(CLOSE_SECONDS)
+        await self._intake.close()
 
     # -- creating ------------------------------------------------------------------------------------------
 
@@ -158,30 +162,31 @@ class ResponseService:
         return row
 
     async def _submit(self, row: NewResponse) -> ResponseRow | None:
-        """Inserts the row whatever becomes of the caller, has its message sent, and returns None.
+        """Inserts the row whatever becomes of the caller, and returns None; its message is sent then (`_created`).
 
         Where its key has a response already, that one is returned. Where the insert may or may not have taken
         effect, the response is cancelled: nobody will know its id (but whoever has its key: maintenance sends it).
         """
         abandon = self._orphans.add if row.idempotency is None else lambda _: None
-        inserting = self._errands.start(responses.create(self._db, row))
+        inserting = self._errands.start(self._intake.create(row))
         try:
-            existing = await asyncio.shield(inserting)
+            return await asyncio.shield(inserting)
         except asyncio.CancelledError:
             inserting.add_done_callback(lambda _: abandon(row.id))
             raise
         except StoreUnavailable:
             abandon(row.id)
             raise
-        if existing is None:
-            self._errands.start(self._send(row))
-        return existing
 
-    async def _send(self, row: NewResponse) -> None:
+    def _created(self, rows: Sequence[NewResponse]) -> None:
+        if rows:
+            self._errands.start(self._send([Message(row.id, row.model, row.queue, row.priority) for row in rows]))
+
+    async def _send(self, messages: Sequence[Message]) -> None:
         try:
-            await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
+            await self._queue.enqueue_all(messages)
         except QueueUnavailable as error:
-            log.warning("%s: message not sent (%s); maintenance will send it", row.id, type(error).__name__)
+            log.warning("%d message(s) not sent (%s); maintenance will send them", len(messages), error)
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any
@@ -19,16 +19,16 @@ from urllib.parse import parse_qs, urlsplit
 from celery import Celery
 
 from app.protocol.message import Message
-from app.queue.post import TASK, Post
+from app.queue.post import Post, QueueUnavailable, one_line
+from app.queue.template import TASK
 from config.settings import ConfigError, Settings, load_settings
 
-__all__ = ["TASK", "Post", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
+__all__ = ["TASK", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
 
 log = logging.getLogger("longhaul.queue")
 
 SEND_SECONDS = 5.0
 """How long a caller waits for Redis to take a message, at most."""
-MAX_BATCH = 200
 THREADS = 2
 """For what is rare: revoking, and looking at the head of a list."""
 
@@ -59,10 +59,6 @@ _TIERS = {
     "default": (Priority.FOREGROUND, Priority.BACKGROUND),
     "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
 }
-
-
-class QueueUnavailable(Exception):
-    """Redis did not take the message in time. It may have arrived all the same."""
 
 
 def make_celery(settings: Settings) -> Celery:
@@ -150,45 +146,31 @@ def _kombu_url(url: str) -> str:
 
 
 class TaskQueue:
-    """Sends from an event loop: kombu blocks, so it works in threads of its own.
+    """Sends from an event loop. What is rare goes through Celery, which blocks, and so works in threads of its own."""
 
-    Messages have one thread, and go in batches: as with the journal, what comes while one batch is under way is the
-    next one.
-    """
-
-    def __init__(self, celery: Celery, seconds: float = SEND_SECONDS) -> None:
-        self._celery = celery
+    def __init__(self, settings: Settings, seconds: float = SEND_SECONDS) -> None:
+        """Connects to nothing. Raises ConfigError where REDIS_URL is unset."""
+        self._celery = make_celery(settings)
         self._seconds = seconds
-        self._post = Post(celery)
-        self._postman = ThreadPoolExecutor(1, thread_name_prefix="longhaul-post")
+        self._post = Post(self._celery, settings.broker_url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
-        self._waiting: list[tuple[Message, asyncio.Future[None]]] = []
-        self._posting: asyncio.Task[None] | None = None
 
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
-        sent = asyncio.get_running_loop().create_future()
-        self._waiting.append((Message(response_id, model, queue, int(priority)), sent))
-        if self._posting is None or self._posting.done():
-            self._posting = asyncio.create_task(self._send_waiting(), name="post")
-        await self._in_time(sent)
+        await self.enqueue_all([Message(response_id, model, queue, int(priority))])
 
-    async def _send_waiting(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            failure: Exception | None = None
-            try:
-                await loop.run_in_executor(self._postman, self._post.send, [message for message, _ in batch])
-            except Exception as error:
-                failure = error
-            for _, sent in batch:
-                if sent.done():  # its caller has gone
-                    continue
-                if failure is None:
-                    sent.set_result(None)
-                else:
-                    sent.set_exception(failure)
+    async def enqueue_all(self, messages: Sequence[Message]) -> None:
+        """Sends several together, whatever becomes of the caller. Raises QueueUnavailable, within SEND_SECONDS.
+
+        Then none, some, or all of them may have arrived.
+        """
+        posted = self._post.send(messages)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.shield(posted)
+        except TimeoutError:
+            posted.cancel()
+            raise self._silent() from None
 
     async def head(self, queue: str, priority: int) -> str | None:
         """The task id of the message that a worker will take next from this queue at this priority.
@@ -206,11 +188,10 @@ class TaskQueue:
         except QueueUnavailable as error:
             log.warning("workers were not told of %d cancelled response(s): %s", len(response_ids), error)
 
-    def close(self) -> None:
-        """Forgets what was not sent yet. The connections stay: kombu shares them within a process, per URL."""
+    async def close(self) -> None:
+        """Forgets what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._postman.submit(self._post.close)
-        self._postman.shutdown(wait=False)
+        await self._post.close()
 
     def _head(self, queue: str, priority: int) -> str | None:
         with self._celery.connection_or_acquire() as connection:
@@ -219,24 +200,19 @@ class TaskQueue:
             message = channel.client.lindex(channel._q_for_pri(queue, priority), -1)
         return None if message is None else str(json.loads(message)["headers"]["id"])
 
-    async def _bounded(self, send: Callable[[], object]) -> None:
+    async def _bounded(self, work: Callable[[], object]) -> None:
         """Raises QueueUnavailable. A thread may stay with a dead Redis a little longer than its caller."""
-        await self._in_time(asyncio.get_running_loop().run_in_executor(self._threads, send))
-
-    async def _in_time(self, sending: asyncio.Future[Any]) -> None:
-        """Raises QueueUnavailable."""
         try:
             async with asyncio.timeout(self._seconds):
-                await sending
+                await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except TimeoutError:
-            raise QueueUnavailable(f"Redis did not answer within {self._seconds:g} s") from None
+            raise self._silent() from None
         except Exception as error:
-            # kombu wraps what redis-py, sockets and DNS raise; whatever it was, the message is not there.
-            raise QueueUnavailable(_one_line(error)) from error
+            # kombu wraps what redis-py, sockets and DNS raise; whatever it was, Redis did not do it.
+            raise QueueUnavailable(one_line(error)) from error
 
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    def _silent(self) -> QueueUnavailable:
+        return QueueUnavailable(f"Redis did not answer within {self._seconds:g} s")
 
 
 def __getattr__(name: str) -> Any:

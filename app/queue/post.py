@@ -1,68 +1,80 @@
-"""Messages to the broker in batches: one round trip for all that gathered while the batch before was under way.
-
-kombu sends each message, and each event about it, by a round trip of its own, which costs more than all of Celery's
-work on them. Here its channel writes into a pipeline, which is sent at the end. (kombu 5.7: whatever a Redis channel
-does, it does on the client that `_create_client` returns. A queue's messages go to the anonymous exchange, so that
-nothing has to be read on the way.)
-"""
+"""Messages to the broker in batches: what gathers while one batch is under way goes in one write after it."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from itertools import chain
 
+import redis.asyncio
 from celery import Celery
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
+from app.batches import Batches
+from app.packed import send
 from app.protocol.message import Message
+from app.queue.template import Template
 
-TASK = "responses.generate"
-"""The one task: kwargs `response_id` and `model` (for operators to read), task id = response id."""
+CONNECT_SECONDS = 2.0
+REPLY_SECONDS = 2.0
+MAX_BATCH = 200
+"""So many messages at a time, but for those that were posted together."""
+
+
+class QueueUnavailable(Exception):
+    """Redis did not take the message in time. It may have arrived all the same."""
 
 
 class Post:
-    """One thread's connection to the broker; it is made at the first batch, and anew after an error."""
+    """One connection to the broker; it is made at the first batch, and anew after an error."""
 
-    def __init__(self, celery: Celery) -> None:
+    def __init__(self, celery: Celery, url: str) -> None:
         self._celery = celery
-        self._connection: Any = None
-        self._pipeline: Callable[[], Any]
-        self._producer: Any = None
+        self._client = redis.asyncio.from_url(
+            url,
+            socket_connect_timeout=CONNECT_SECONDS,
+            socket_timeout=CONNECT_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._templates: dict[tuple[str, str, int], Template] = {}
+        self._batches = Batches(self._send, most=MAX_BATCH, weigh=len, common=(QueueUnavailable,))
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Sends all of them. Tries twice, and raises what the second try raises: then any of them may have arrived."""
+    def send(self, messages: Sequence[Message]) -> asyncio.Future[None]:
+        """Done once they are sent; cancelled before its turn, they are not. Nobody has to wait for it.
+
+        QueueUnavailable, after a second try: then any of them may have arrived.
+        """
+        sent = self._batches.start(messages)
+        sent.add_done_callback(_heard)
+        return sent
+
+    async def close(self) -> None:
+        """Forgets what was not sent yet."""
+        await self._batches.close()
+        await self._client.aclose()
+
+    async def _send(self, batch: Sequence[Sequence[Message]]) -> Sequence[None]:
+        commands = [self._template(each).commands(each.response_id) for each in chain.from_iterable(batch)]
         try:
-            self._send(messages)
-        except Exception:  # a connection that Redis has closed in the meantime shows like this
-            self.close()
-            self._send(messages)
+            await send(self._client, list(chain.from_iterable(commands)), REPLY_SECONDS)
+        except Exception as error:  # redis-py's, asyncio's, the system's, uvloop's: whatever it was, Redis is away
+            raise QueueUnavailable(one_line(error)) from error
+        return [None] * len(batch)
 
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.close()
+    def _template(self, message: Message) -> Template:
+        place = (message.model, message.queue, message.priority)
+        if (template := self._templates.get(place)) is None:
+            template = self._templates[place] = Template(self._celery, *place)
+        return template
 
-    def _send(self, messages: Sequence[Message]) -> None:
-        if self._connection is None:
-            self._connect()
-        with self._pipeline() as pipeline:
-            self._producer.channel._create_client = lambda *_, **__: pipeline
-            for message in messages:
-                self._celery.send_task(
-                    TASK,
-                    kwargs={"response_id": message.response_id, "model": message.model},
-                    task_id=message.response_id,
-                    queue=message.queue,
-                    priority=message.priority,
-                    producer=self._producer,
-                    retry=False,
-                )
-            pipeline.execute()
 
-    def _connect(self) -> None:
-        self._connection = self._celery.connection_for_write()
-        channel = self._connection.channel()
-        client = channel._create_client()
-        self._pipeline = lambda: client.pipeline(transaction=False)
-        self._producer = self._celery.amqp.Producer(channel, auto_declare=False)
+def _heard(sent: asyncio.Future[None]) -> None:
+    """asyncio would complain of an error that nobody has waited for."""
+    if not sent.cancelled():
+        sent.exception()
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

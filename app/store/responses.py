@@ -1,17 +1,16 @@
 """The rows of responses: every transition is one guarded UPDATE that returns the row, and all are here.
 
-(The worker's own endings travel with the last chunk: `journal.append`.) Guards are built from
+(New rows are `intake`'s. The worker's own endings travel with the last chunk: `journal.append`.) Guards are built from
 `protocol.status.TRANSITIONS`. Functions for the API are scoped by project; a worker's name the attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-from sqlalchemy import bindparam, func, or_, select, text, update
+from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,7 +25,7 @@ from app.protocol.status import TRANSITIONS, Status
 from app.protocol.stream import ResponseStream
 from app.store.database import Database
 from app.store.guards import may
-from app.store.rows import Cancellation, Ending, NewResponse, ResponseRow, pack_tokens, response_row
+from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row
 from app.store.tables import chunks, responses
 
 _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
@@ -35,66 +34,6 @@ _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
 def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
     by_id: ColumnElement[bool] = responses.c.id == response_id
     return by_id if project is None else by_id & (responses.c.project == project)
-
-
-# One statement, so that it needs neither BEGIN nor COMMIT. Its message is sent right after: `sent_at` is now.
-_CREATE = text(
-    """
-    WITH created AS (
-        INSERT INTO responses (
-            id, project, model, queue, priority, status, background, stream, store, request, previous_response_id,
-            conversation_id, created_at, queue_deadline, run_seconds, idempotency_key, fingerprint, sent_at, sends
-        )
-        VALUES (
-            :id, :project, :model, :queue, :priority, 'queued', :background, :stream, :store, CAST(:request AS json),
-            :previous_response_id, :conversation_id, :created_at, :queue_deadline, :run_seconds, :idempotency_key,
-            :fingerprint, now(), 1
-        )
-        ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-        RETURNING id
-    ), opened AS (
-        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
-        SELECT id, :first, :last, :attempt, :final, :tokens, :frames FROM created
-    )
-    SELECT id FROM created
-    """
-)
-
-
-async def create(db: Database, new: NewResponse) -> ResponseRow | None:
-    """Inserts a `queued` row and its opening events, committed together; returns None.
-
-    Where the project has a response of that idempotency key already, nothing is inserted and that one is returned.
-    """
-    async with db.autocommit() as connection:
-        if (await connection.execute(_CREATE, _creation(new))).one_or_none() is not None:
-            return None
-        assert new.idempotency is not None
-        same_key = responses.c.idempotency_key == new.idempotency.key
-        row = (await connection.execute(select(*_COLUMNS).where(responses.c.project == new.project, same_key))).one()
-        return response_row(row)
-
-
-def _creation(new: NewResponse) -> dict[str, Any]:
-    return {
-        "id": new.id,
-        "project": new.project,
-        "model": new.model,
-        "queue": new.queue,
-        "priority": new.priority,
-        "background": new.request["background"],
-        "stream": new.request["stream"],
-        "store": new.request["store"],
-        "request": orjson.dumps(new.request).decode(),
-        "previous_response_id": new.request.get("previous_response_id"),
-        "conversation_id": (new.request.get("conversation") or {}).get("id"),
-        "created_at": new.created_at,
-        "queue_deadline": None if new.queue_seconds is None else new.created_at + timedelta(seconds=new.queue_seconds),
-        "run_seconds": new.run_seconds,
-        "idempotency_key": new.idempotency.key if new.idempotency else None,
-        "fingerprint": new.idempotency.fingerprint if new.idempotency else None,
-        **_columns(new.opening),
-    }
 
 
 async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:

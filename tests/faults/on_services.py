@@ -11,7 +11,7 @@ from contextlib import suppress
 from sqlalchemy import text
 
 from app.local.errors import LocalError
-from app.queue import QueueUnavailable, TaskQueue, make_celery
+from app.queue import QueueUnavailable, TaskQueue
 from app.relay import Relay, RelayUnavailable
 from app.store import journal
 from app.store.database import StoreUnavailable
@@ -80,7 +80,7 @@ def valkey_told(*commands: str) -> Inflict:
 async def messages_repeated(arena: Arena) -> None:
     """Messages that nobody sent come in: for responses that wait, run, and ended long ago."""
     statement = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
-    queue = TaskQueue(make_celery(load_settings(REDIS_URL=arena.fleet.services.redis_url)))
+    queue = TaskQueue(load_settings(REDIS_URL=arena.fleet.services.redis_url))
     try:
         async with arena.fleet.db.autocommit() as connection:
             rows = (await connection.execute(statement)).all()
@@ -89,7 +89,7 @@ async def messages_repeated(arena: Arena) -> None:
     except (StoreUnavailable, QueueUnavailable):
         pass
     finally:
-        queue.close()
+        await queue.close()
 
 
 async def events_repeated(arena: Arena) -> None:

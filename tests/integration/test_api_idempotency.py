@@ -170,18 +170,18 @@ async def test_a_key_is_free_again_when_its_response_is_deleted(api: Api, db: Da
 async def test_a_request_that_postgres_may_have_taken_is_not_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.store import responses
     from app.store.database import StoreUnavailable
+    from app.store.intake import Intake
 
-    real = responses.create
+    real = Intake.create
 
     async def lost(*arguments: Any) -> Any:
         await real(*arguments)
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(responses, "create", lost)
+    monkeypatch.setattr(Intake, "create", lost)
     assert (await post(api, background=True)).status_code == 503
-    monkeypatch.setattr(responses, "create", real)
+    monkeypatch.setattr(Intake, "create", real)
     again = (await post(api, background=True)).json()
     assert [again["id"]] == await ids(db)
     assert again["status"] == "queued"

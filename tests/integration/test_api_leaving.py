@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from app.protocol.message import Message
 from app.protocol.status import Status
 from app.queue import TaskQueue
 from app.relay import Relay
-from app.store import responses
 from app.store.database import Database, StoreUnavailable
+from app.store.intake import Intake
 from app.store.rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.celery_processes import ROOT, free_port
@@ -125,14 +127,14 @@ async def test_leaving_during_the_insert_cancels_it(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
-    create = responses.create
+    create = Intake.create
 
-    async def slow(database: Database, new: NewResponse) -> None:
+    async def slow(intake: Intake, new: NewResponse) -> None:
         begun.set()
         await go_on.wait()
-        await create(database, new)
+        await create(intake, new)
 
-    monkeypatch.setattr(responses, "create", slow)
+    monkeypatch.setattr(Intake, "create", slow)
     request = asyncio.create_task(api.post(stream=stream))
     await begun.wait()
     await leave(request)
@@ -142,16 +144,49 @@ async def test_leaving_during_the_insert_cancels_it(
 
 
 @FORMS
+async def test_leaving_while_others_are_inserted_with_it_cancels_one_alone(
+    api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    batches: list[int] = []
+    enqueue_all = TaskQueue.enqueue_all
+
+    async def counted(queue: TaskQueue, messages: Sequence[Message]) -> None:
+        batches.append(len(messages))
+        await enqueue_all(queue, messages)
+
+    monkeypatch.setattr(TaskQueue, "enqueue_all", counted)
+    async with db.begin() as connection:
+        await connection.execute(text("LOCK TABLE responses IN SHARE MODE"))
+        first = asyncio.create_task(api.post(stream=stream))
+        await until(lambda: len(api.server.server_state.connections) == 1)
+        await until(lambda: _waits_for_a_lock(db))
+        others = [asyncio.create_task(api.post(background=True)) for _ in range(5)]
+        await until(lambda: len(api.runtime.service._intake._batches._waiting) == 5)
+        await leave(first)
+        await until(lambda: len(api.server.server_state.connections) == 5, what="the server to notice")
+    assert [(await other).status_code for other in others] == [200] * 5
+    await until(lambda: ids(db, "cancelled"))
+    assert (len(await ids(db, "cancelled")), len(await ids(db, "queued"))) == (1, 5)
+    assert batches == [1, 5]
+
+
+async def _waits_for_a_lock(db: Database) -> bool:
+    async with db.begin() as connection:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%unnest%'")
+        return bool((await connection.execute(waiting)).scalar_one())
+
+
+@FORMS
 async def test_an_insert_of_unknown_fate_is_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    create = responses.create
+    create = Intake.create
 
-    async def cut(database: Database, new: NewResponse) -> None:
-        await create(database, new)
+    async def cut(intake: Intake, new: NewResponse) -> None:
+        await create(intake, new)
         raise StoreUnavailable("the connection broke after the commit")
 
-    monkeypatch.setattr(responses, "create", cut)
+    monkeypatch.setattr(Intake, "create", cut)
     answer = await api.post(stream=stream)
     assert answer.status_code == 503
     await cancelled(db, await one(db))

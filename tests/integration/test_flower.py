@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from app.queue import TASK, Priority, TaskQueue, make_celery
+from app.queue import TASK, Priority, TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE, Flower, Worker, own_database
 from tests.support.queue_app import SECRET, STORE
@@ -24,16 +24,16 @@ class Desk:
     """An operator: a browser on Flower, and a look at the rows."""
 
     def __init__(self, url: str, flower: Flower) -> None:
-        self.celery = make_celery(load_settings(REDIS_URL=url))
+        self.settings = load_settings(REDIS_URL=url)
         self.rows = redis.Redis.from_url(url.removesuffix("/7") + f"/{STORE}", decode_responses=True)
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{flower.port}", auth=AUTH)
 
     def send(self, *ids: str) -> None:
         async def all_of_them() -> None:
-            queue = TaskQueue(self.celery)
+            queue = TaskQueue(self.settings)
             for response_id in ids:
                 await queue.enqueue(response_id, "demo", QUEUE, Priority.FOREGROUND)
-            queue.close()
+            await queue.close()
 
         asyncio.run(all_of_them())
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from app.protocol.message import Message
 from app.protocol.status import Status
 from app.queue import QueueUnavailable
 from app.relay import Relay
 from app.store import responses
 from app.store.database import Database
+from app.store.intake import Intake
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
@@ -35,10 +38,10 @@ class Queue:
             raise QueueUnavailable("away")
         return None
 
-    async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
+    async def enqueue_all(self, messages: Sequence[Message]) -> None:
         if self.away:
             raise QueueUnavailable("away")
-        self.sent.append(response_id)
+        self.sent += [message.response_id for message in messages]
 
 
 def maintenance(db: Database, relay: Relay, queue: Queue, **settings: Any) -> Maintenance:
@@ -76,7 +79,7 @@ async def test_what_takes_too_long_is_failed_and_says_so(
     db: Database, relay: Relay, limit: dict[str, float], code: str
 ) -> None:
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
-    await responses.create(db, new)
+    await Intake(db).create(new)
     if code == "run_timeout":
         await responses.claim(db, new.id, WORKER)
     await maintenance(db, relay, Queue()).expire()

@@ -30,7 +30,8 @@ class Bench:
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
         self.folder = folder
-        self.celery = make_celery(load_settings(REDIS_URL=url))
+        self.settings = load_settings(REDIS_URL=url)
+        self.celery = make_celery(self.settings)
         self.broker = redis.Redis.from_url(url, decode_responses=True)
         self.redis = redis.Redis.from_url(url.removesuffix("/7") + f"/{STORE}", decode_responses=True)
         self.flush()
@@ -50,18 +51,17 @@ class Bench:
                 self.broker.client_kill_filter(_id=client["id"], skipme=True)
 
     def send(self, *ids: str, priority: int = Priority.FOREGROUND) -> None:
-        queue = TaskQueue(self.celery)
-
         async def all_of_them() -> None:
+            queue = TaskQueue(self.settings)
             for response_id in ids:
                 await queue.enqueue(response_id, "demo", QUEUE, priority)
+            await queue.close()
 
         asyncio.run(all_of_them())
-        queue.close()
 
     def cancel(self, *ids: str) -> None:
         """As the API does."""
-        asyncio.run(TaskQueue(self.celery).revoke(*ids))
+        asyncio.run(TaskQueue(self.settings).revoke(*ids))
 
     @property
     def log(self) -> list[str]:

@@ -14,6 +14,7 @@ from app.protocol.status import TRANSITIONS, Status
 from app.store import journal, responses, workers
 from app.store import lost as messages
 from app.store.database import Database, StoreUnavailable
+from app.store.intake import Intake
 from app.store.rows import Idempotency
 from tests.support import grammar
 from tests.support.rows import WORKER, Writer, alive, claimed, new_response, queued
@@ -211,7 +212,7 @@ async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Da
 
 async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_response(db: Database) -> None:
     made = [new_response(Idempotency("key", b"1")) for _ in range(2)]
-    created = await asyncio.gather(*(responses.create(db, new) for new in made))
+    created = await asyncio.gather(*(Intake(db).create(new) for new in made))
     (repeated,) = [row for row in created if row is not None]
     first = next(new for new, row in zip(made, created, strict=True) if row is None)
     assert (repeated.id, repeated.fingerprint) == (first.id, b"1")
@@ -220,19 +221,19 @@ async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_respon
 
 async def test_idempotency_keys_of_projects_do_not_meet(db: Database) -> None:
     for project in ("one", "two"):
-        assert await responses.create(db, new_response(Idempotency("key", b"1"), project)) is None
+        assert await Intake(db).create(new_response(Idempotency("key", b"1"), project)) is None
 
 
 async def test_what_waited_too_long_is_never_claimed_and_found_overdue(db: Database) -> None:
     new = replace(new_response(), queue_seconds=0.001)
-    await responses.create(db, new)
+    await Intake(db).create(new)
     assert await responses.claim(db, new.id, WORKER) is None
     assert list(await responses.overdue(db)) == [(new.id, Status.QUEUED)]
 
 
 async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_by_a_takeover(db: Database) -> None:
     new = replace(new_response(), run_seconds=0.001)
-    await responses.create(db, new)
+    await Intake(db).create(new)
     row = await responses.claim(db, new.id, WORKER)
     assert row is not None
     await responses.release(db, row.id, row.attempt, WORKER)

@@ -14,6 +14,7 @@ from app.protocol.response import response_object
 from app.protocol.stream import ResponseStream
 from app.store import responses, workers
 from app.store.database import Database
+from app.store.intake import Intake
 from app.store.journal import Entry
 from app.store.rows import Ending, Idempotency, NewResponse, ResponseRow
 from app.store.workers import WorkerIdentity
@@ -25,7 +26,7 @@ WORKER = "worker-1"
 async def queued(db: Database, project: str = "default", **request: Any) -> str:
     """A response as the API leaves it; returns its id."""
     new = new_response(None, project, **request)
-    await responses.create(db, new)
+    await Intake(db).create(new)
     return new.id
 
 

@@ -52,6 +52,14 @@ async def test_a_batch_has_a_size() -> None:
     assert double.seen == [[0, 1], [2, 3], [4]]
 
 
+async def test_a_batch_has_a_weight_and_what_is_heavier_goes_alone() -> None:
+    double = Doubling()
+    double.go.set()
+    batches = Batches(double, most=5, weigh=lambda number: number)
+    assert await asyncio.gather(*map(batches.do, (2, 3, 1, 9, 1, 4))) == [4, 6, 2, 18, 2, 8]
+    assert double.seen == [[2, 3], [1], [9], [1, 4]]
+
+
 async def test_a_bad_item_takes_no_others_with_it() -> None:
     double = Doubling()
     double.go.set()

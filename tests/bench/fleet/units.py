@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.protocol.chunk import Chunk
-from app.queue import TaskQueue, make_celery
+from app.queue import TaskQueue
 from app.relay import CHANNEL, Relay
 from app.store import journal, responses, workers
 from app.store.workers import WorkerIdentity
@@ -132,7 +132,7 @@ async def _alive(yard: Yard) -> Found:
 async def _looks(yard: Yard) -> Found:
     """A second of maintenance, by the number of workers; all of them are present, nothing is to be done."""
     settings = yard.settings
-    relay, queue = Relay(settings.broker_url), TaskQueue(make_celery(settings))
+    relay, queue = Relay(settings.broker_url), TaskQueue(settings)
     maintenance = Maintenance(settings, yard.db, relay, queue)
     often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
     points: list[tuple[float, float]] = []
@@ -147,7 +147,7 @@ async def _looks(yard: Yard) -> Found:
             points.append((count, sum(each) * often + lost * seldom))
         await _register(yard, ())
     finally:
-        queue.close()
+        await queue.close()
         await relay.close()
     return {"looks": Line.through(points)}
 

@@ -16,7 +16,7 @@ from statistics import median
 from sqlalchemy import text
 
 from app.protocol.chunk import Chunk
-from app.queue import TaskQueue, make_celery
+from app.queue import TaskQueue
 from app.relay import Relay
 from app.store import context, journal, responses
 from app.store.journal import Entry
@@ -137,7 +137,7 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
     urls = {"DATABASE_URL": longhaul.services.database_url, "REDIS_URL": longhaul.services.redis_url}
     settings = load_settings(**urls)
     logging.getLogger("longhaul.maintenance").setLevel(logging.ERROR)  # it wonders about the worker that is none
-    relay, queue = Relay(settings.broker_url), TaskQueue(make_celery(settings))
+    relay, queue = Relay(settings.broker_url), TaskQueue(settings)
     maintenance = Maintenance(settings, longhaul.db, relay, queue)
     db, now = longhaul.db, datetime.now(UTC)
     waiting = list(await scalar(longhaul, "SELECT array_agg(id) FROM responses WHERE status = 'queued'") or ())
@@ -160,7 +160,7 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
             "delete responses": lambda: responses.delete_expired(db, due, due, 1),
         }
     finally:
-        queue.close()
+        await queue.close()
         await relay.close()
 
 
