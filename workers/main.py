@@ -17,6 +17,7 @@ from app.queue import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 from workers import panel, tasks
+from workers.intake import Intake
 from workers.pool import Lifespan, TaskPool
 from workers.program import EventBuffer, PromptConnection, WorkerProgram
 
@@ -28,7 +29,7 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     celery.conf.worker_consumer = "workers.program:SturdyConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
     celery.amqp.Connection = PromptConnection
-    celery.steps["consumer"].add(EventBuffer)
+    celery.steps["consumer"].update({EventBuffer, Intake})
     # Celery leaves logging alone where somebody else sees to it.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)

@@ -31,7 +31,9 @@ from celery.worker import state as worker_state
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.events import Events
 from kombu import Connection
+from kombu.transport.redis import Transport
 
+from workers.intake import ManyTransport
 from workers.panel import cancel_rows
 
 log = logging.getLogger("longhaul.worker")
@@ -58,6 +60,10 @@ class PromptConnection(Connection):  # type: ignore[misc]
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         pause = {"interval_start": RECONNECT_SECONDS, "interval_step": 0, "interval_max": RECONNECT_SECONDS}
         return super().ensure_connection(*args, **(pause | kwargs))
+
+    def get_transport_cls(self) -> Any:
+        found = super().get_transport_cls()
+        return ManyTransport if found is Transport else found
 
     def maybe_close_channel(self, channel: Any) -> None:
         # A channel with messages that were not acknowledged wants to give them back, and where the connection is lost

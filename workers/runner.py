@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from app.batches import Batches
 from app.protocol import frames
 from app.protocol.deltas import Finish, FinishReason, Usage
 from app.protocol.request import COUNT, ENCRYPTED_REASONING
@@ -117,6 +118,7 @@ class Runner:
         self._event_interval = event_interval
         self._beat = Beat(events_per_second)
         self._seals = Seals(db)
+        self._claims = Batches(self._claim, common=(StoreUnavailable,))
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
         self._engine_is_dead = False
@@ -125,6 +127,10 @@ class Runner:
     def running(self) -> Mapping[str, int]:
         """What runs here now: response id -> attempt."""
         return {response_id: run.row.attempt for response_id, run in self._runs.items()}
+
+    def _runs_here(self, row: ResponseRow) -> bool:
+        run = self._runs.get(row.id)
+        return run is not None and run.row.attempt == row.attempt
 
     def lost(self, responses: Mapping[str, int]) -> None:
         """Stops what is no longer this worker's (response id -> attempt); nothing is written for it."""
@@ -157,7 +163,7 @@ class Runner:
         worker = self.lease.worker
         # Never half a claim: a row claimed by a job that is gone would wait for this worker's death.
         row = await undisturbed(self._claimed(response_id, worker))
-        if row is None or self.running().get(row.id) == row.attempt:
+        if row is None or self._runs_here(row):
             return await self._not_claimed(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
         outcome = await self._guarded(row, worker)
@@ -169,13 +175,16 @@ class Runner:
         unsure = False
         while True:
             try:
-                if (row := await store.claim(self._db, response_id, worker)) is not None or not unsure:
+                if (row := await self._claims.do((response_id, worker))) is not None or not unsure:
                     return row
                 row = await store.find(self._db, response_id)
                 return row if row is not None and row.worker == worker else None
             except StoreUnavailable:
                 unsure = True
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _claim(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
+        return await store.claim_all(self._db, wanted)
 
     async def _not_claimed(self, response_id: str) -> Outcome:
         row = await self._patiently(lambda: store.find(self._db, response_id))

@@ -13,7 +13,16 @@ from app.store.tables import responses
 
 def may(transition: str) -> ColumnElement[bool]:
     """The guard of a transition: the row is in one of its sources."""
-    return responses.c.status.in_(sorted(status.value for status in TRANSITIONS[transition].sources))
+    return responses.c.status.in_(_sources(transition))
+
+
+def sources(transition: str) -> str:
+    """The same sources for a statement that is written out: `'queued', ...`."""
+    return ", ".join(f"'{status}'" for status in _sources(transition))
+
+
+def _sources(transition: str) -> list[str]:
+    return sorted(status.value for status in TRANSITIONS[transition].sources)
 
 
 def sent() -> dict[str, Any]:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
-from sqlalchemy.sql.dml import ReturningUpdate
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk
@@ -24,8 +23,8 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.stream import ResponseStream
 from app.store.database import Database
-from app.store.guards import may
-from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row
+from app.store.guards import may, sources
+from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row, row_of
 from app.store.tables import chunks, responses
 
 _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
@@ -66,31 +65,43 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
 
     None: somebody else has it, or it is final, or gone; the message was a duplicate or came too late.
     """
-    async with db.autocommit() as connection:
-        row = (await connection.execute(_CLAIM, {"claimed": response_id, "claimant": worker})).one_or_none()
-    return None if row is None else response_row(row)
+    return (await claim_all(db, [(response_id, worker)]))[0]
 
 
-def _claim() -> ReturningUpdate[Any]:
-    ownerless = may("take_over") & responses.c.worker.is_(None)
-    waits = may("claim") & or_(responses.c.queue_deadline.is_(None), responses.c.queue_deadline > func.now())
-    return (
-        update(responses)
-        .where(responses.c.id == bindparam("claimed"), or_(waits, ownerless))
-        .values(
-            status=TRANSITIONS["claim"].target.value,
-            attempt=responses.c.attempt + 1,
-            worker=bindparam("claimant"),
-            started_at=func.coalesce(responses.c.started_at, func.now()),
-            run_deadline=func.coalesce(
-                responses.c.run_deadline, func.now() + func.make_interval(0, 0, 0, 0, 0, 0, responses.c.run_seconds)
-            ),
-        )
-        .returning(*_COLUMNS)
+async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
+    """`claim` of several (id, worker), committed together. One that is wanted twice goes to who comes first.
+
+    Raises StoreUnavailable: then all of them may have been claimed, or none.
+    """
+    workers: dict[str, str] = {}
+    for response_id, worker in wanted:
+        workers.setdefault(response_id, worker)
+    async with db.direct("claim") as connection:
+        records = await connection.fetch(_CLAIM, list(workers), list(workers.values()))
+    rows = {row.id: row for row in map(row_of, records)}
+    return [rows.pop(response_id, None) for response_id, _ in wanted]
+
+
+# As in journal.py: for the driver itself, locked in the order of all that locks several, found by their key alone.
+# What may be claimed is asked of the locked rows: those of the statement's own snapshot may be older.
+_CLAIM = f"""
+    WITH batch AS (
+        SELECT * FROM unnest($1::text[], $2::text[]) AS b(id, claimant)
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.status, r.worker, r.queue_deadline, b.claimant FROM responses r JOIN batch b ON b.id = r.id
+        ORDER BY r.id FOR NO KEY UPDATE OF r
     )
-
-
-_CLAIM = _claim()  # made once: putting it together takes longer than its execution
+    UPDATE responses r SET
+        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant,
+        started_at = coalesce(r.started_at, now()),
+        run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
+    FROM locked l
+    WHERE r.id = l.id AND (
+        l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL
+    )
+    RETURNING {", ".join(f"r.{column.name}" for column in _COLUMNS)}
+"""
 
 
 async def release(

@@ -9,6 +9,7 @@ from datetime import datetime
 from sys import byteorder
 from typing import Any
 
+import asyncpg
 from sqlalchemy import Row
 
 from app.protocol.chunk import Chunk
@@ -96,6 +97,9 @@ class ResponseRow:
         )
 
 
+_STATUS = ResponseRow.__slots__.index("status")
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The columns of a final row."""
@@ -137,6 +141,13 @@ def response_row(row: Row[Any]) -> ResponseRow:
     values = row._mapping
     fields = {name: values[name] for name in ResponseRow.__slots__}
     return ResponseRow(**{**fields, "status": Status(fields["status"])})
+
+
+def row_of(record: asyncpg.Record) -> ResponseRow:
+    """`response_row` of the driver's own, whose columns are those of a row in their order."""
+    values = list(record)
+    values[_STATUS] = Status(values[_STATUS])
+    return ResponseRow(*values)
 
 
 def pack_tokens(tokens: Iterable[int]) -> bytes:

@@ -142,6 +142,46 @@ def test_a_parser_that_cannot_be_used_is_named(
         parser_of(tokenizer, reasoning, tools)
 
 
+async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: Any) -> None:
+    from workers.engine.vllm.dialect import Dialects
+
+    model = demo_model(reasoning_parser="qwen3", tool_parser="hermes")
+    dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
+    form = Form(tools=(function,), choice=Choice.AUTO)
+    dialect = await dialects.dialect(form)
+    assert await dialects.dialect(replace(form, tools=(replace(function),))) is dialect
+    for other in (
+        replace(form, single=True),
+        replace(form, template_args={"enable_thinking": False}),
+        replace(form, tools=(replace(function, strict=True),)),
+        replace(form, tools=(replace(function, parameters={**WEATHER["parameters"], "title": "It"}),)),
+    ):
+        assert await dialects.dialect(other) is not dialect
+    rules = Rules(functions=frozenset({"get_weather"}))
+    prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
+    parsers = [ChatParser(dialect, prompt, rules) for _ in range(2)]
+    said = [Parsed(), Parsed()]
+    for token in tokens_of(tokenizer, THINK + HERMES):
+        for place, parser in enumerate(parsers):
+            said[place] += parser.feed([token])
+    for place, parser in enumerate(parsers):
+        assert merged((said[place] + parser.flush()).deltas) == (*THOUGHT_CALL, PARIS)
+
+
+async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workers.engine.vllm.dialect import Dialects
+
+    monkeypatch.setattr("workers.engine.vllm.dialect.MOST_KEPT", 2)
+    dialects = Dialects(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    forms = [Form(stop_tokens=(number,)) for number in range(3)]
+    first, second, _ = [await dialects.dialect(form) for form in forms]
+    assert await dialects.dialect(forms[1]) is second
+    assert await dialects.dialect(forms[0]) is not first
+    long = Form(template_args={"long": "x" * 20_000})
+    assert await dialects.dialect(long) is not await dialects.dialect(long)
+
+
 # -- the forms of an answer, on the engine ------------------------------------------------------------------
 
 

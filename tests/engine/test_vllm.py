@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import sys
 from dataclasses import replace
@@ -60,6 +61,38 @@ async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -
 async def test_a_priority_is_taken(vllm_case: Case) -> None:
     stream = vllm_case.engine.generate("urgent", await vllm_case.prompt(), GREEDY, priority=3)
     assert vllm_case.text([token async for delta in stream for token in delta.token_ids]) == COUNTED
+
+
+@package
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    "content", ["Hi! 你好 👋", [{"type": "text", "text": "Hi!"}, {"type": "text", "text": "You."}]]
+)
+async def test_a_prompt_is_the_same_whether_it_is_rendered_at_once_or_in_a_thread(
+    vllm_case: Case, monkeypatch: pytest.MonkeyPatch, content: Any
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": content},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "7"},
+    ]
+    before = copy.deepcopy(messages)
+    at_once = await vllm_case.engine.render(messages, vllm_case.template_args)
+    monkeypatch.setattr("workers.engine.vllm.rendering.SHORT", 0)
+    assert await vllm_case.engine.render(messages, vllm_case.template_args) == at_once
+    assert messages == before
+
+
+@package
+@pytest.mark.vllm
+async def test_short_prompts_beside_a_long_one_are_what_they_are_without_it(vllm_case: Case) -> None:
+    alone = await vllm_case.prompt("Hello!")
+    long = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
+    await asyncio.sleep(0)
+    assert await asyncio.gather(*(vllm_case.prompt("Hello!") for _ in range(5))) == [alone] * 5
+    assert len(await long) > 2000
 
 
 @package

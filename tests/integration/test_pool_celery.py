@@ -137,6 +137,18 @@ def test_64_responses_run_at_once_and_one_revoke_ends_them_all(bench: Bench, wor
     bench.rows_cancelled(*ids)
 
 
+def test_what_a_worker_has_no_slot_for_stays_for_others(bench: Bench, start: Any) -> None:
+    ids = [f"hold-{n}" for n in range(10)]
+    bench.send(*ids)
+    start(concurrency=3).ready()
+    bench.said("start hold-0", "start hold-1", "start hold-2")
+    assert bench.queued() == 7
+    start("other", concurrency=7).ready()
+    bench.said(*(f"start {i}" for i in ids))
+    bench.cancel(*ids)
+    bench.said(*(f"revoked {i}" for i in ids))
+
+
 def test_urgent_ones_are_taken_first(bench: Bench, start: Any) -> None:
     for priority in reversed(Priority):
         bench.send(f"ok-{priority.name}", priority=priority)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from sqlalchemy import text
@@ -245,20 +246,48 @@ async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database,
 async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
     db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
-    response_id, claim, lost = await queued(db, input=asking("/count 100")), responses.claim, []
+    response_id, claim, lost = await queued(db, input=asking("/count 100")), responses.claim_all, []
 
-    async def lossy(db: Database, response_id: str, worker_id: str) -> ResponseRow | None:
-        row = await claim(db, response_id, worker_id)
+    async def lossy(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
+        rows = await claim(db, wanted)
         if len(lost) < copies:
-            lost.append(row)
+            lost.append(rows)
             raise StoreUnavailable("the connection broke after the commit")
-        return row
+        return rows
 
-    monkeypatch.setattr(responses, "claim", lossy)
+    monkeypatch.setattr(responses, "claim_all", lossy)
     async with worker(db, relay, **SLOW) as w:
         outcomes = await asyncio.gather(*(w.run(response_id) for _ in range(copies)))
     assert sorted(outcome.value for outcome in outcomes) == ["completed"] + ["not claimed"] * (copies - 1)
     assert (await whole(db, response_id)).attempt == 1
+
+
+async def test_what_is_claimed_together_survives_a_cut_connection_and_a_cancellation(
+    db: Database, relay: Relay
+) -> None:
+    """The batch waits for a locked row when its connection breaks; one of it is cancelled, and one came twice."""
+    ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
+    cancelled, *others = ids
+    async with worker(db, relay, **SLOW) as w:
+        async with db.direct("claim") as connection:
+            pid = connection.get_server_pid()
+        async with db.begin() as locking:
+            await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": others[0]})
+            jobs = [w.start(response_id) for response_id in (*ids, others[1])]
+            await until(lambda: waits_for_a_lock(db), what="the claims wait for the row")
+            await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            await responses.cancel(db, cancelled, None)
+        outcomes = [await job.task for job in jobs]
+    assert outcomes[0] is Outcome.CANCELLED
+    assert [outcome.value for outcome in outcomes[1:]].count("completed") == len(others)
+    assert {outcomes[2], outcomes[4]} == {Outcome.COMPLETED, Outcome.NOT_CLAIMED}
+    assert [(await whole(db, response_id)).attempt for response_id in others] == [1, 1, 1]
+
+
+async def waits_for_a_lock(db: Database) -> bool:
+    async with db.autocommit() as connection:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool((await connection.execute(waiting)).scalar_one())
 
 
 async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db: Database, relay: Relay) -> None:

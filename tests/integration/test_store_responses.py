@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -41,6 +43,68 @@ async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Da
     await responses.cancel(db, row.id, "default")
     assert await responses.claim(db, row.id, "other") is None
     assert await responses.claim(db, "resp_unknown", "other") is None
+
+
+async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Database) -> None:
+    waiting, released, owned = await queued(db), await claimed(db), await claimed(db)
+    await responses.release(db, released.id, released.attempt, WORKER)
+    final = await queued(db)
+    await responses.cancel(db, final, None)
+    late = replace(new_response(), queue_seconds=-1.0)
+    await responses.create(db, late)
+    wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
+    rows = await responses.claim_all(db, [(response_id, "w") for response_id in wanted])
+    got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
+    mine = ("w", Status.IN_PROGRESS)
+    assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
+    assert [row for row in rows if row] == [await responses.find(db, row.id) for row in rows if row]
+
+
+async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Database) -> None:
+    one, other = await queued(db), await queued(db)
+    rows = await responses.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
+    assert [row and (row.id, row.attempt, row.worker) for row in rows] == [(one, 1, "a"), (other, 1, "a"), None, None]
+
+
+async def test_batches_of_claims_in_any_order_are_no_deadlock_and_each_response_is_claimed_once(db: Database) -> None:
+    ids = [await queued(db) for _ in range(40)]
+    databases = [Database(db.engine.url.render_as_string(hide_password=False), 1) for _ in range(4)]
+    orders = [[(each, f"w{number}") for each in random.Random(number).sample(ids, 40)] for number in range(4)]
+    batches = await asyncio.gather(*map(responses.claim_all, databases, orders))
+    won = [row.id for batch in batches for row in batch if row is not None]
+    assert sorted(won) == sorted(ids)
+    for each in databases:
+        await each.close()
+
+
+async def test_a_claim_that_had_to_wait_judges_by_what_the_row_became_meanwhile(db: Database) -> None:
+    """Not by what it was when the claim began: released and cancelled while others held its lock."""
+    released, cancelled = await claimed(db), await queued(db)
+    async with db.begin() as other:
+        ending = "status = 'cancelled', finished_at = now(), output = '[]'"
+        await other.execute(text(f"UPDATE responses SET {ending} WHERE id = :id"), {"id": cancelled})
+        await other.execute(text("UPDATE responses SET worker = NULL WHERE id = :id"), {"id": released.id})
+        wanted = [(cancelled, "w"), (released.id, "w")]
+        claiming = asyncio.create_task(responses.claim_all(db, wanted))
+        await until(lambda: waits_for_a_lock(db), what="the claims wait")
+    none, row = await claiming
+    assert none is None
+    assert row is not None
+    assert (row.worker, row.attempt) == ("w", 2)
+
+
+async def test_a_claim_looks_at_no_response_but_its_own(db: Database) -> None:
+    """Statistics of a quiet time say that hardly anything waits or runs: no index of that must tempt Postgres."""
+    for row in [await claimed(db) for _ in range(300)]:
+        await responses.cancel(db, row.id, None)
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))
+    wanted = [await queued(db) for _ in range(8)]
+    async with db.direct("claim") as connection:
+        plan = await connection.fetch(f"EXPLAIN {responses._CLAIM}", wanted, ["w"] * 8)
+    lines = "\n".join(row[0] for row in plan)
+    assert "responses_pkey" in lines
+    assert not re.search(r"responses_\w+_idx|Seq Scan", lines)
 
 
 async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:

@@ -103,7 +103,7 @@ class Engine(Protocol):
     async def render(
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
     ) -> Prompt:
-        """The prompt's token ids by the model's chat template, off the event loop.
+        """The prompt's token ids by the model's chat template, off the event loop where that takes its time.
 
         `tools` are functions as chat templates take them. Raises PromptTooLong where not even one output
         token would fit, EngineError where the template refuses the messages.

@@ -65,7 +65,10 @@ def _without_claim(responses: Any) -> None:
             row = (await connection.execute(statement)).one_or_none()
         return None if row is None else responses.response_row(row)
 
-    responses.claim = claim
+    async def claim_all(db: Any, wanted: Sequence[tuple[str, str]]) -> list[Any]:
+        return [await claim(db, response_id, worker) for response_id, worker in wanted]
+
+    responses.claim, responses.claim_all = claim, claim_all
 
 
 def _publish_first(journal: Any) -> None:

@@ -12,6 +12,7 @@ that the model was shown.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,10 @@ from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import one_line
 from workers.engine.vllm.markup import PlainMarkup, VllmMarkup
 
+MOST_KEPT = 64
+LONGEST_KEPT = 20_000
+"""Letters of a form that is kept, tools and schemas and all."""
+
 
 class Dialects:
     """Makes the dialects of one model. Raises ConfigError where a parser is unknown or not of this tokenizer."""
@@ -42,12 +47,23 @@ class Dialects:
         self._can_call = model.tool_parser is not None
         self._plain = self._parser_class(model, None)
         self._calling = self._parser_class(model, model.tool_parser)
+        self._known: OrderedDict[str, VllmDialect] = OrderedDict()
+        """By what their forms say: most requests ask for the same few."""
 
     async def dialect(self, form: Form) -> VllmDialect:
         """Raises InvalidSampling."""
         if form.choice is not Choice.NONE and not self._can_call:
             raise InvalidSampling("tools: this model calls no tools")
-        return await asyncio.to_thread(self._made, form)  # grammars take their time
+        said = repr(form)
+        if (found := self._known.get(said)) is not None:
+            self._known.move_to_end(said)
+            return found
+        made = await asyncio.to_thread(self._made, form)  # grammars take their time
+        if len(said) <= LONGEST_KEPT:
+            self._known[said] = made
+            if len(self._known) > MOST_KEPT:
+                self._known.popitem(last=False)
+        return made
 
     def _made(self, form: Form) -> VllmDialect:
         for tool in form.tools:
@@ -119,7 +135,8 @@ class VllmDialect:
 
     def markup(self, prompt: Sequence[int]) -> Markup:
         parser = self._parser(self._form)
-        return PlainMarkup() if parser is None else VllmMarkup(parser, self._request, prompt)
+        # Of its own: a dialect serves several responses, and parsers may write into their requests.
+        return PlainMarkup() if parser is None else VllmMarkup(parser, self._request.model_copy(), prompt)
 
 
 def _request(form: Form) -> ResponsesRequest:

@@ -39,7 +39,6 @@ from workers.engine.vllm.errors import one_line, was_killed
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
-from workers.engine.vllm.rendering import render
 
 _CUT_EVERY = 0.1  # seconds between attempts to end an engine that is still starting
 _SHUTDOWN_SECONDS = 2.0
@@ -130,7 +129,7 @@ class VllmEngine:
         if not messages:
             raise EngineError("there are no messages")
         try:
-            prompt = await render(self._llm(), messages, template_args, tools)
+            prompt = await self._alive().rendering.render(messages, template_args, tools)
         except EngineError:
             raise
         except Exception as error:  # a chat template is a program

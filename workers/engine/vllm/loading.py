@@ -15,6 +15,7 @@ from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
 from workers.engine.vllm.dialect import Dialects
 from workers.engine.vllm.logprobs import LogprobReader
+from workers.engine.vllm.rendering import Rendering
 
 _FORCING = "workers.engine.vllm.forcing:"
 _GPT_OSS = "gpt_oss"
@@ -23,6 +24,7 @@ _GPT_OSS = "gpt_oss"
 @dataclass(frozen=True, slots=True)
 class Loaded:
     llm: AsyncLLM
+    rendering: Rendering
     dialects: Dialects
     logprobs: LogprobReader
     adapters: Mapping[str, LoRARequest]
@@ -54,7 +56,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
         raise
     adapters = {each.name: LoRARequest(each.name, place + 1, each.path) for place, each in enumerate(model.adapters)}
-    return Loaded(llm, dialects, LogprobReader(tokenizer), adapters, can_force)
+    return Loaded(llm, Rendering(llm), dialects, LogprobReader(tokenizer), adapters, can_force)
 
 
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
