@@ -51,7 +51,7 @@ async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Data
     final = await queued(db)
     await responses.cancel(db, final, None)
     late = replace(new_response(), queue_seconds=-1.0)
-    await responses.create(db, late)
+    await Intake(db).create(late)
     wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
     rows = await responses.claim_all(db, [(response_id, "w") for response_id in wanted])
     got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
@@ -461,3 +461,13 @@ async def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
         await nowhere.ping()
     await nowhere.close()
+
+
+async def test_a_claim_waits_for_no_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:
+    response_id = await queued(db)
+    assert await responses.claim(db, response_id, "w") is not None
+    async with db.direct("claim") as connection:
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
+        async with connection.transaction():
+            await connection.fetch(responses._CLAIM, [await queued(db)], ["w"])
+            assert await connection.fetchval("SHOW synchronous_commit") == "off"
