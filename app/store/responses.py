@@ -85,8 +85,9 @@ async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[Res
 # As in journal.py: for the driver itself, locked in the order of all that locks several, found by their key alone.
 # What may be claimed is asked of the locked rows: those of the statement's own snapshot may be older.
 #
-# Nobody waits for the disk: whatever the claim leads to is a commit behind it in the same log, which takes it along. Lost
-# with Postgres before that, it was never made: its worker is refused at its first chunk, and the response sent again.
+# Nobody waits for the disk: whatever the claim leads to is a commit behind it in the same log, which takes it along.
+# Lost with Postgres before that, it was never made: its worker is refused at its first chunk, and maintenance sends the
+# response again.
 _CLAIM = f"""
     WITH batch AS (
         SELECT * FROM unnest($1::text[], $2::text[]) AS b(id, claimant)
