@@ -54,6 +54,9 @@ from workers.tools.workshop import Workshop
 log = logging.getLogger("longhaul.runner")
 
 RETRY_SECONDS = 0.5
+UNSTREAMED_SECONDS = 0.5
+"""Between two chunks of text of a response whose events nobody can read: what a poll may be late by, and what a crash
+makes the next worker generate again."""
 
 T = TypeVar("T")
 
@@ -247,7 +250,8 @@ class Runner:
         if ENCRYPTED_REASONING in run.row.request["include"]:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
         record = self._recorder(run)
-        with closing(Pace(record, self._event_interval, self._beat)) as pace:
+        seconds = self._event_interval if run.row.stream else max(self._event_interval, UNSTREAMED_SECONDS)
+        with closing(Pace(record, seconds, self._beat)) as pace:
             return await Answering(self._engine, self._model, run, record, items, pace).answer()
 
     def _recorder(self, run: Run) -> Recorder:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from app.protocol.status import Status
 from app.relay import Relay
 from app.store.database import Database
@@ -12,6 +14,7 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
+from workers import runner
 from workers.control import Cancelled
 from workers.outcome import Outcome
 
@@ -122,3 +125,19 @@ async def test_another_worker_goes_on_behind_what_was_committed(db: Database, re
     async with worker(db, relay, event_interval=0.05) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == " ".join(str(number + 1) for number in range(400))
+
+
+async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_pieces(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
+    found = []
+    for stream in (True, False):
+        response_id = await queued(db, input=asking("/say abcdefgh"), stream=stream, background=True)
+        async with worker(db, relay, tokens_per_second=200.0) as w:
+            assert await w.run(response_id) is Outcome.COMPLETED
+        assert text_of(await whole(db, response_id)) == "abcdefgh"
+        found.append(await said(db, response_id))
+    streamed, unstreamed = found
+    assert len(streamed) > len(unstreamed)
+    assert len(unstreamed) <= 2
