@@ -11,11 +11,14 @@ import contextlib
 import logging
 import struct
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import redis.asyncio
 from redis.asyncio.client import PubSub
 
+from app.batches import Batches
 from app.ending import end
 from app.packed import packed, send
 from app.protocol.chunk import Chunk, Reading, join
@@ -228,6 +231,7 @@ class Relay:
         self._pubsub: PubSub | None = None
         self._readers: dict[str, set[Subscription]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
+        self._commands = Batches(self._command)
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -242,6 +246,7 @@ class Relay:
                 await ready.wait()
 
     async def close(self) -> None:
+        await self._commands.close()
         if self._task is not None:
             await end(self._task)
         await self._client.aclose()
@@ -271,7 +276,7 @@ class Relay:
         readers.add(subscription)
         try:
             if is_first:
-                await self._send(lambda pubsub: pubsub.subscribe(channel))
+                self._commands.start((True, channel))
             yield subscription
         finally:
             readers.discard(subscription)
@@ -279,21 +284,19 @@ class Relay:
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)
-                await self._leave(channel)
+                self._commands.start((False, channel))
 
-    async def _leave(self, channel: str) -> None:
-        await self._send(lambda pubsub: pubsub.unsubscribe(channel))
-        if channel in self._readers:  # somebody came while we left
-            await self._send(lambda pubsub: pubsub.subscribe(channel))
-
-    async def _send(self, command: Callable[[PubSub], Awaitable[object]]) -> None:
-        """One command at a time on the listening connection; where it fails, the listener starts anew."""
+    async def _command(self, batch: Sequence[tuple[bool, str]]) -> Sequence[None]:
+        """Begins (True) or ends to listen to each, in this order; where it fails, the listener starts anew."""
         async with self._lock:
             if self._pubsub is not None and self.connected:
                 try:
-                    await command(self._pubsub)
+                    for begins, commands in groupby(batch, itemgetter(0)):
+                        channels = [channel for _, channel in commands]
+                        await (self._pubsub.subscribe(*channels) if begins else self._pubsub.unsubscribe(*channels))
                 except Exception:
                     self._broken.set()
+        return [None] * len(batch)
 
     async def _listen(self, ready: asyncio.Event) -> None:
         while True:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import crash, refuse
+from app.api.turnstile import Turnstile
 from app.protocol.errors import Unavailable
 
 log = logging.getLogger("longhaul.api")
@@ -33,6 +34,7 @@ class Edge:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._turnstile = Turnstile()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -48,6 +50,7 @@ class Edge:
             await send(message)
 
         try:
+            await self._turnstile.enter()
             await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
             # uvicorn's, of what outlives its grace; it would say 500 (found by tests/faults).

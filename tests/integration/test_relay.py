@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 import pytest
 import redis.asyncio
+from redis.asyncio.client import PubSub
 
 from app.protocol import frames
 from app.protocol.chunk import Chunk, Reading
@@ -242,3 +244,43 @@ async def test_subscriptions_leave_nothing_behind(db: Database, relay: Relay) ->
             assert len(relay._readers) == 1
     assert not relay._readers
     assert not relay._confirmed
+
+
+async def test_readers_who_come_and_go_together_are_one_command_each(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int]] = []
+    subscribe, unsubscribe = PubSub.subscribe, PubSub.unsubscribe
+
+    async def counted(pubsub: PubSub, *channels: str) -> None:
+        told.append(("subscribe", len(channels)))
+        await subscribe(pubsub, *channels)
+
+    async def counted_too(pubsub: PubSub, *channels: str) -> None:
+        told.append(("unsubscribe", len(channels)))
+        await unsubscribe(pubsub, *channels)
+
+    monkeypatch.setattr(PubSub, "subscribe", counted)
+    monkeypatch.setattr(PubSub, "unsubscribe", counted_too)
+    async with AsyncExitStack() as stack:
+        coming = (stack.enter_async_context(relay.subscribe(f"resp_{number}")) for number in range(50))
+        readers = [await each for each in coming]
+        for reader in readers:
+            await reader._listen()
+            assert reader._confirmed.is_set()
+    await until(lambda: len(told) == 2)
+    assert told == [("subscribe", 50), ("unsubscribe", 50)]
+
+
+async def test_a_reader_who_comes_right_after_another_left_hears(relay: Relay) -> None:
+    chunk = Chunk("resp_1", 0, 0, 1, (), b"x")
+    for _ in range(20):
+        async with relay.subscribe("resp_1"):
+            pass
+        async with relay.subscribe("resp_1") as reader:
+            await until(lambda: _heard(relay, reader, chunk))
+
+
+async def _heard(relay: Relay, reader: Subscription, chunk: Chunk) -> bool:
+    await relay.publish([chunk])
+    return bool(reader._heard)
