@@ -19,7 +19,6 @@ from celery import bootsteps
 from celery.worker import state as worker_state
 from celery.worker.consumer.tasks import Tasks
 from kombu.transport.redis import Channel, Transport
-from redis.exceptions import ResponseError
 
 MOST_AT_ONCE = 8
 """Messages of one reply: few, for other workers of the queue have free slots, too."""
@@ -66,7 +65,7 @@ class ManyChannel(Channel):  # type: ignore[misc]  # kombu has no types
         except self.connection_errors:
             self.client.connection.disconnect()  # as kombu does: it is made anew
             raise
-        except ResponseError:
+        except self.connection.channel_errors:  # Redis says no
             self._has_blmpop = False  # if it was something else, BRPOP meets it as well
             return None
         finally:

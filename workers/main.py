@@ -16,7 +16,7 @@ from celery import Celery, signals
 from app.queue import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
-from workers import panel, tasks
+from workers import encoding, panel, tasks
 from workers.intake import Intake
 from workers.pool import Lifespan, TaskPool
 from workers.program import EventBuffer, PromptConnection, WorkerProgram
@@ -34,6 +34,7 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)
     panel.install()
+    encoding.install()
     TaskPool.lifespan = staticmethod(lifespan)
     return celery
 

@@ -142,6 +142,8 @@ class VllmEngine:
 
     async def harmony(self, form: Form) -> Structured | None:
         self._alive()
+        if not form.tools and form.text_format["type"] == "text":
+            return structured(form)
         return await asyncio.to_thread(structured, form)  # grammars take their time
 
     def decoder(self) -> Decoder:
