@@ -81,7 +81,7 @@ class Settings(BaseSettings):
 
     event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
     """The least time between two chunks of one response, which makes events fewer and larger; 0: one per commit."""
-    events_per_second: Annotated[float, Field(ge=0)] = 2500.0
+    events_per_second: Annotated[float, Field(ge=0)] = 1500.0
     """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound (workers/beat.py)."""
     keepalive_seconds: Seconds = 15.0
     reader_poll_seconds: Seconds = 2.0

@@ -24,8 +24,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 KEY = "longhaul.lifeline"
-CPU_NICENESS = int(os.environ.get("LH_NICE", "10"))
-"""vLLM's processes busy-wait: on a machine without an accelerator they would starve all others."""
+CPU_NICENESS = 10
+"""On a machine without an accelerator an engine takes all the CPU there is, and would have everybody else wait for it."""
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _MOST_NICE = 19
