@@ -25,7 +25,7 @@ from typing import Any
 
 KEY = "longhaul.lifeline"
 CPU_NICENESS = 10
-"""On a machine without an accelerator an engine takes all the CPU there is, and would have everybody else wait for it."""
+"""On a machine without an accelerator an engine takes what CPU there is: everybody else goes first."""
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _MOST_NICE = 19
