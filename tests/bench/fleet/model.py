@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tests.bench.fleet.costs import Costs
+from workers.beat import MOST_SECONDS
 
 FULL = 0.7
 """A part that is busier than this answers late."""
@@ -50,6 +51,8 @@ class Fleet:
     """Output tokens of a response."""
     interval: float = 0.0
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
+    events: float = 1500.0
+    """Of all streams of a worker in a second, at most (`LONGHAUL_EVENTS_PER_SECOND`): by its beat; 0: no bound."""
     event_interval: float = 0.0
     """Seconds between two events of a stream, at least (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
     readers: float = 1.0
@@ -87,12 +90,18 @@ class Fleet:
 
         Events that are held back come when each stream's time has come, and not all at once.
         """
-        return min(self.workers * _rate(self.rate, self.interval), self.chunks)
+        return min(self.workers * _rate(self.rate, self._pause), self.chunks)
 
     @property
     def chunks(self) -> float:
         """Per second, of all workers."""
-        return self.workers * self.streams * _rate(self.rate, max(self.interval, self.event_interval))
+        return self.workers * self.streams * _rate(self.rate, max(self._pause, self.event_interval))
+
+    @property
+    def _pause(self) -> float:
+        """Seconds from one commit of a worker to the next, at least."""
+        beat = min(MOST_SECONDS, self.streams / self.events) if self.events else 0.0
+        return max(self.interval, beat)
 
     @property
     def requests(self) -> float:

@@ -64,7 +64,9 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
     if counts.refused:
         raise WentWrong(f"{counts.refused} chunks were refused")
     chunks, streams = counts.chunks / seconds, shape.workers * shape.streams
-    fleet = Fleet(shape.workers, shape.streams, chunks / streams, tokens=math.inf, readers=0.0, maintenance=0)
+    fleet = Fleet(
+        shape.workers, shape.streams, chunks / streams, tokens=math.inf, events=0.0, readers=0.0, maintenance=0
+    )
     nothing = Line(0.0, 0.0)
     said = demand(fleet, replace(costs, merge=nothing, merge_wal=nothing, idle=0.0))
     return {
