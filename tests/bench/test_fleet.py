@@ -64,6 +64,10 @@ def test_larger_events_are_fewer_rows_of_as_many_tokens() -> None:
     rare = replace(PLAIN, interval=1.0)
     assert (rare.chunks, rare.commits, rare.requests) == (100, 10, 10)
     assert replace(PLAIN, interval=0.001).chunks == PLAIN.chunks  # no event without a token
+    by_the_beat = replace(PLAIN, events=50.0)  # ten streams: a tenth of a second at most
+    assert (by_the_beat.chunks, by_the_beat.commits) == (1000, 100)
+    fast = replace(PLAIN, rate=100.0, events=200.0)
+    assert (fast.chunks, fast.commits) == (pytest.approx(2000), pytest.approx(200))
     held_back = replace(PLAIN, event_interval=1.0)
     assert (held_back.chunks, held_back.commits) == (100, 100)  # each stream at a moment of its own
 
