@@ -90,17 +90,21 @@ class Answering:
         parser.feed(self._history.tokens)  # its events are known: they were committed with these tokens
         tokens = list(self._history.tokens)
         cached = 0
-        async with aclosing(self._deltas(turn)) as deltas:
-            async for delta in deltas:
-                cached = max(cached, delta.cached_tokens)
-                said = parser.feed(delta.token_ids, delta.logprobs)
-                reason = FinishReason.STOP if parser.ended else delta.finish_reason
-                if reason is not None:
-                    break  # which ends it in the engine too
-                tokens += said.tokens
-                await self._pace.say(said)
-            else:
-                raise EngineError("the engine stopped without a reason")
+        try:
+            async with aclosing(self._deltas(turn)) as deltas:
+                async for delta in deltas:
+                    cached = max(cached, delta.cached_tokens)
+                    said = parser.feed(delta.token_ids, delta.logprobs)
+                    reason = FinishReason.STOP if parser.ended else delta.finish_reason
+                    if reason is not None:
+                        break  # which ends it in the engine too
+                    tokens += said.tokens
+                    await self._pace.say(said)
+                else:
+                    raise EngineError("the engine stopped without a reason")
+        except EngineError:
+            await self._record.add(self._pace.rest())  # what it said until then counts
+            raise
         said += parser.flush(cut=reason is FinishReason.LENGTH)
         tokens += said.tokens
         said = self._pace.rest(said)

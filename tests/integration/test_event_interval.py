@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from tests.support.worker import worker
 from workers import runner
 from workers.control import Cancelled
-from workers.outcome import Outcome
+from workers.outcome import Outcome, ResponseFailed
 
 LONG = 3600.0
 DELTAS = ("response.output_text.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta")
@@ -141,3 +141,15 @@ async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_piec
     streamed, unstreamed = found
     assert len(streamed) > len(unstreamed)
     assert len(unstreamed) <= 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
+    db: Database, relay: Relay, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
+    response_id = await queued(db, input=asking("/fail 9"), stream=stream, background=True)
+    async with worker(db, relay, event_interval=LONG, tokens_per_second=200.0) as w:
+        with pytest.raises(ResponseFailed):
+            await w.run(response_id)
+    assert text_of(await whole(db, response_id, Status.FAILED)) == "1 2 3 4 5"
