@@ -15,7 +15,7 @@ from vllm.platforms import current_platform
 
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.vllm.cores import default_backend, fitting
+from workers.engine.vllm.cores import default_backend
 from workers.engine.vllm.errors import one_line
 
 _QUIET = {"disable_log_stats": True, "enable_log_requests": False, "use_tqdm_on_load": False}
@@ -28,14 +28,14 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
     if model.path.startswith((".", "/")) and not Path(model.path).is_dir():
         raise ConfigError(f"model {model.name!r}: the path {model.path!r} is not a folder")
     _check_names(model)
-    args = {**_QUIET, **_lora(model), **default_backend(), **model.engine_args, "model": model.path}
+    args = {**_QUIET, **_lora(model), **default_backend(model.engine_args), **model.engine_args, "model": model.path}
     if model.context_length is not None:
         args["max_model_len"] = model.context_length
     if model.reasoning_parser is not None:
         args["reasoning_parser"] = model.reasoning_parser
     try:
         args["structured_outputs_config"] = StructuredOutputsConfig(**_grammars(model))
-        return fitting(AsyncEngineArgs(**args))
+        return AsyncEngineArgs(**args)
     except ConfigError:
         raise
     except Exception as error:  # it builds a dozen config objects, each with errors of its own

@@ -22,24 +22,16 @@ _IN_CORE = "workers.engine.vllm.executor.InCore"
 _THREADS = "OMP_NUM_THREADS"
 _TUNED = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 """Who sets one of these has arranged the cores for vLLM's own executor."""
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
-def default_backend() -> Mapping[str, Any]:
+def default_backend(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The engine argument that makes it so, where the machine has no accelerator and nobody has arranged it otherwise.
 
-    Where several processes are asked for (`tensor_parallel_size`, ...), see `fitting`.
+    `given`: the model's own engine arguments, by which several processes may share it.
     """
-    if not current_platform.is_cpu() or any(name in os.environ for name in _TUNED):
-        return {}
-    return {"distributed_executor_backend": _IN_CORE}
-
-
-def fitting(args: AsyncEngineArgs) -> AsyncEngineArgs:
-    """The same, but with vLLM's own executor where several processes share the model."""
-    ranks = (args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size)
-    if _is_in_core(args) and any(size != 1 for size in ranks):
-        args.distributed_executor_backend = None
-    return args
+    tuned = any(name in os.environ for name in _TUNED) or any(given.get(size, 1) != 1 for size in _SIZES)
+    return {} if tuned or not current_platform.is_cpu() else {"distributed_executor_backend": _IN_CORE}
 
 
 @contextmanager
@@ -48,7 +40,7 @@ def threads(args: AsyncEngineArgs) -> Iterator[None]:
 
     `OMP_NUM_THREADS` of the worker's environment goes before.
     """
-    if not _is_in_core(args) or _THREADS in os.environ:
+    if args.distributed_executor_backend != _IN_CORE or _THREADS in os.environ:
         yield
         return
     cores = {(cpu.numa_node, cpu.physical_core) for cpu in get_allowed_cpu_list()}
@@ -57,7 +49,3 @@ def threads(args: AsyncEngineArgs) -> Iterator[None]:
         yield
     finally:
         del os.environ[_THREADS]
-
-
-def _is_in_core(args: AsyncEngineArgs) -> bool:
-    return str(args.distributed_executor_backend) == _IN_CORE
