@@ -127,6 +127,15 @@ class WorkerProgram(Worker):  # type: ignore[misc]
         warnings.filterwarnings("ignore", category=SecurityWarning)
         super().on_before_init(**kwargs)
 
+    def prepare_args(self, **kwargs: Any) -> dict[str, Any]:
+        """Without Celery's neighbourhood.
+
+        Mingle asks all workers for the ids that they know as revoked, and waits a second for it; ours are cancelled in
+        Postgres, where a claim finds them. Gossip hears every heartbeat of every other worker, for an election that
+        nothing here holds: in a fleet both grow with its square.
+        """
+        return {**super().prepare_args(**kwargs), "without_mingle": True, "without_gossip": True}
+
     def start(self) -> None:
         self.pool.leave = lambda exit_code: self._begin(exit_code, hurry=True)
         signals.task_revoked.connect(self._on_revoked)
