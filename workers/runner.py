@@ -148,7 +148,7 @@ class Runner:
         Raises StoreUnavailable.
         """
         ended = []
-        for response_id in response_ids:
+        for response_id in await store.cancellable(self._db, response_ids):  # the API's cancels are committed already
             if await self._cancelled(response_id):
                 ended.append(response_id)
         return ended

@@ -13,11 +13,13 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from itertools import chain
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
+from app.batches import Batches
 from app.protocol.message import Message
 from app.queue.post import Post, QueueUnavailable, one_line
 from app.queue.template import TASK
@@ -31,6 +33,8 @@ SEND_SECONDS = 5.0
 """How long a caller waits for Redis to take a message, at most."""
 THREADS = 2
 """For what is rare: revoking, and looking at the head of a list."""
+MOST_REVOKED = 1000
+"""Ids of one broadcast."""
 
 
 class Priority(IntEnum):
@@ -154,6 +158,7 @@ class TaskQueue:
         self._seconds = seconds
         self._post = Post(self._celery, settings.broker_url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
+        self._revokes = Batches(self._tell, most=MOST_REVOKED, weigh=len)
 
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
@@ -182,16 +187,23 @@ class TaskQueue:
         return found[0]
 
     async def revoke(self, *response_ids: str) -> None:
-        """Tells the workers of a committed cancellation. Never raises: the fence stops them as well."""
-        try:
-            await self._bounded(lambda: self._celery.control.revoke(list(response_ids), terminate=True))
-        except QueueUnavailable as error:
-            log.warning("workers were not told of %d cancelled response(s): %s", len(response_ids), error)
+        """Tells the workers of committed cancellations. Never raises: the fence stops them as well."""
+        await self._revokes.do(response_ids)
 
     async def close(self) -> None:
         """Forgets what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""
+        await self._revokes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self._post.close()
+
+    async def _tell(self, batch: Sequence[Sequence[str]]) -> Sequence[None]:
+        # A broadcast costs every worker the same, whether it names one id or a thousand.
+        ids = list(chain.from_iterable(batch))
+        try:
+            await self._bounded(lambda: self._celery.control.revoke(ids, terminate=True))
+        except QueueUnavailable as error:
+            log.warning("workers were not told of %d cancelled response(s): %s", len(ids), error)
+        return [None] * len(batch)
 
     def _head(self, queue: str, priority: int) -> str | None:
         with self._celery.connection_or_acquire() as connection:

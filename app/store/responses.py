@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy import Text, any_, bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
-from sqlalchemy import func, or_, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
@@ -134,6 +134,13 @@ async def release(
 
 
 # -- endings from outside: cancel, fail, delete ------------------------------------------------------------
+
+
+async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
+    """Those that `cancel` would end now."""
+    statement = select(responses.c.id).where(responses.c.id == any_(bindparam("ids", ARRAY(Text))), may("cancel"))
+    async with db.autocommit() as connection:
+        return list((await connection.execute(statement, {"ids": list(response_ids)})).scalars())
 
 
 async def cancel(db: Database, response_id: str, project: str | None) -> Cancellation | None:

@@ -283,6 +283,25 @@ async def test_a_revoke_that_cannot_be_sent_is_a_line_in_the_log(caplog: pytest.
     ]
 
 
+async def test_many_revokes_at_once_are_few_broadcasts_that_name_each_id(url: str, queue: TaskQueue) -> None:
+    wanted = {f"resp_{n}" for n in range(300)}
+    told: list[list[str]] = []
+    with redis.Redis.from_url(url) as client, client.pubsub() as heard:
+        heard.psubscribe("*celery.pidbox*")
+        assert heard.get_message(timeout=5) is not None  # it listens
+        await asyncio.gather(*(queue.revoke(response_id) for response_id in wanted))
+
+        def all_told() -> bool:
+            if (message := heard.get_message(timeout=0.1)) is not None:
+                body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+                assert body["method"] == "revoke" and body["arguments"]["terminate"]
+                told.append(body["arguments"]["task_id"])
+            return {each for ids in told for each in ids} == wanted
+
+        until_sync(all_told, 10, "every id is told")
+    assert len(told) <= 2
+
+
 def test_celery_is_set_up_as_the_facts_demand() -> None:
     celery = make_celery(load_settings(REDIS_URL="redis://127.0.0.1:1/0", LONGHAUL_SHUTDOWN_GRACE_SECONDS=3))
     conf = celery.conf
