@@ -60,17 +60,11 @@ async def find(db: Database, response_id: str) -> ResponseRow | None:
 # -- a worker's transitions --------------------------------------------------------------------------------
 
 
-async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
-    """Makes `worker` its owner under a new attempt: of a queued one, or of one in progress that nobody owns.
-
-    None: somebody else has it, or it is final, or gone; the message was a duplicate or came too late.
-    """
-    return (await claim_all(db, [(response_id, worker)]))[0]
-
-
 async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
-    """`claim` of several (id, worker), committed together. One that is wanted twice goes to who comes first.
+    """Makes each `worker` of these (id, worker) its owner under a new attempt; the rows, in the same order.
 
+    Claimed is what is queued, or in progress and nobody's. None: somebody else has it, or it is final, or gone: the
+    message was a duplicate or came too late. One that is wanted twice goes to who comes first. Committed together.
     Raises StoreUnavailable: then all of them may have been claimed, or none.
     """
     workers: dict[str, str] = {}

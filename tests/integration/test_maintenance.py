@@ -20,7 +20,7 @@ from app.store.intake import Intake
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import WORKER, alive, claimed, new_response, queued
+from tests.support.rows import WORKER, alive, claim, claimed, new_response, queued
 from tests.support.worker import worker
 from workers.maintenance import Maintenance
 from workers.outcome import Outcome
@@ -81,7 +81,7 @@ async def test_what_takes_too_long_is_failed_and_says_so(
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
     await Intake(db).create(new)
     if code == "run_timeout":
-        await responses.claim(db, new.id, WORKER)
+        await claim(db, new.id, WORKER)
     await maintenance(db, relay, Queue()).expire()
     final = await whole(db, new.id, Status.FAILED)
     assert final.error is not None
@@ -108,7 +108,7 @@ async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database
     for name in (WORKER, "second"):
         await alive(db, name, lease_seconds=0.0)
         await looking.rescue()
-        await responses.claim(db, row.id, "second")
+        await claim(db, row.id, "second")
     final = await whole(db, row.id, Status.FAILED)
     assert final.error is not None
     assert "crashed 2 times" in final.error["message"]

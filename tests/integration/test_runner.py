@@ -15,7 +15,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued
+from tests.support.rows import claim, queued
 from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.control import Cancelled
@@ -158,7 +158,7 @@ async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database
 
 async def test_a_released_response_that_never_began_starts_at_the_beginning(db: Database, relay: Relay) -> None:
     response_id = await queued(db)
-    row = await responses.claim(db, response_id, "worker-that-stops")
+    row = await claim(db, response_id, "worker-that-stops")
     assert row is not None
     await responses.release(db, response_id, row.attempt, "worker-that-stops")
     async with worker(db, relay) as w:
@@ -233,7 +233,7 @@ async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Datab
 async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database, relay: Relay) -> None:
     response_id = await queued(db)
     async with worker(db, relay, lease_seconds=0.15) as w:
-        await responses.claim(db, response_id, w.lease.worker)
+        await claim(db, response_id, w.lease.worker)
 
         async def given_back() -> bool:
             return (await row_of(db, response_id)).worker is None
@@ -331,7 +331,7 @@ async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, relay: Rel
 async def on_its_last_chance(db: Database, asked: str) -> str:
     """One under which an engine died before; these workers give it one more."""
     response_id = await queued(db, input=asking(asked))
-    row = await responses.claim(db, response_id, "dead")
+    row = await claim(db, response_id, "dead")
     assert row is not None
     await responses.release(db, response_id, row.attempt, "dead", crashed=True)
     return response_id

@@ -15,7 +15,7 @@ from app.protocol.status import Status
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
-from tests.support.rows import WORKER, Writer, claimed, queued
+from tests.support.rows import WORKER, Writer, claim, claimed, queued
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -76,7 +76,7 @@ async def test_another_attempt_or_another_worker_writes_nothing(db: Database) ->
     assert await journal.append(db, [stranger.begin()]) == set()
     await responses.release(db, row.id, row.attempt, WORKER)
     assert await journal.append(db, [stale.begin()]) == set()
-    await responses.claim(db, row.id, WORKER)
+    await claim(db, row.id, WORKER)
     assert await journal.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
     assert await numbers(db, row.id) == [0, 1]
 
@@ -270,7 +270,7 @@ async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
     waiting = [await queued(db) for _ in range(300)]
     async with db.autocommit() as connection:
         await connection.execute(text("VACUUM ANALYZE responses"))
-    rows = [await responses.claim(db, response_id, WORKER) for response_id in waiting]
+    rows = [await claim(db, response_id, WORKER) for response_id in waiting]
     writers = [Writer(row) for row in rows[:8] if row is not None]
     begun = [writer.begin() for writer in writers]
     ended = [writer.finish() for writer in writers]

@@ -19,7 +19,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.intake import Intake
 from app.store.rows import Idempotency
 from tests.support import grammar
-from tests.support.rows import WORKER, Writer, alive, claimed, new_response, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.waiting import until
 
 
@@ -31,7 +31,7 @@ async def status_of(db: Database, response_id: str) -> Status:
 
 async def test_only_one_of_many_claims_wins(db: Database) -> None:
     response_id = await queued(db)
-    claims = await asyncio.gather(*(responses.claim(db, response_id, f"w{i}") for i in range(8)))
+    claims = await asyncio.gather(*(claim(db, response_id, f"w{i}") for i in range(8)))
     won = [row for row in claims if row is not None]
     assert len(won) == 1
     assert (won[0].status, won[0].attempt) == (Status.IN_PROGRESS, 1)
@@ -39,10 +39,10 @@ async def test_only_one_of_many_claims_wins(db: Database) -> None:
 
 async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Database) -> None:
     row = await claimed(db)
-    assert await responses.claim(db, row.id, "other") is None
+    assert await claim(db, row.id, "other") is None
     await responses.cancel(db, row.id, "default")
-    assert await responses.claim(db, row.id, "other") is None
-    assert await responses.claim(db, "resp_unknown", "other") is None
+    assert await claim(db, row.id, "other") is None
+    assert await claim(db, "resp_unknown", "other") is None
 
 
 async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Database) -> None:
@@ -110,7 +110,7 @@ async def test_a_claim_looks_at_no_response_but_its_own(db: Database) -> None:
 async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:
     row = await claimed(db)
     assert await responses.release(db, row.id, row.attempt, WORKER)
-    again = await responses.claim(db, row.id, "other")
+    again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 0)
 
@@ -119,7 +119,7 @@ async def test_taking_responses_from_a_worker_that_is_alive_and_writing_is_no_de
     """Its journal has locked the first of a batch; the rows lie in another order than their ids have."""
     ids = sorted([(await queued(db)) for _ in range(2)])
     for response_id in reversed(ids):
-        await responses.claim(db, response_id, WORKER)
+        await claim(db, response_id, WORKER)
     lock = text("SELECT id FROM responses WHERE id = :id FOR SHARE")
     async with db.begin() as batch:
         await batch.execute(lock, {"id": ids[0]})
@@ -127,7 +127,7 @@ async def test_taking_responses_from_a_worker_that_is_alive_and_writing_is_no_de
         await until(lambda: waits_for_a_lock(db), what="the taker waits")
         await batch.execute(lock, {"id": ids[1]})
     assert await taking == []
-    assert [(await responses.claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
+    assert [(await claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
 
 
 async def waits_for_a_lock(db: Database) -> bool:
@@ -140,7 +140,7 @@ async def test_a_look_for_the_dead_does_not_wait_for_what_another_copy_has_in_ha
     for name in ("w1", "w2"):
         await alive(db, name, lease_seconds=0.0)
         row = await queued(db)
-        await responses.claim(db, row, name)
+        await claim(db, row, name)
     async with db.begin() as copy:
         await copy.execute(text("SELECT id FROM workers WHERE id = 'w1' FOR UPDATE"))
         async with asyncio.timeout(10):
@@ -151,7 +151,7 @@ async def test_a_look_for_the_dead_does_not_wait_for_what_another_copy_has_in_ha
 async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
     row = await claimed(db)
     await responses.release(db, row.id, row.attempt, WORKER)
-    await responses.claim(db, row.id, "other")
+    await claim(db, row.id, "other")
     assert await responses.release(db, row.id, row.attempt, WORKER) is None
 
 
@@ -237,7 +237,7 @@ async def test_what_a_dead_worker_had_is_disowned_and_claimed_again(db: Database
     row = await claimed(db)
     assert await workers.take_dead(db) == [WORKER]
     assert await responses.disown(db, WORKER, max_crashes=5) == []
-    again = await responses.claim(db, row.id, "other")
+    again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 1)
 
@@ -291,17 +291,17 @@ async def test_idempotency_keys_of_projects_do_not_meet(db: Database) -> None:
 async def test_what_waited_too_long_is_never_claimed_and_found_overdue(db: Database) -> None:
     new = replace(new_response(), queue_seconds=0.001)
     await Intake(db).create(new)
-    assert await responses.claim(db, new.id, WORKER) is None
+    assert await claim(db, new.id, WORKER) is None
     assert list(await responses.overdue(db)) == [(new.id, Status.QUEUED)]
 
 
 async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_by_a_takeover(db: Database) -> None:
     new = replace(new_response(), run_seconds=0.001)
     await Intake(db).create(new)
-    row = await responses.claim(db, new.id, WORKER)
+    row = await claim(db, new.id, WORKER)
     assert row is not None
     await responses.release(db, row.id, row.attempt, WORKER)
-    await responses.claim(db, new.id, "other")
+    await claim(db, new.id, "other")
     assert list(await responses.overdue(db)) == [(new.id, Status.IN_PROGRESS)]
 
 
@@ -444,7 +444,7 @@ async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
     row = await claimed(db)
     await responses.cancel(db, row.id, None)
     attempts = [
-        responses.claim(db, row.id, "w"),
+        claim(db, row.id, "w"),
         responses.release(db, row.id, row.attempt, WORKER),
         responses.cancel(db, row.id, None),
         responses.fail(db, row.id, "server_error", "no"),
@@ -465,7 +465,7 @@ async def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
 
 async def test_a_claim_waits_for_no_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:
     response_id = await queued(db)
-    assert await responses.claim(db, response_id, "w") is not None
+    assert await claim(db, response_id, "w") is not None
     async with db.direct("claim") as connection:
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
         async with connection.transaction():

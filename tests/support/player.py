@@ -15,7 +15,7 @@ from app.store import journal, responses
 from app.store.database import Database
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
-from tests.support.rows import WORKER, Writer
+from tests.support.rows import WORKER, Writer, claim
 from tests.support.waiting import until
 
 
@@ -83,7 +83,7 @@ class Player:
     async def take(self, response_id: str | None = None) -> Play:
         """Claims a response, which may come in a moment; says nothing yet."""
         response_id = response_id or await one(self._db, "queued")
-        row = await responses.claim(self._db, response_id, WORKER)
+        row = await claim(self._db, response_id, WORKER)
         assert row is not None
         return Play(self._db, self._relay, row)
 

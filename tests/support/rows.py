@@ -49,9 +49,14 @@ async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0,
     return worker
 
 
+async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
+    """`claim_all` of one."""
+    return (await responses.claim_all(db, [(response_id, worker)]))[0]
+
+
 async def claimed(db: Database, worker: str = WORKER, **request: Any) -> ResponseRow:
     """A response that `worker` has claimed."""
-    row = await responses.claim(db, await queued(db, **request), worker)
+    row = await claim(db, await queued(db, **request), worker)
     assert row is not None
     return row
 

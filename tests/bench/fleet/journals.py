@@ -88,7 +88,7 @@ async def _committed(
     said, waits, until = Said(), list[float](), time.perf_counter() + seconds
 
     async def write(mine: Sequence[str]) -> None:
-        while time.perf_counter() < until:
+        while not waits or time.perf_counter() < until:
             begun = time.perf_counter()
             entries = said.entries(WORKER, mine, next(numbers))
             appended = await journal.append(yard.db, entries)

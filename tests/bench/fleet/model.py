@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from config.settings import Settings
 from tests.bench.fleet.costs import Costs
 from workers.beat import MOST_SECONDS
 
@@ -22,6 +23,8 @@ BEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
 """workers/lease.py"""
 MAINTENANCE_POOL = 4
+WORKER_LANES, API_LANES = 2, 1
+"""Connections beside the pools: for the journal and for claims; for new responses."""
 
 
 class Part(StrEnum):
@@ -51,7 +54,7 @@ class Fleet:
     """Output tokens of a response."""
     interval: float = 0.0
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
-    events: float = 1500.0
+    events: float = Settings.model_fields["events_per_second"].default
     """Of all streams of a worker in a second, at most (`LONGHAUL_EVENTS_PER_SECOND`): by its beat; 0: no bound."""
     event_interval: float = 0.0
     """Seconds between two events of a stream, at least (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
@@ -71,9 +74,9 @@ class Fleet:
     connections: int = 500
     """`max_connections`."""
     pool: int = 10
-    """Connections of a worker."""
+    """`LONGHAUL_DATABASE_POOL` of a worker."""
     api_pool: int = 10
-    """Of an API process, to each server."""
+    """That of an API process, for each server."""
     brokers: int = 1
     """Redis servers, each with the queues of its share of the workers."""
     relays: int = 0
@@ -212,8 +215,8 @@ def _wal(fleet: Fleet, costs: Costs) -> float:
 
 def _connections(fleet: Fleet) -> float:
     """Every API process and copy of maintenance speaks to every server, a worker to its own."""
-    return fleet.workers * fleet.pool + fleet.postgres * (
-        fleet.api * fleet.api_pool + fleet.maintenance * MAINTENANCE_POOL
+    return fleet.workers * (fleet.pool + WORKER_LANES) + fleet.postgres * (
+        fleet.api * (fleet.api_pool + API_LANES) + fleet.maintenance * MAINTENANCE_POOL
     )
 
 

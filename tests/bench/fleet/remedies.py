@@ -23,7 +23,7 @@ class Remedy:
 
 
 REMEDIES = (
-    Remedy("workers with `LONGHAUL_DATABASE_POOL=3`, `max_connections=5000`", True, {"pool": 3, "connections": 5000}),
+    Remedy("workers with `LONGHAUL_DATABASE_POOL=2`, `max_connections=5000`", True, {"pool": 2, "connections": 5000}),
     Remedy("64 API processes", True, {"api": 64}),
     Remedy("8 copies of maintenance", True, {"maintenance": 8}),
     Remedy("`LONGHAUL_EVENT_INTERVAL_SECONDS=0.1`", True, {"event_interval": 0.1}),

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.protocol.chunk import Chunk
 from app.queue import TaskQueue
 from app.relay import CHANNEL, Relay
-from app.store import journal, responses, workers
+from app.store import journal, workers
 from app.store.workers import WorkerIdentity
 from tests.bench.asked import Asked, ask
 from tests.bench.fleet.costs import Line
@@ -26,6 +26,7 @@ from tests.bench.load import Load, Mode
 from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
 from tests.bench.scale.place import WentWrong, body, when
+from tests.support.rows import claim
 from workers.maintenance import Maintenance
 
 CLIENTS = 8
@@ -94,7 +95,7 @@ async def _claims(yard: Yard) -> Found:
     ids = await make_queued(yard.db, count, "resp_claim")
     async with yard.meter.measure() as claims:
         for response_id in ids:
-            await responses.claim(yard.db, response_id, "paper")
+            await claim(yard.db, response_id, "paper")
 
     async def append(number: int, final: bool) -> Used:
         async with yard.meter.measure() as used:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from app.ending import end
 from app.relay import Relay
-from app.store import responses
 from app.store.database import Database
 from app.store.journal import Entry
 from config.models import ServedModel
 from tests.bench.fleet.rows import OPENED, Said
+from tests.support.rows import claim
 from workers.journal import Journal
 from workers.lease import Lease
 
@@ -124,7 +124,7 @@ class PaperWorker:
         await self._lease.start()
         await self._journal.start()
         for response_id in ids:
-            row = await responses.claim(self._db, response_id, self._lease.worker)
+            row = await claim(self._db, response_id, self._lease.worker)
             if row is None:
                 raise ValueError(f"{response_id} cannot be claimed")
             self._streams.append(Stream(response_id, row.attempt))

@@ -28,6 +28,7 @@ from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
 from tests.bench.scale.explained import Explainer
 from tests.bench.scale.place import Place, Row, WentWrong, body, curves, post, put, scalar
+from tests.support.rows import claim
 from workers.maintenance import Maintenance
 
 SAYS = "10^3 to 10^6 stored responses: each thing that is done to one, and each of maintenance's looks"
@@ -182,7 +183,7 @@ async def _inside(longhaul: Longhaul, probes: Mapping[str, Work]) -> Row:
 
 async def _claimed(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     for response_id in waiting:
-        if await responses.claim(longhaul.db, response_id, WORKER):
+        if await claim(longhaul.db, response_id, WORKER):
             return
     raise WentWrong("there is nothing left to claim")
 

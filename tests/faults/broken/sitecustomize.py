@@ -68,7 +68,7 @@ def _without_claim(responses: Any) -> None:
     async def claim_all(db: Any, wanted: Sequence[tuple[str, str]]) -> list[Any]:
         return [await claim(db, response_id, worker) for response_id, worker in wanted]
 
-    responses.claim, responses.claim_all = claim, claim_all
+    responses.claim_all = claim_all
 
 
 def _publish_first(journal: Any) -> None:
