@@ -63,6 +63,8 @@ def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPCon
     """
 
     async def check(request: HTTPConnection) -> None:
+        if not request.scope["query_string"]:
+            return
         seen: set[str] = set()
         for name, _ in request.query_params.multi_items():
             shown = shortened(name)

@@ -61,7 +61,7 @@ def api(settings: Settings) -> Launch:
     argv = [
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
-        *("--loop", "uvloop", "--http", "httptools", "--log-level", settings.log_level.lower()),
+        *("--loop", "uvloop", "--http", "app.api.wire:HttpProtocol", "--log-level", settings.log_level.lower()),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
         # A frame that is too large is told so, one that is far too large ends its WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),
@@ -81,7 +81,7 @@ def worker(settings: Settings) -> Launch:
     argv = (
         *("-m", "celery", "--quiet", "--app", "workers.main:celery", "worker"),
         *("--pool", "custom", "--concurrency", str(settings.worker_concurrency), "--queues", model.queue),
-        *("--task-events", "--without-gossip", "--hostname", f"{name}@%h", "--loglevel", settings.log_level),
+        *("--task-events", "--hostname", f"{name}@%h", "--loglevel", settings.log_level),
     )
     return Launch(argv, {"CELERY_CUSTOM_WORKER_POOL": "workers.pool:TaskPool", "LONGHAUL_MODEL": model.name})
 

@@ -13,6 +13,7 @@ import orjson
 import uvicorn
 
 from app.api.dependencies import Runtime
+from app.api.wire import HttpProtocol
 from app.main import create_app
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
@@ -146,7 +147,7 @@ class Reader:
 async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
     """Runs the API until the block ends, then stops it as SIGTERM would."""
     app = create_app(settings, catalog)
-    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http="httptools", lifespan="on")
+    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http=HttpProtocol, lifespan="on")
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     await until(lambda: server.started or running.done(), what="a started API")
