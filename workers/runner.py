@@ -147,19 +147,19 @@ class Runner:
 
         Raises StoreUnavailable.
         """
-        ended = []
-        for response_id in await store.cancellable(self._db, response_ids):  # the API's cancels are committed already
-            if await self._cancelled(response_id):
-                ended.append(response_id)
+        open_ids = await store.cancellable(self._db, response_ids)  # the API's cancels are committed already
+        ended: list[str] = []
+        for start in range(0, len(open_ids), store.MOST_CANCELLED):
+            ended += await self._cancelled(open_ids[start : start + store.MOST_CANCELLED])
         return ended
 
-    async def _cancelled(self, response_id: str) -> bool:
-        cancellation = await store.cancel(self._db, response_id, None)
-        if cancellation is None or cancellation.chunk is None:
-            return False
-        log.info("%s cancelled", response_id)
-        self._journal.publish(cancellation.chunk)
-        return True
+    async def _cancelled(self, response_ids: Sequence[str]) -> list[str]:
+        cancellations = await store.cancel_all(self._db, response_ids, None)
+        chunks = [found.chunk for found in cancellations if found is not None and found.chunk is not None]
+        for chunk in chunks:
+            log.info("%s cancelled", chunk.response_id)
+            self._journal.publish(chunk)
+        return [chunk.response_id for chunk in chunks]
 
     async def run(self, response_id: str) -> Outcome:
         """Runs it to an end. Raises ResponseFailed where it failed, with the reason that the row holds."""
@@ -318,7 +318,7 @@ class Runner:
         if run.lost:
             return await self._verdict(run)
         if why_cancelled() is Cancelled.REVOKED:
-            await self._patiently(lambda: self._cancelled(run.row.id))
+            await self._patiently(lambda: self._cancelled([run.row.id]))
             return await self._verdict(run)
         return await self._released(run)
 

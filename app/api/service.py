@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from app.api.foreground import Foreground
 from app.api.ids import may_exist
 from app.api.orphans import Orphans
 from app.api.paging import PageQuery, page_of
+from app.batches import Batches
 from app.protocol import frames
 from app.protocol.chunk import Chunk
 from app.protocol.errors import InvalidRequest, NotFound, Unavailable
@@ -83,6 +84,7 @@ class ResponseService:
         self._errands = Errands()
         self._orphans = Orphans(self._cancel_orphan)
         self._intake = Intake(db, self._created)
+        self._cancels = Batches(self._cancel_all, most=responses.MOST_CANCELLED, common=(StoreUnavailable,))
 
     async def close(self) -> None:
         """Finishes what is under way, within a few seconds."""
@@ -90,6 +92,7 @@ class ResponseService:
         await self._orphans.close(CLOSE_SECONDS)
         await self._errands.close(CLOSE_SECONDS)
         await self._intake.close()
+        await self._cancels.close()
 
     # -- creating ------------------------------------------------------------------------------------------
 
@@ -268,15 +271,21 @@ class ResponseService:
 
         Raises NotFound, and InvalidRequest for a foreground response: its client leaves instead.
         """
-        row = await self._known(project, response_id)
-        if not row.background:
+        cancellation = await self._cancels.do((project, response_id)) if may_exist(response_id) else None
+        if cancellation is None:
+            await self._known(project, response_id)
             message = "Only a response that was created with 'background' true can be cancelled."
             raise InvalidRequest(message, code="response_not_cancellable")
-        cancellation = await responses.cancel(self._db, response_id, project)
-        if cancellation is None:
-            raise no_such_response(response_id)
         self._errands.start(self._announce(cancellation))
         return cancellation.row.as_object()
+
+    async def _cancel_all(self, wanted: Sequence[tuple[str, str]]) -> list[Cancellation | None]:
+        """Of (project, id), each project's together."""
+        cancelled: dict[str, Iterator[Cancellation | None]] = {}
+        for project in {project for project, _ in wanted}:
+            ids = [response_id for its, response_id in wanted if its == project]
+            cancelled[project] = iter(await responses.cancel_all(self._db, ids, project, only_background=True))
+        return [next(cancelled[project]) for project, _ in wanted]
 
     async def delete(self, project: str, response_id: str) -> None:
         """Deletes a response and its events; one that is not final is cancelled first. Raises NotFound."""

@@ -1,4 +1,4 @@
-"""The rows of responses: every transition is one guarded UPDATE that returns the row, and all are here.
+"""The rows of responses: every transition is here, a guarded UPDATE or one of rows that were locked and looked at.
 
 (New rows are `intake`'s. The worker's own endings travel with the last chunk: `journal.append`.) Guards are built from
 `protocol.status.TRANSITIONS`. Functions for the API are scoped by project; a worker's name the attempt.
@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Text, any_, bindparam, func, or_, select, update
+from sqlalchemy import Boolean, Select, Text, any_, bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,6 +28,8 @@ from app.store.guards import may, sources
 from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row, row_of
 from app.store.tables import chunks, responses
 
+MOST_CANCELLED = 32
+"""For one transaction: their workers' next events wait for it."""
 _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
 
 
@@ -132,9 +135,9 @@ async def release(
 
 async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
     """Those that `cancel` would end now."""
-    statement = select(responses.c.id).where(responses.c.id == any_(bindparam("ids", ARRAY(Text))), may("cancel"))
     async with db.autocommit() as connection:
-        return list((await connection.execute(statement, {"ids": list(response_ids)})).scalars())
+        found = (await connection.execute(_STATUSES, {"ids": response_ids})).all()
+    return [row.id for row in found if Status(row.status) in TRANSITIONS["cancel"].sources]
 
 
 async def cancel(db: Database, response_id: str, project: str | None) -> Cancellation | None:
@@ -142,8 +145,26 @@ async def cancel(db: Database, response_id: str, project: str | None) -> Cancell
 
     None: unknown id. Idempotent: on a final row the cancellation has no chunk.
     """
+    return (await cancel_all(db, [response_id], project))[0]
+
+
+async def cancel_all(
+    db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
+) -> list[Cancellation | None]:
+    """`cancel` of several, committed together. One that is named twice has its chunk in the first place alone.
+
+    `only_background`: others are as unknown.
+    """
+    wanted = {"ids": response_ids, "project": project, "only_background": only_background}
     async with db.begin() as connection:
-        return await _end(connection, _scope(response_id, project), "cancel", ResponseStream.cancel)
+        ended = await _end(connection, _WANTED, wanted, "cancel", ResponseStream.cancel)
+    return [_taken(ended, response_id) for response_id in response_ids]
+
+
+def _taken(ended: dict[str, Cancellation], response_id: str) -> Cancellation | None:
+    if (found := ended.get(response_id)) is not None:
+        ended[response_id] = Cancellation(found.row, None)
+    return found
 
 
 async def fail(
@@ -151,54 +172,82 @@ async def fail(
 ) -> Cancellation | None:
     """`failed` where it is not final (and still in `only`); for maintenance, which speaks for workers that cannot."""
     error = error_object(code, message)
-    where = _scope(response_id, None)
-    if only is not None:
-        where &= responses.c.status == only.value
+    values = {"id": response_id, "only": None if only is None else only.value}
     async with db.begin() as connection:
-        return await _end(connection, where, "fail", lambda stream: stream.fail(error))
+        ended = await _end(connection, _STILL, values, "fail", lambda stream: stream.fail(error))
+        return ended.get(response_id)
 
 
 async def delete(db: Database, project: str, response_id: str) -> Cancellation | None:
     """Cancels it where it is not final, and deletes it and its events. None: unknown id."""
+    wanted = {"ids": [response_id], "project": project, "only_background": False}
     async with db.begin() as connection:
-        ended = await _end(connection, _scope(response_id, project), "cancel", ResponseStream.cancel)
-        if ended is not None:
+        ended = await _end(connection, _WANTED, wanted, "cancel", ResponseStream.cancel)
+        if ended:
             await connection.execute(delete_from(responses).where(responses.c.id == response_id))
-        return ended
+        return ended.get(response_id)
+
+
+# By their keys alone, as in journal.py; and locked in the order of all that locks several.
+_AMONG = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
+_STATUSES = select(responses.c.id, responses.c.status).where(_AMONG)
+_WANTED = (
+    select(*_COLUMNS)
+    .where(_AMONG, responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project))
+    .where(responses.c.background >= bindparam("only_background", type_=Boolean))
+    .order_by(responses.c.id)
+    .with_for_update()
+)
+_STILL = (
+    select(*_COLUMNS)
+    .where(responses.c.id == bindparam("id"))
+    .where(responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
+    .with_for_update()
+)
+_LOGS = (
+    select(chunks.c.response_id, chunks.c.frames)
+    .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
+    .order_by(chunks.c.response_id, chunks.c.first)
+)
+_CHUNKS = insert(chunks)
+_FINAL = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
+"""What an ending from outside sets; what it does not hand on to the next turn, no model has said."""
+_ENDED = update(responses).where(responses.c.id == bindparam("ended"))
 
 
 async def _end(
     connection: AsyncConnection,
-    where: ColumnElement[bool],
+    wanted: Select[Any],
+    values: Mapping[str, Any],
     transition: str,
     close: Callable[[ResponseStream], list[Event]],
-) -> Cancellation | None:
-    """Locks the row (so that no append is under way or can come after), and ends it by `close`'s events."""
-    locked = (await connection.execute(select(*_COLUMNS).where(where).with_for_update())).one_or_none()
-    if locked is None:
-        return None
-    row = response_row(locked)
-    if row.status.final:
-        return Cancellation(row, None)
-    stream = ResponseStream.restore(await _events(connection, row.id))
+) -> dict[str, Cancellation]:
+    """Locks the rows (so that no append is under way or can come after), and ends by `close` those that it may."""
+    rows = [response_row(row) for row in await connection.execute(wanted, values)]
+    found = {row.id: Cancellation(row, None) for row in rows}
+    may_end = [row for row in rows if row.status in TRANSITIONS[transition].sources]
+    logs = await _logs(connection, [row.id for row in may_end])
+    if endings := [_ended(row, logs[row.id], close) for row in may_end]:
+        written = [{"response_id": ended.row.id, **_columns(chunk)} for ended, chunk in endings]
+        await connection.execute(_CHUNKS, written)
+        await connection.execute(_ENDED, [_final_columns(ended.row) for ended, _ in endings])
+    return found | {ended.row.id: ended for ended, _ in endings}
+
+
+def _ended(
+    row: ResponseRow, log: Sequence[Event], close: Callable[[ResponseStream], list[Event]]
+) -> tuple[Cancellation, Chunk]:
+    """The row as it will be, and the chunk that ends it."""
+    stream = ResponseStream.restore(log)
     chunk = closing_chunk(row, stream, close)
     ending = Ending.of(stream.response, datetime.now(UTC))
-    await _append(connection, chunk)
-    ended = await connection.execute(
-        update(responses)
-        .where(responses.c.id == row.id, may(transition))
-        .values(
-            status=ending.status.value,
-            output=ending.output,
-            usage=ending.usage,
-            error=ending.error,
-            incomplete_details=ending.incomplete_details,
-            finished_at=ending.finished_at,
-            worker=None,
-        )
-        .returning(*_COLUMNS)
-    )
-    return Cancellation(response_row(ended.one()), chunk)
+    final = replace(row, worker=None, **{name: getattr(ending, name) for name in _FINAL})
+    return Cancellation(final, chunk), chunk
+
+
+def _final_columns(row: ResponseRow) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in _FINAL}
+    return {**values, "status": row.status.value, "worker": None, "ended": row.id}
 
 
 def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Callable[[ResponseStream], list[Event]]) -> Chunk:
@@ -208,13 +257,12 @@ def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Callable[[Res
     return Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
 
 
-async def _events(connection: AsyncConnection, response_id: str) -> list[Event]:
-    statement = select(chunks.c.frames).where(chunks.c.response_id == response_id).order_by(chunks.c.first)
-    return [event for encoded in (await connection.execute(statement)).scalars() for event in frames.decode(encoded)]
-
-
-async def _append(connection: AsyncConnection, chunk: Chunk) -> None:
-    await connection.execute(insert(chunks).values(response_id=chunk.response_id, **_columns(chunk)))
+async def _logs(connection: AsyncConnection, response_ids: Sequence[str]) -> dict[str, list[Event]]:
+    """What was said of each."""
+    logs: dict[str, list[Event]] = {response_id: [] for response_id in response_ids}
+    for response_id, encoded in await connection.execute(_LOGS, {"ids": response_ids}):
+        logs[response_id] += frames.decode(encoded)
+    return logs
 
 
 def _columns(chunk: Chunk) -> dict[str, Any]:
