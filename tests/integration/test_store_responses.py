@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import re
 from dataclasses import replace
@@ -19,6 +20,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.intake import Intake
 from app.store.rows import Idempotency
 from tests.support import grammar
+from tests.support.circles import no_collector
 from tests.support.rows import WORKER, Writer, alive, claimed, new_response, queued
 from tests.support.waiting import until
 
@@ -27,6 +29,18 @@ async def status_of(db: Database, response_id: str) -> Status:
     row = await responses.find(db, response_id)
     assert row is not None
     return row.status
+
+
+async def test_reading_rows_leaves_nothing_to_the_garbage_collector(db: Database) -> None:
+    response_id = await queued(db)
+    for count in (1, 100):  # the first time all kinds of things are made that stay
+        with no_collector():
+            for _ in range(count):
+                await responses.get(db, "default", response_id)
+                await responses.find(db, response_id)
+                await responses.get_by_key(db, "default", "unknown")
+            left = gc.collect()
+    assert left < 100
 
 
 async def test_only_one_of_many_claims_wins(db: Database) -> None:
