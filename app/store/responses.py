@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, or_, select, update
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -32,7 +32,8 @@ _COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
 
 def _scope(response_id: str, project: str | None) -> ColumnElement[bool]:
     by_id: ColumnElement[bool] = responses.c.id == response_id
-    return by_id if project is None else by_id & (responses.c.project == project)
+    # Not by `&`: see guards.py.
+    return by_id if project is None else and_(by_id, responses.c.project == project)
 
 
 async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
@@ -56,8 +57,7 @@ async def _one(db: Database, statement: Select[Any], **values: str) -> ResponseR
     return None if row is None else response_row(row)
 
 
-# Made once, for what comes often: each comparison that SQLAlchemy (2.0) writes is a circle of references, which lies
-# about until the garbage collector comes.
+# Made once, for what comes often: SQLAlchemy takes 0.1 ms of CPU to put one together.
 _BY_ID = select(*_COLUMNS).where(responses.c.id == bindparam("id"))
 _OF_PROJECT = _BY_ID.where(responses.c.project == bindparam("project"))
 _BY_KEY = select(*_COLUMNS).where(
@@ -160,7 +160,7 @@ async def fail(
     error = error_object(code, message)
     where = _scope(response_id, None)
     if only is not None:
-        where &= responses.c.status == only.value
+        where = and_(where, responses.c.status == only.value)
     async with db.begin() as connection:
         return await _end(connection, where, "fail", lambda stream: stream.fail(error))
 
