@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-THRESHOLDS = (50_000, 20, 100)
+THRESHOLDS = (50_000, 10, 10)
 """Python's own are (700, 10, 10): a look at everything young for every few events."""
 
 
@@ -14,4 +14,5 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.collect()  # Python looks at what is old once a quarter of what it found there last is new: of nothing, from here
     gc.set_threshold(*THRESHOLDS)

@@ -7,6 +7,10 @@ A job's life:
        |                 |  which cleans up to its end
        |                 +--> its clean-up ends --> reported to Celery as ignored, gone
        +--drain--> gone; its message was never acknowledged, so Celery puts it back
+
+Gone is gone: nothing that a job leaves is in a circle of references. Each is some 40 objects (Celery's Request, the
+message), and the garbage collector, which comes seldom, moves what it meets on the way into its older generations,
+where it lies for long, and with it all younger ones that it refers to: a worker grew by 1.3 KiB for each response.
 """
 
 from __future__ import annotations
@@ -146,6 +150,7 @@ class Jobs:
             result = _ignored()
         finally:
             self._jobs.pop(job.pid, None)
+            job.task = None  # whose context holds the job
         self._report(job, result)
 
     def _report(self, job: Job, result: tuple[int, Any, float]) -> None:
@@ -153,6 +158,7 @@ class Jobs:
         try:
             if job.on_end is not None:
                 job.on_end(result)
+            _unwind(result)
         except Exception:
             log.exception("Celery could not take note of the end of %s", job.task_id)
         self._freed()
@@ -184,6 +190,14 @@ async def _outcome(job: Job) -> tuple[int, Any, float]:
     except BaseException as error:
         return _failure(WorkerLostError(f"{type(error).__name__} escaped the task"))
     return result
+
+
+def _unwind(result: tuple[int, Any, float]) -> None:
+    """Takes from an exception that has been reported where it came from: among those frames is one that holds it."""
+    failed, info, _ = result
+    if failed:
+        error = getattr(info.exception, "exc", info.exception)  # billiard wraps some
+        error.__traceback__ = error.__context__ = None
 
 
 def _ignored() -> tuple[int, Any, float]:

@@ -229,7 +229,8 @@ class Runner:
                 del self._runs[row.id]
             if run.toolbox is not None:
                 await undisturbed(run.toolbox.close())
-        return await self._verdict(run)
+        # Whoever cancels an answer stops it by the fence and by a revoke: one would break into the other's statement.
+        return await undisturbed(self._verdict(run))
 
     def _turn_of(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
         on_its_last = row.crashes > 0 and row.crashes >= self._max_crashes - 1

@@ -1,7 +1,12 @@
-"""Conditions and values that several statements about responses share."""
+"""Conditions and values that several statements about responses share.
+
+Of SQLAlchemy's (2.0) expressions some are circles of references: `in_`, and what `&` or `|` was applied to. Those wait
+for the garbage collector, which comes seldom (config/collector.py): so no request makes them anew.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from sqlalchemy import func
@@ -11,6 +16,7 @@ from app.protocol.status import TRANSITIONS
 from app.store.tables import responses
 
 
+@functools.cache
 def may(transition: str) -> ColumnElement[bool]:
     """The guard of a transition: the row is in one of its sources."""
     return responses.c.status.in_(_sources(transition))

@@ -265,6 +265,27 @@ def test_strange_ids_in_a_revoke_harm_nobody(bench: Bench, worker: Worker) -> No
     assert "Traceback" not in worker.text
 
 
+# Memory
+
+
+def test_however_many_have_ended_nothing_of_them_waits_for_the_garbage_collector(bench: Bench, start: Any) -> None:
+    """Some may be held by what they opened (connections), or be the last: a few, and not more after more of them."""
+    start(concurrency=4).ready()
+    kinds = ["Job", "Request", "Message", "Task", "Context", "TraceInfo"]
+    begun = bench.ask("circles", kinds=kinds)
+    ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "lost", "bad", "fail", "bug")]
+    held = [f"hold-{n}" for n in range(20)]
+    bench.send(*ids)
+    bench.ended(len(ids))
+    for n in range(0, len(held), 4):
+        bench.send(*held[n : n + 4])
+        bench.said(*(f"start {i}" for i in held[n : n + 4]))
+        bench.cancel(*held[n : n + 4])
+    bench.ended(len(ids) + len(held))
+    left = bench.ask("circles", kinds=kinds)
+    assert {kind: left[kind] - begun[kind] for kind in kinds if left[kind] - begun[kind] > 50} == {}
+
+
 # Logs
 
 

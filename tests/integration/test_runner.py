@@ -110,6 +110,30 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
     assert text_of(row).startswith("1 2")
 
 
+async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cost the connection: every client who leaves its stream ends it by both, in any order."""
+    find, asked, told = responses.find, asyncio.Event(), asyncio.Event()
+
+    async def slowly(db: Database, response_id: str) -> ResponseRow | None:
+        asked.set()
+        await told.wait()
+        return await find(db, response_id)
+
+    response_id = await queued(db, input=asking("/count 100000"))
+    async with worker(db, relay, **SLOW) as w:
+        job = w.start(response_id)
+        await committed(db, response_id, 8)
+        monkeypatch.setattr(responses, "find", slowly)
+        await responses.cancel(db, response_id, None)
+        await asked.wait()
+        stopped = asyncio.ensure_future(job.stop(Cancelled.REVOKED))
+        await asyncio.sleep(0)
+        told.set()
+        assert await stopped is Outcome.CANCELLED
+
+
 async def test_a_revoked_job_cancels_its_row(db: Database, relay: Relay) -> None:
     response_id = await queued(db, input=asking("/hang 20"))
     async with worker(db, relay) as w:

@@ -17,7 +17,7 @@ from app.store import journal, responses, workers
 from app.store import lost as messages
 from app.store.database import Database, StoreUnavailable
 from app.store.intake import Intake
-from app.store.rows import Idempotency, ResponseRow
+from app.store.rows import Idempotency
 from tests.support import grammar
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.waiting import until
@@ -471,44 +471,3 @@ async def test_a_claim_waits_for_no_disk_and_leaves_the_connection_as_it_was(db:
         async with connection.transaction():
             await connection.fetch(responses._CLAIM, [await queued(db)], ["w"])
             assert await connection.fetchval("SHOW synchronous_commit") == "off"
-
-
-async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
-    waiting, running, final = await queued(db), await claimed(db), await queued(db)
-    writer = Writer(running)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("half a")])
-    await responses.cancel(db, final, None)
-    foreign = await queued(db, project="theirs")
-
-    wanted = [waiting, running.id, final, foreign, "resp_unknown", waiting]
-    first, second, third, theirs, unknown, again = await responses.cancel_all(db, wanted, "default")
-    assert theirs is None and unknown is None
-    assert first and second and third and again
-    assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each is told of once"
-    for found in (first, second, third, again):
-        assert await responses.get(db, "default", found.row.id) == found.row
-        assert found.row.status is Status.CANCELLED
-    assert "half a" in str(second.row.output)
-    assert (await journal.read(db, running.id)).chunks[-1] == second.chunk
-    assert (await row_of(db, foreign)).status is Status.QUEUED
-
-
-async def test_of_many_only_those_in_the_background_are_cancelled_where_that_is_asked(db: Database) -> None:
-    foreground, background = await queued(db, background=False), await queued(db, background=True)
-    refused, ended = await responses.cancel_all(db, [foreground, background], "default", only_background=True)
-    assert refused is None and ended is not None and ended.chunk is not None
-    assert (await row_of(db, foreground)).status is Status.QUEUED
-
-
-async def test_two_batches_of_cancels_in_opposite_order_wait_for_each_other_and_both_end(db: Database) -> None:
-    ids = [await queued(db) for _ in range(16)]
-    found = await asyncio.gather(*(responses.cancel_all(db, order, None) for order in (ids, ids[::-1])))
-    told = [each.chunk.response_id for batch in found for each in batch if each is not None and each.chunk is not None]
-    assert sorted(told) == sorted(ids)
-
-
-async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await responses.find(db, response_id)
-    assert row is not None
-    return row

@@ -7,6 +7,7 @@ writes what happens to the Redis list `log`, one word and the id each.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -21,6 +22,7 @@ from redis.backoff import ConstantBackoff
 
 from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
+from tests.support.circles import alive
 from tests.support.waiting import until
 from workers import program
 from workers.control import leave, why_cancelled
@@ -143,6 +145,15 @@ def stumble(state: Any) -> dict[str, str]:
 
     state.consumer.hub.call_soon(fall)
     return {"ok": "about to"}
+
+
+@control_command()
+def circles(state: Any, kinds: Sequence[str]) -> dict[str, int]:
+    """How many objects of these types are there; from the first call on, the garbage collector stays away."""
+    if gc.isenabled():
+        gc.collect()
+        gc.disable()
+    return alive(*kinds)
 
 
 def __getattr__(name: str) -> Any:

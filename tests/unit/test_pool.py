@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from celery.exceptions import Ignore, WorkerShutdown
 from celery.worker import state as worker_state
 
 from config.settings import ConfigError
+from tests.support.circles import no_collector
 from tests.support.waiting import until, until_sync
 from workers import jobs, pool
 from workers.bridge import aio_await
@@ -38,7 +40,8 @@ class Call:
         def target() -> tuple[int, Any, float]:  # as Celery's tracer: synchronous
             return 0, aio_await(body()), 0.0
 
-        self.job = pool.on_apply(target, (), {}, self.on_end, self.on_accept, correlation_id=task_id)
+        # Weakly, as Celery's Request.
+        self.job = weakref.ref(pool.on_apply(target, (), {}, self.on_end, self.on_accept, correlation_id=task_id))
 
     def on_accept(self, pid: int, _at: float) -> None:
         self.accepted_in = threading.current_thread().name
@@ -192,6 +195,25 @@ def test_a_waiting_job_is_kept_alive_by_the_pool_alone() -> None:
     first.terminate()
     assert ended.wait(10)
     pool.stop()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_an_ended_job_is_gone_without_the_garbage_collector(task_pool: TaskPool, cancelled: bool) -> None:
+    with no_collector():
+        call = Call(task_pool, forever if cancelled else lambda: asyncio.sleep(0))
+        if cancelled:
+            call.terminate()
+        call.wait()
+        until_sync(lambda: call.job() is None)
+
+
+def test_a_reported_cancellation_is_gone_without_the_garbage_collector(task_pool: TaskPool) -> None:
+    with no_collector():
+        call = Call(task_pool, forever)
+        call.terminate()
+        error = weakref.ref(call.wait()[1].exception.exc)
+        call.result = None
+        until_sync(lambda: error() is None)
 
 
 def test_a_terminated_job_is_gone_only_after_its_clean_up(task_pool: TaskPool) -> None:
