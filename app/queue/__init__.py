@@ -33,8 +33,8 @@ SEND_SECONDS = 5.0
 """How long a caller waits for Redis to take a message, at most."""
 THREADS = 2
 """For what is rare: revoking, and looking at the head of a list."""
-MOST_REVOKED = 1000
-"""Ids of one broadcast."""
+MOST_REVOKED = 200
+"""Ids of one broadcast: Celery's log has them in a line."""
 
 
 class Priority(IntEnum):
@@ -197,7 +197,7 @@ class TaskQueue:
         await self._post.close()
 
     async def _tell(self, batch: Sequence[Sequence[str]]) -> Sequence[None]:
-        # A broadcast costs every worker the same, whether it names one id or a thousand.
+        # A broadcast costs every worker the same, whether it names one id or hundreds.
         ids = list(chain.from_iterable(batch))
         try:
             await self._bounded(lambda: self._celery.control.revoke(ids, terminate=True))

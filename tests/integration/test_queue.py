@@ -299,7 +299,7 @@ async def test_many_revokes_at_once_are_few_broadcasts_that_name_each_id(url: st
             return {each for ids in told for each in ids} == wanted
 
         until_sync(all_told, 10, "every id is told")
-    assert len(told) <= 2
+    assert len(told) <= 3
 
 
 def test_celery_is_set_up_as_the_facts_demand() -> None:
