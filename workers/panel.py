@@ -8,7 +8,7 @@ whoever hears one also
 * terminates by our own list of jobs, since Celery's forgets an id when a duplicate of it was dropped;
 * cancels the row, so that a queued response ends now, not when some worker has a slot for it.
 
-Ids in `celery.worker.state.revoked` never run again in this worker (for 3 h, and 50,000 of them).
+Ids in `celery.worker.state.revoked` never run again in this worker (for 3 h, and REVOKED_KEPT of them).
 That holds back no response that still has to run: an id gets there by a revoke alone, and the row
 of a revoked response is final, or becomes it here. Where that could not be written (the worker
 died, say), maintenance sends the message again; the worker that discards it by its list is told
@@ -24,17 +24,21 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from celery.worker import control as celery_control
+from celery.worker import state as worker_state
 from celery.worker.control import Panel
 
 from app.store.database import StoreUnavailable
 from workers.control import current_runner
 
 RETRY_SECONDS = 1.0
+REVOKED_KEPT = 10_000
+"""Of each, Celery keeps 0.3 KiB. One that is forgotten earlier costs a claim, which finds the row to be final."""
 
 
 def install() -> None:
-    """Replaces the three commands in this process; their names, arguments and help stay."""
+    """Replaces the three commands in this process (their names, arguments and help stay), and bounds their memory."""
     Panel.data |= {"revoke": revoke, "terminate": terminate, "shutdown": shutdown}
+    worker_state.revoked.maxlen = REVOKED_KEPT
     logging.getLogger("celery.worker.control").addFilter(_not_about_results)
 
 

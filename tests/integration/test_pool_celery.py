@@ -21,6 +21,7 @@ from tests.support.celery_processes import QUEUE, ROOT, Worker, own_database
 from tests.support.queue_app import SECRET, STORE
 from tests.support.services import Services
 from tests.support.waiting import until_sync
+from workers import panel
 from workers.program import PromptConnection
 
 
@@ -284,6 +285,14 @@ def test_however_many_have_ended_nothing_of_them_waits_for_the_garbage_collector
     bench.ended(len(ids) + len(held))
     left = bench.ask("circles", kinds=kinds)
     assert {kind: left[kind] - begun[kind] for kind in kinds if left[kind] - begun[kind] > 50} == {}
+
+
+def test_of_what_was_revoked_a_worker_remembers_the_latest(bench: Bench, worker: Worker) -> None:
+    ids = [f"gone-{n}" for n in range(panel.REVOKED_KEPT + 100)]
+    bench.cancel(*ids[:100])
+    until_sync(lambda: len(bench.ask("revoked")) == 100)
+    bench.cancel(*ids[100:])
+    until_sync(lambda: set(bench.ask("revoked")) == set(ids[100:]), 30.0)
 
 
 # Logs
