@@ -94,7 +94,7 @@ class Answering:
             async with aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
                     cached = max(cached, delta.cached_tokens)
-                    said = parser.feed(delta.token_ids, delta.logprobs)
+                    said = self._pace.read(parser, delta)
                     reason = FinishReason.STOP if parser.ended else delta.finish_reason
                     if reason is not None:
                         break  # which ends it in the engine too

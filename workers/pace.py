@@ -1,31 +1,60 @@
-"""How often a response says something: the granularity of its events (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
+"""How often a response says something, and in how many events: their granularity."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from workers.beat import Beat
+from workers.engine.base import EngineDelta
 from workers.formats.parser import merged
-from workers.formats.turn import Parsed
+from workers.formats.turn import Parsed, Parser
 from workers.recorder import Recorder
 
 _NOTHING = Parsed()
 
 
+@dataclass(frozen=True, slots=True)
+class Granularity:
+    """Of the events of a worker's responses."""
+
+    interval: float = 0.0
+    """Seconds between two chunks of one response, at least."""
+    per_second: float = 0.0
+    """Chunks of all responses together, at most (workers/beat.py); 0: no bound."""
+    per_token: bool = False
+    """Each token is an event, however many a chunk has; else those of a kind are one."""
+
+
+NOTHING_HELD_BACK = Granularity()
+
+
 class Pace:
-    """Lets what the model says through at most every `seconds`; what came meanwhile goes as one. 0: at once.
+    """Lets what the model says through at most every `seconds` (0: at once); what came meanwhile goes as one chunk.
 
     The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it. What is let
     through goes by the worker's `beat`.
     """
 
-    def __init__(self, record: Recorder, seconds: float, beat: Beat) -> None:
+    def __init__(self, record: Recorder, seconds: float, beat: Beat, *, per_token: bool = False) -> None:
         self._record = record
         self._beat = beat
         self._seconds = seconds
+        self._per_token = per_token
         self._held = _NOTHING
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    def read(self, parser: Parser, delta: EngineDelta) -> Parsed:
+        """What the engine's delta says, in as many deltas as there will be events of it."""
+        if not self._per_token:
+            return parser.feed(delta.token_ids, delta.logprobs)
+        said = _NOTHING
+        for place, token in enumerate(delta.token_ids):
+            if parser.ended:
+                break
+            said += parser.feed((token,), delta.logprobs[place : place + 1])
+        return said
 
     async def say(self, said: Parsed) -> None:
         """Records it, now or when its time has come; returns when the engine may be asked for more. Raises Lost."""
@@ -50,7 +79,7 @@ class Pace:
         if not self._held.tokens and not self._held.deltas:
             return said
         both, self._held = self._held + said, _NOTHING
-        return Parsed(merged(both.deltas), both.tokens)
+        return both if self._per_token else Parsed(merged(both.deltas), both.tokens)
 
     def close(self) -> None:
         if self._timer is not None:

@@ -45,7 +45,7 @@ from workers.history import History
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome, ResponseFailed
-from workers.pace import Pace
+from workers.pace import NOTHING_HELD_BACK, Granularity, Pace
 from workers.preparing import listings_for
 from workers.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
 from workers.shielding import undisturbed
@@ -107,8 +107,7 @@ class Runner:
         again: Callable[[ResponseRow], Awaitable[None]],
         engine_died: Callable[[], None],
         workshop: Workshop | None = None,
-        event_interval: float = 0.0,
-        events_per_second: float = 0.0,
+        granularity: Granularity = NOTHING_HELD_BACK,
     ) -> None:
         self._db = db
         self._journal = journal
@@ -118,8 +117,8 @@ class Runner:
         self._again = again
         self._engine_died = engine_died
         self._workshop = workshop or Workshop()
-        self._event_interval = event_interval
-        self._beat = Beat(events_per_second)
+        self._granularity = granularity
+        self._beat = Beat(granularity.per_second)
         self._seals = Seals(db)
         self._claims = Batches(self._claim, common=(StoreUnavailable,))
         self._runs: dict[str, Run] = {}
@@ -251,9 +250,15 @@ class Runner:
         if ENCRYPTED_REASONING in run.row.request["include"]:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
         record = self._recorder(run)
-        seconds = self._event_interval if run.row.stream else max(self._event_interval, UNSTREAMED_SECONDS)
-        with closing(Pace(record, seconds, self._beat)) as pace:
+        with closing(self._pace(record, streamed=run.row.stream)) as pace:
             return await Answering(self._engine, self._model, run, record, items, pace).answer()
+
+    def _pace(self, record: Recorder, *, streamed: bool) -> Pace:
+        """Events that nobody can read are few, whatever was set."""
+        interval, each = self._granularity.interval, self._granularity.per_token
+        if streamed:
+            return Pace(record, interval, self._beat, per_token=each)
+        return Pace(record, max(interval, UNSTREAMED_SECONDS), self._beat)
 
     def _recorder(self, run: Run) -> Recorder:
         return Recorder(self._journal, run, run.stream.begin() if run.stream.state is State.QUEUED else [])

@@ -21,6 +21,7 @@ from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
 from workers.journal import Journal
 from workers.lease import Lease
+from workers.pace import Granularity
 from workers.runner import Runner
 from workers.tools.workshop import Workshop
 
@@ -65,8 +66,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         again,
         lambda: leave(ENGINE_DIED),
         workshop,
-        settings.event_interval_seconds,
-        settings.events_per_second,
+        Granularity(settings.event_interval_seconds, settings.events_per_second, settings.event_per_token),
     )
     lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
     try:

@@ -1,7 +1,7 @@
 """Our own path alone: API, queue, worker, journal, relay and SSE, on an engine that costs nothing.
 
 The scripted engine either keeps to a rate (what a fast GPU would ask of us: does it arrive, and at what price?) or
-has none, and then the path itself is the limit.
+has none, or too much of one, and then the path itself is the limit: for chunks, or for events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from tests.bench.contenders.models import Served, scripted
 from tests.bench.load import Mode
 from tests.bench.plan import Cell, Plan
 from tests.bench.prompts import Prompt
-from tests.bench.targets import UNBOUND
+from tests.bench.targets import PER_TOKEN, UNBOUND
+
+TOO_MUCH = 3
+"""Times the rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,19 @@ class Sizes:
     rounds: int = 3
 
     def runs(self) -> list[tuple[Plan, Served, Mapping[str, str]]]:
-        """One with the rate, one without, and settings. The client has no priority: no engine busy-waits here."""
+        """One with the rate, one without, one with too much of it, and their settings.
+
+        The client has no priority: no engine busy-waits here.
+        """
         paced = scripted(tokens_per_second=self.rate, tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
+        too_much = scripted(tokens_per_second=TOO_MUCH * self.rate, max_num_seqs=4096)
+        tokens = max(1, round(self.rate * self.seconds))
         unbound = scripted(tokens_per_delta=self.tokens_per_delta, max_num_seqs=4096)
         label = f"{self.streams} x {self.rate:g}/s"
         return [
-            (self._plan(label, max(1, round(self.rate * self.seconds))), paced, {}),
+            (self._plan(label, tokens), paced, {}),
             (self._plan(UNBOUND, self.tokens), unbound, {"LONGHAUL_EVENTS_PER_SECOND": "0"}),
+            (self._plan(PER_TOKEN, tokens * TOO_MUCH), too_much, {"LONGHAUL_EVENT_PER_TOKEN": "true"}),
         ]
 
     def _plan(self, label: str, tokens: int) -> Plan:

@@ -17,6 +17,7 @@ from workers.engine.scripted import ScriptedEngine
 from workers.journal import Journal
 from workers.lease import Lease
 from workers.outcome import Outcome
+from workers.pace import NOTHING_HELD_BACK, Granularity
 from workers.runner import Runner
 from workers.tools.workshop import Workshop
 
@@ -62,13 +63,13 @@ class Worker:
         model: ServedModel,
         lease_seconds: float,
         workshop: Workshop | None = None,
-        event_interval: float = 0.0,
+        granularity: Granularity = NOTHING_HELD_BACK,
     ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, relay)
         self.again: list[str] = []
         self.died = 0
-        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop, event_interval)
+        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop, granularity)
         self.lease = self.runner.lease = Lease(db, model, lease_seconds, self.runner.running, self.runner.lost)
 
     async def _again(self, row: ResponseRow) -> None:
@@ -91,12 +92,12 @@ async def worker(
     lease_seconds: float = 60.0,
     context_length: int | None = None,
     workshop: Workshop | None = None,
-    event_interval: float = 0.0,
+    granularity: Granularity = NOTHING_HELD_BACK,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, relay, model, lease_seconds, workshop, event_interval)
+    made = Worker(db, relay, model, lease_seconds, workshop, granularity)
     await made.engine.start()
     await made.journal.start()
     await made.lease.start()
