@@ -66,6 +66,12 @@ class Lanes:
         if lane.working is None:
             lane.working = asyncio.create_task(self._work(lane))
 
+    def forget(self) -> None:
+        """What waits is not answered any more: there is nobody to answer."""
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        self._count = self._bytes = 0
+
     async def close(self) -> None:
         """Gives up what is in progress, and forgets what waits."""
         working = [lane.working for lane in self._lanes.values() if lane.working is not None]
@@ -82,6 +88,8 @@ class Lanes:
     async def _work(self, lane: Lane) -> None:
         while lane.waiting:
             async with self._active:
+                if not lane.waiting:  # forgotten meanwhile
+                    break
                 request = lane.waiting.popleft()
                 self._count -= 1
                 self._bytes -= request.size

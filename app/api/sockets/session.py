@@ -69,12 +69,12 @@ class Session:
         return frame
 
     async def _answer(self, lane: Lane, waiting: Waiting) -> None:
-        """One request, in its turn. A client that is gone is `run`'s to see."""
+        """One request, in its turn."""
         fields, large = waiting.fields, waiting.size >= _LARGE_BYTES
         try:
             await self._respond(lane, await asyncio.to_thread(request_of, fields) if large else request_of(fields))
         except WebSocketDisconnect:
-            pass
+            self._lanes.forget()  # before `run` sees that the client is gone, the next one would begin
         except Exception as error:
             if (refusal := refusal_of(error)) is None:
                 log_crash(error, self._socket.scope)
