@@ -18,9 +18,12 @@ from tests.support.waiting import PAUSE, until_sync
 LONGHAUL = [sys.executable, "-c", "from app.cli import main; main()"]
 IN_TERMINAL = [
     *(sys.executable, "-c"),
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])",
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
 ]
-"""Makes stdin the controlling terminal of a new session, so that Ctrl-C and its end come as signals."""
+"""Makes stdin the controlling terminal of a new session, so that Ctrl-C and its end come as signals.
+
+Its end, too, where these tests themselves run by nohup."""
 NOHUP = [
     *(sys.executable, "-c"),
     "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
