@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,4 +30,4 @@ def test_the_table_of_settings_names_every_variable_and_its_default() -> None:
     assert set(documented) == {variable_of(field) for field in Settings.model_fields}
     for field, info in Settings.model_fields.items():
         if isinstance(info.default, int | float):
-            assert float(documented[variable_of(field)].strip("`")) == info.default
+            assert json.loads(documented[variable_of(field)].strip("`")) == info.default
