@@ -78,3 +78,13 @@ async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone
     socket.seen.set()
     await running
     assert "never" not in service.asked
+
+
+async def test_nor_where_the_answer_would_have_been_an_error() -> None:
+    socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
+    runtime = SimpleNamespace(service=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
+    await until(lambda: socket.refused)
+    socket.seen.set()
+    await running
+    assert service.asked == []

@@ -7,7 +7,6 @@ It reads all the time: that is how pongs and the client's end are seen. uvicorn 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 from starlette.types import Message
@@ -70,11 +69,17 @@ class Session:
 
     async def _answer(self, lane: Lane, waiting: Waiting) -> None:
         """One request, in its turn."""
+        try:
+            await self._answer_or_refuse(lane, waiting)
+        except WebSocketDisconnect:
+            self._lanes.forget()  # before `run` sees that the client is gone, the next one would begin
+
+    async def _answer_or_refuse(self, lane: Lane, waiting: Waiting) -> None:
         fields, large = waiting.fields, waiting.size >= _LARGE_BYTES
         try:
             await self._respond(lane, await asyncio.to_thread(request_of, fields) if large else request_of(fields))
         except WebSocketDisconnect:
-            self._lanes.forget()  # before `run` sees that the client is gone, the next one would begin
+            raise
         except Exception as error:
             if (refusal := refusal_of(error)) is None:
                 log_crash(error, self._socket.scope)
@@ -85,8 +90,7 @@ class Session:
         """What could not be continued is forgotten: OpenAI's rule, so that its client starts again with all of it."""
         if lane.latest is not None and fields.get("previous_response_id") == lane.latest:
             lane.latest = None
-        with contextlib.suppress(WebSocketDisconnect):
-            await self._socket.send_text(error_event(refusal, lane.name))
+        await self._socket.send_text(error_event(refusal, lane.name))
 
     async def _respond(self, lane: Lane, request: ResponseRequest) -> None:
         known = self._lanes.latest
