@@ -48,6 +48,7 @@ class Sandbox:
         self._waiting: dict[int, asyncio.Future[Answer]] = {0: asyncio.get_running_loop().create_future()}
         self._kept = {name: Kept(limits.output_bytes) for name in ("stdout", "stderr")}
         self._flooded = asyncio.Event()
+        self._still = asyncio.Event()
         longest = MOST_IMAGE_BYTES + 2 * ESCAPED * limits.output_bytes + 4096
         self._answers = Answers(longest, self._answered, self._flooded.set)
         takers = {"answers": self._answers.add, **{name: self._taker(name) for name in self._kept}}
@@ -99,6 +100,7 @@ class Sandbox:
         self._kept |= {name: Kept(self._limits.output_bytes) for name in self._kept}
         self._flooded.clear()
         self._answers.expect()
+        await self._stillness()
         self._command("c")
         sending = asyncio.create_task(self._send({"id": number, "code": code}))
         ending = await self._wait(answer, stop)
@@ -106,7 +108,7 @@ class Sandbox:
             await self.close()
         sending.cancel()
         self._drain()
-        self._command("s")  # whatever it left running stands still until the next call
+        self._stop()  # whatever it left running stands still until the next call
         del self._waiting[number]
         return self._outcome(answer, ending)
 
@@ -128,7 +130,22 @@ class Sandbox:
             self._drain()
             said = self._kept["stderr"].text().strip().rpartition("\n")[2]
             raise SandboxError(f"no sandbox here: {self._failure or said or 'its interpreter does not start'}")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._still.clear()
         self._command("s")
+
+    async def _stillness(self) -> None:
+        """Waits until what stops the processes inside has reached them, or the sandbox has ended.
+
+        The next request goes another way than commands do and could overtake the stop. Where code then forks while it
+        is stopped and woken, its child stays stopped for ever: Linux holds back for the child what comes during a fork,
+        SIGSTOP as SIGCONT, but not a SIGCONT that the process has no handler for (`prepare_signal` in kernel/signal.c).
+        """
+        still = asyncio.create_task(self._still.wait())
+        await _first(still, self._ended, seconds=self._limits.seconds)
+        still.cancel()
 
     async def _wait(self, answer: asyncio.Future[Answer], stop: asyncio.Event) -> Ending | None:
         """None where there is an answer in time."""
@@ -177,6 +194,8 @@ class Sandbox:
         async for line in self._jailer.stdout:
             message = json.loads(line)
             self._failure = message.get("failed", self._failure)
+            if message.get("still"):
+                self._still.set()
             if message.get("memory"):
                 ending = Ending.MEMORY
             elif message.get("ended") == 128 + signal.SIGXCPU:

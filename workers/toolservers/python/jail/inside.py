@@ -3,7 +3,8 @@ wakes what lives here. A script that stands alone: inside there is nothing of Lo
 
     python inside.py CONTROL     CONTROL: descriptor of the socket to the jailer; all else is in inside.json
 
-Commands, a byte each: `s` stops every other process, `c` lets them go on, `i` is Ctrl-C to the interpreter.
+Commands, a byte each: `s` stops every other process and is answered by a byte when that is done, `c` lets them go on,
+`i` is Ctrl-C to the interpreter.
 It ends with the interpreter, and with it, by the kernel, everything here: exit status, or 128 and the signal's number.
 """
 
@@ -143,7 +144,7 @@ def serve(interpreter: int, control: socket.socket, wakeup: int) -> int:
             if not commands:
                 return 1
             for command in commands:
-                obey(command, interpreter)
+                obey(command, interpreter, control)
 
 
 def reap(interpreter: int) -> int | None:
@@ -159,11 +160,12 @@ def reap(interpreter: int) -> int | None:
             return None
 
 
-def obey(command: int, interpreter: int) -> None:
+def obey(command: int, interpreter: int, control: socket.socket) -> None:
     """One command."""
     with contextlib.suppress(ProcessLookupError):
         if command == ord("s"):
             os.kill(-1, signal.SIGSTOP)
+            control.send(b"s")
         elif command == ord("c"):
             os.kill(-1, signal.SIGCONT)
         elif command == ord("i"):

@@ -1,7 +1,8 @@
 """The jailer of one sandbox: makes it, watches over its memory, ends it. It runs outside, as the server's child.
 
 Line one of its stdin is the plan; then each byte is a command (`Command`), and the end of stdin is the end of the
-sandbox. It says on stdout, a line of JSON each, `{"ready": true}` or `{"failed": "why"}`, and at the end
+sandbox. It says on stdout, a line of JSON each, `{"ready": true}` or `{"failed": "why"}`, `{"still": true}` whenever it
+has stopped all that runs inside, and at the end
 `{"ended": exit status of the first process inside, "memory": whether that was for its memory}`.
 
 Whatever dies, nothing is left: the kernel kills the jailer with the server, the first process inside with the jailer,
@@ -122,7 +123,7 @@ def _watch(child: int, control: socket.socket, processes: int, most: int) -> tup
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), False
-        ready, _, _ = select.select([0, wakeup], [], [], None if frozen else WATCH_SECONDS)
+        ready, _, _ = select.select([0, wakeup, control.fileno()], [], [], None if frozen else WATCH_SECONDS)
         commands = os.read(0, 64) if 0 in ready else b"-"
         if not commands or (wakeup in ready and signal.SIGTERM in os.read(wakeup, 64)):
             return _end(child), False
@@ -130,6 +131,9 @@ def _watch(child: int, control: socket.socket, processes: int, most: int) -> tup
             frozen = commands[-1:] == b"s"
             with contextlib.suppress(OSError):  # it is about to end
                 control.send(commands)
+        if control.fileno() in ready:
+            with contextlib.suppress(OSError):
+                _say({"still": bool(control.recv(64))})
         if memory_of(processes, most) > most:
             return _end(child), True
 
