@@ -8,7 +8,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+
+from celery import Celery
 
 from tests.support.waiting import until_sync
 
@@ -70,11 +73,16 @@ class Worker(Process):
         args += ["-Q", QUEUE, "-c", str(concurrency), "-n", f"{name}@test", "-l", "INFO"]
         args += ["--without-gossip", "--without-mingle"]
         env = {"REDIS_URL": redis_url, "LONGHAUL_SHUTDOWN_GRACE_SECONDS": "2", **env}
+        self._redis_url, self._name = redis_url, f"{name}@test"
         super().__init__(args, env, folder / f"{name}.log")
 
     def ready(self) -> Worker:
+        """Waits until it works, and hears: kombu subscribes to broadcasts only after Celery has said "ready"."""
         until_sync(lambda: " ready." in self.text or self.process.poll() is not None, 40.0, "the worker")
         assert self.process.poll() is None, self.text
+        with Celery(broker=self._redis_url) as celery, celery.connection_for_write() as connection:
+            ping = partial(celery.control.broadcast, "ping", destination=[self._name], connection=connection)
+            until_sync(lambda: ping(reply=True, limit=1, timeout=1.0), 40.0, "the worker hears")
         return self
 
 

@@ -10,6 +10,7 @@ import sys
 
 import orjson
 
+from app.store.database import Database
 from config.settings import load_settings
 from tests.bench.fleet.place import model
 from tests.bench.fleet.worker import PaperWorker, Squad, summed
@@ -26,9 +27,11 @@ async def _work() -> None:
 
     squad, settings = Squad(**orjson.loads(await heard())), load_settings()
     workers = [PaperWorker(settings.database_dsn, settings.broker_url, model(), POOL) for _ in squad.ids]
+    claims = Database(settings.database_dsn, 1)
     try:
         for worker, ids in zip(workers, squad.ids, strict=True):
-            await worker.start(ids)
+            await worker.start(ids, claims)
+        await claims.close()
         _say(b"ready")
         if await heard():
             late = 1 / squad.rate / len(workers)
@@ -36,7 +39,7 @@ async def _work() -> None:
             _say(orjson.dumps(summed([worker.counts for worker in workers])))
             await heard()  # the connections stay until all is measured
     finally:
-        await asyncio.gather(*(worker.stop() for worker in workers))
+        await asyncio.gather(claims.close(), *(worker.stop() for worker in workers))
 
 
 def _say(line: bytes) -> None:

@@ -264,7 +264,7 @@ async def _readers(yard: Yard, opening: float) -> Found:
         paths = [f"/v1/responses/{each}?stream=true" for each in ids]
         count = STREAMS * readers
         try:
-            await worker.start(ids)
+            await worker.start(ids, yard.db)
             async with yard.meter.measure() as used:
                 reading = asyncio.create_task(_asked(yard, Load("", Mode.READ, count, count, paths=paths)))
                 await asyncio.wait([reading], timeout=2.0)  # the client starts; who comes late costs no less

@@ -119,12 +119,13 @@ class PaperWorker:
         self._said = Said()
         self._lease = Lease(self._db, model, LEASE_SECONDS, self._running, lambda _: None)
 
-    async def start(self, ids: Sequence[str]) -> None:
-        """Returns with its lease, and with these claimed. Raises ValueError where one cannot be had."""
+    async def start(self, ids: Sequence[str], claims: Database) -> None:
+        """Returns with its lease, and with these claimed by `claims`, for claims keep a connection of their own, and
+        what is measured is not they. Raises ValueError where one cannot be had."""
         await self._lease.start()
         await self._journal.start()
         for response_id in ids:
-            row = await claim(self._db, response_id, self._lease.worker)
+            row = await claim(claims, response_id, self._lease.worker)
             if row is None:
                 raise ValueError(f"{response_id} cannot be claimed")
             self._streams.append(Stream(response_id, row.attempt))
