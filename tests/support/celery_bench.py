@@ -1,0 +1,86 @@
+"""A bench for real `celery worker` processes with our pool, task and remote control; only the runner pretends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from app.queue import TASK, Priority, TaskQueue, make_celery
+from config.settings import load_settings
+from tests.support.celery_processes import QUEUE
+from tests.support.queue_app import STORE
+from tests.support.waiting import until_sync
+
+
+class Bench:
+    """Sends, revokes, and reads what the pretend runners say."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.settings = load_settings(REDIS_URL=url)
+        self.celery = make_celery(self.settings)
+        self.broker = redis.Redis.from_url(url, decode_responses=True)
+        self.redis = redis.Redis.from_url(url.removesuffix("/7") + f"/{STORE}", decode_responses=True)
+        self.flush()
+
+    def flush(self) -> None:
+        self.broker.flushdb()
+        self.redis.flushdb()
+
+    def close(self) -> None:
+        self.broker.close()
+        self.redis.close()
+
+    def break_connections(self) -> None:
+        """All but those of the pretended store; CLIENT KILL, as a failover does."""
+        for client in self.broker.client_list():
+            if client["db"] == "7":
+                self.broker.client_kill_filter(_id=client["id"], skipme=True)
+
+    def send(self, *ids: str, priority: int = Priority.FOREGROUND) -> None:
+        async def all_of_them() -> None:
+            queue = TaskQueue(self.settings)
+            for response_id in ids:
+                await queue.enqueue(response_id, "demo", QUEUE, priority)
+            await queue.close()
+
+        asyncio.run(all_of_them())
+
+    def cancel(self, *ids: str) -> None:
+        """As the API does."""
+        asyncio.run(TaskQueue(self.settings).revoke(*ids))
+
+    @property
+    def log(self) -> list[str]:
+        return self.redis.lrange("log", 0, -1)
+
+    def said(self, *lines: str) -> None:
+        until_sync(lambda: set(lines) <= set(self.log), 20.0, f"{lines} in {self.log}")
+
+    def rows_cancelled(self, *ids: str) -> None:
+        until_sync(lambda: set(ids) <= self.redis.smembers("cancelled"), 20.0, f"{ids} cancelled")
+
+    def ended(self, taken: int = 0, active: int = 0) -> None:
+        """Waits until the worker has taken at least so many messages, and runs no more than `active` of them."""
+
+        def done() -> bool:
+            stats = self.ask("stats")
+            return stats["total"].get(TASK, 0) >= taken and stats["pool"]["active"] == active
+
+        until_sync(done, 20.0)
+
+    def queued(self) -> int:
+        return sum(self.broker.llen(name) for name in self.broker.keys(f"{QUEUE}*"))
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """A remote control command and the worker's reply."""
+        # A connection of its own: an earlier test may have broken those that kombu keeps in this process.
+        with self.celery.connection_for_write() as connection:
+            (reply,) = self.celery.control.broadcast(
+                command, arguments=arguments, reply=True, limit=1, timeout=10, connection=connection
+            )
+        return next(iter(reply.values()))
