@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.cases import GREEDY, asking, demo_model
-from tests.engine.processes import alive, children, engine_processes, marked, niceness
+from tests.engine.processes import alive, children, engine_processes, marked, niceness, session_niceness
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, Sampling
@@ -120,7 +120,8 @@ def test_engine_processes_are_nicer_and_out_of_reach_of_the_terminal(own: Own) -
     owner.wait_ready()
     for pid in engine_processes(owner.pid):
         assert niceness(pid) >= 5
-        assert os.getpgid(pid) != os.getpgid(owner.pid)
+        assert session_niceness(pid) in (5, None)
+        assert os.getsid(pid) != os.getsid(owner.pid)
 
 
 def test_a_process_whose_parent_is_gone_already_ends_itself() -> None:
@@ -148,7 +149,8 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
         assert other_line.processes() == []
         assert KEY not in vars(multiprocessing.current_process())["_config"]
         line.cut()
-        until_sync(lambda: not line.processes(), DEATH_SECONDS)
+        assert line.gone(DEATH_SECONDS)
+        assert not mine.is_alive()
         assert free.is_alive()
     finally:
         for process in (mine, free):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,14 @@ class PythonServer:
     def interpreters(self) -> list[psutil.Process]:
         """The processes that run code, of all sandboxes."""
         return [child for child in self.process_tree() if not child.children()]
+
+    def pipes(self) -> int:
+        """How many ends of pipes the server holds: some for each sandbox, until it knows that it has ended."""
+        count = 0
+        for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it is closed meanwhile
+                count += str(each.readlink()).startswith("pipe:")
+        return count
 
     def process_tree(self) -> list[psutil.Process]:
         """Everything that it started, however deep: sandboxes too."""

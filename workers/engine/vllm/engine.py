@@ -43,6 +43,8 @@ from workers.engine.vllm.loading import Loaded, load
 _CUT_EVERY = 0.1  # seconds between attempts to end an engine that is still starting
 _SHUTDOWN_SECONDS = 2.0
 """Until processes of vLLM's that do not end by themselves are killed: they have nothing to save."""
+_GONE_SECONDS = 10.0
+"""Until a killed process that the kernel still has is left to it."""
 _DEAD = "the engine has died"
 
 
@@ -99,6 +101,7 @@ class VllmEngine:
                 await self._shut_down()
             finally:
                 self._lifeline.cut()
+                await asyncio.to_thread(self._lifeline.gone, _GONE_SECONDS)
                 self._scratch.remove()
                 self._thread.shutdown(wait=False)
 
