@@ -57,10 +57,3 @@ def _is_engine(pid: int) -> bool:
 
 def niceness(pid: int) -> int:
     return os.getpriority(os.PRIO_PROCESS, pid)
-
-
-def session_niceness(pid: int) -> int | None:
-    """Of its autogroup, as other sessions are affected by it; None where the kernel has no such thing."""
-    with contextlib.suppress(OSError):
-        return int((PROC / str(pid) / "autogroup").read_text().split()[-1])
-    return None

@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 KEY = "longhaul.lifeline"
@@ -31,8 +30,6 @@ CPU_NICENESS = 10
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _MOST_NICE = 19
-_AUTOGROUP_TRIES = 10
-_AUTOGROUP_SECONDS = 0.1
 
 
 class Lifeline:
@@ -79,7 +76,7 @@ def _handed_down(process: BaseProcess) -> dict[str, Any]:
 def tie(parent: int, niceness: int) -> Lifeline:
     """Runs in a new engine process: makes it die with `parent`, the process that started it."""
     if os.getpid() != parent:
-        os.setsid()  # Ctrl-C and a closed terminal are for the worker, which stops its engine itself
+        os.setpgid(0, 0)  # Ctrl-C and a closed terminal are for the worker, which stops its engine itself
         _die_with_parent()
         if os.getppid() != parent:  # it died before we asked
             os._exit(1)
@@ -95,18 +92,3 @@ def _die_with_parent() -> None:
 def _be_nice(niceness: int) -> None:
     if niceness > os.getpriority(os.PRIO_PROCESS, 0):  # less nice than before is for root
         os.setpriority(os.PRIO_PROCESS, 0, min(niceness, _MOST_NICE))
-    if niceness > 0:
-        _make_session_nice(min(niceness, _MOST_NICE))
-
-
-def _make_session_nice(niceness: int) -> None:
-    """Where Linux shares time out by sessions (sched(7), "The autogroup feature"), niceness counts within one alone."""
-    for _ in range(_AUTOGROUP_TRIES):
-        try:
-            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
-        except BlockingIOError:  # from those who are not root it is taken once in 0.1 s
-            time.sleep(_AUTOGROUP_SECONDS)
-        except OSError:  # the kernel has no such thing, or /proc cannot be written
-            return
-        else:
-            return
