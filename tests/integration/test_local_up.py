@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from app.local.ports import free_port
 from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
 from tests.support.waiting import until_sync
 
@@ -269,13 +270,6 @@ def test_as_root_behind_a_closed_folder_the_data_go_to_a_system_folder(folder: P
 
 
 # What it refuses
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize(("process", "variable"), [("api", "LONGHAUL_PORT"), ("flower", "LONGHAUL_FLOWER_PORT")])

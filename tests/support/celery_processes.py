@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from celery import Celery
 
+from app.local.ports import free_port
 from tests.support.waiting import until_sync
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,13 +22,6 @@ QUEUE = "model.pretend"
 def own_database(redis_url: str) -> str:
     """Celery's remote control reaches every worker on the same Redis database; these tests have one of their own."""
     return redis_url.removesuffix("/0") + "/7"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Process:

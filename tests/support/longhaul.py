@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,18 +14,12 @@ import httpx
 import psutil
 from openai import AsyncOpenAI, OpenAI
 
+from app.local.ports import free_port
 from tests.support.waiting import until_sync
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
 COMMAND = Path(sys.executable).parent / "longhaul"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Longhaul:

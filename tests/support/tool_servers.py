@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from app.local.ports import free_port
 from config.tools import ToolServer
-from tests.support.longhaul import free_port
 from tests.support.waiting import until_sync
 
 PROGRAM = (sys.executable, "-m", "tests.support.mcp_server")

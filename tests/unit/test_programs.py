@@ -11,6 +11,7 @@ from flower.options import default_options
 from flower.views.tasks import visible_task_columns
 
 from app.local import programs
+from app.local.ports import free_port
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings
 
 MODELS = (
@@ -28,13 +29,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("LONGHAUL_PORT", str(free_port()))
     monkeypatch.setenv("LONGHAUL_FLOWER_PORT", str(free_port()))
     return load_settings()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def option(launch: programs.Launch, name: str) -> str:
@@ -127,3 +121,8 @@ def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.M
     assert became[0]["MORE"] == "1"
     assert became[0]["PWD"] == str(CHECKOUT)
     assert masks == [0o077]
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_who_asks_for_any() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 < free_port() < first for _ in range(50))

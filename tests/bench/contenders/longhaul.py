@@ -20,7 +20,7 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.local.children import Program, run
-from app.local.valkey import free_port
+from app.local.ports import free_port
 from app.store.database import Database
 from config.settings import CHECKOUT
 from tests.bench.asked import Go, client

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from app.local.valkey import free_port
+from app.local.ports import free_port
 from tests.bench.asked import Go, client
 from tests.bench.contenders.base import Contender, answers
 from tests.bench.contenders.models import NAME, Served
