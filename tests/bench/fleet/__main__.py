@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import orjson
 
@@ -27,11 +28,8 @@ async def _work() -> None:
 
     squad, settings = Squad(**orjson.loads(await heard())), load_settings()
     workers = [PaperWorker(settings.database_dsn, settings.broker_url, model(), POOL) for _ in squad.ids]
-    claims = Database(settings.database_dsn, 1)
     try:
-        for worker, ids in zip(workers, squad.ids, strict=True):
-            await worker.start(ids, claims)
-        await claims.close()
+        await _start(workers, squad, Database(settings.database_dsn, 1))
         _say(b"ready")
         if await heard():
             late = 1 / squad.rate / len(workers)
@@ -39,7 +37,16 @@ async def _work() -> None:
             _say(orjson.dumps(summed([worker.counts for worker in workers])))
             await heard()  # the connections stay until all is measured
     finally:
-        await asyncio.gather(claims.close(), *(worker.stop() for worker in workers))
+        await asyncio.gather(*(worker.stop() for worker in workers))
+
+
+async def _start(workers: Sequence[PaperWorker], squad: Squad, claims: Database) -> None:
+    """`claims` is closed behind it: the connections that are left are those that are measured."""
+    try:
+        for worker, ids in zip(workers, squad.ids, strict=True):
+            await worker.start(ids, claims)
+    finally:
+        await claims.close()
 
 
 def _say(line: bytes) -> None:

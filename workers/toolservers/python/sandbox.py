@@ -48,7 +48,7 @@ class Sandbox:
         self._waiting: dict[int, asyncio.Future[Answer]] = {0: asyncio.get_running_loop().create_future()}
         self._kept = {name: Kept(limits.output_bytes) for name in ("stdout", "stderr")}
         self._flooded = asyncio.Event()
-        self._still = asyncio.Event()
+        self._still: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         longest = MOST_IMAGE_BYTES + 2 * ESCAPED * limits.output_bytes + 4096
         self._answers = Answers(longest, self._answered, self._flooded.set)
         takers = {"answers": self._answers.add, **{name: self._taker(name) for name in self._kept}}
@@ -133,7 +133,7 @@ class Sandbox:
         self._stop()
 
     def _stop(self) -> None:
-        self._still.clear()
+        self._still = asyncio.get_running_loop().create_future()
         self._command("s")
 
     async def _stillness(self) -> None:
@@ -143,9 +143,7 @@ class Sandbox:
         is stopped and woken, its child stays stopped for ever: Linux holds back for the child what comes during a fork,
         SIGSTOP as SIGCONT, but not a SIGCONT that the process has no handler for (`prepare_signal` in kernel/signal.c).
         """
-        still = asyncio.create_task(self._still.wait())
-        await _first(still, self._ended, seconds=self._limits.seconds)
-        still.cancel()
+        await _first(self._still, self._ended, seconds=self._limits.seconds)
 
     async def _wait(self, answer: asyncio.Future[Answer], stop: asyncio.Event) -> Ending | None:
         """None where there is an answer in time."""
@@ -194,8 +192,8 @@ class Sandbox:
         async for line in self._jailer.stdout:
             message = json.loads(line)
             self._failure = message.get("failed", self._failure)
-            if message.get("still"):
-                self._still.set()
+            if message.get("still") and not self._still.done():
+                self._still.set_result(None)
             if message.get("memory"):
                 ending = Ending.MEMORY
             elif message.get("ended") == 128 + signal.SIGXCPU:

@@ -133,7 +133,8 @@ def _watch(child: int, control: socket.socket, processes: int, most: int) -> tup
                 control.send(commands)
         if control.fileno() in ready:
             with contextlib.suppress(OSError):
-                _say({"still": bool(control.recv(64))})
+                if control.recv(64):  # else it has ended
+                    _say({"still": True})
         if memory_of(processes, most) > most:
             return _end(child), True
 
