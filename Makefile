@@ -14,8 +14,8 @@ ARGS   ?=
 JOBS   ?= 2
 # The tests of gpt-oss and of the tool servers, for `make tools`.
 TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolservers \
-	tests/integration/test_tool_browser.py tests/integration/test_tool_browser_web.py \
-	tests/integration/test_tools_shipped.py
+	tests/integration/toolservers/test_browser.py tests/integration/toolservers/test_browser_web.py \
+	tests/integration/mcp/test_shipped.py
 
 .PHONY: help up install install-dev test tools check format unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
 .DEFAULT_GOAL := help

@@ -1,0 +1,1 @@
+"""The API process and everything that the API and the workers share."""

@@ -15,7 +15,7 @@ import typer
 
 from app.local import programs
 from app.local.errors import LocalError
-from app.local.toolservers import tools
+from app.local.tools_command import tools
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings
 

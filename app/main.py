@@ -11,16 +11,16 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app.api import openapi
-from app.api.conversations import ConversationService
 from app.api.dependencies import Runtime, State
-from app.api.edge import Edge
 from app.api.errors import add_error_handlers
+from app.api.middleware import Edge
 from app.api.routes import conversations, health, models, responses, websocket
-from app.api.service import ResponseService
-from app.api.stopping import Stopping, set_by_signals
-from app.queue import TaskQueue
-from app.relay import Relay
+from app.api.shutdown import Stopping, set_by_signals
+from app.queue.celery_app import TaskQueue
+from app.responses.conversations import ConversationService
+from app.responses.service import ResponseService
 from app.store.database import Database
+from app.streaming.pubsub import Relay
 from config.collector import settle
 from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog

@@ -1,0 +1,1 @@
+"""Settings, models and tool servers, read once at the start of a process."""

@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
     """The least time between two chunks of one response, which makes events fewer and larger; 0: one per commit."""
     events_per_second: Annotated[float, Field(ge=0)] = 1500.0
-    """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound (workers/beat.py).
+    """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound (workers/generation/flush_clock.py).
 
     Where each token is an event, it is so often that they are sent.
     """

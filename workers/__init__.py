@@ -1,0 +1,1 @@
+"""The worker process: Celery takes a message, an engine generates, the journal commits."""

@@ -13,28 +13,28 @@ from typing import Any
 
 from celery import Celery, signals
 
-from app.queue import make_celery
+from app.queue.celery_app import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
-from workers import encoding, panel, tasks
-from workers.intake import Intake
-from workers.pool import Lifespan, TaskPool
-from workers.program import EventBuffer, PromptConnection, WorkerProgram
+from workers.celery_host import json_codec, remote_control, tasks
+from workers.celery_host.fetch import Intake
+from workers.celery_host.pool import Lifespan, TaskPool
+from workers.celery_host.program import EventBuffer, PromptConnection, WorkerProgram
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     """A Celery app that runs our task in our pool, with what `lifespan` gives as its runner. One per process."""
     celery = make_celery(settings)
-    celery.conf.worker_pool = "workers.pool:TaskPool"
-    celery.conf.worker_consumer = "workers.program:SturdyConsumer"
+    celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
+    celery.conf.worker_consumer = "workers.celery_host.program:SturdyConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
     celery.amqp.Connection = PromptConnection
     celery.steps["consumer"].update({EventBuffer, Intake})
     # Celery leaves logging alone where somebody else sees to it.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)
-    panel.install()
-    encoding.install()
+    remote_control.install()
+    json_codec.install()
     TaskPool.lifespan = staticmethod(lifespan)
     return celery
 

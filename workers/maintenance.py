@@ -13,14 +13,14 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from app.protocol.chunk import Chunk
-from app.protocol.message import Message
+from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
-from app.queue import QueueUnavailable, TaskQueue
-from app.relay import Relay, RelayUnavailable
-from app.store import journal, lost, responses, workers
+from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.queue.message import Message
+from app.store import journal, redelivery, responses, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema
+from app.streaming.pubsub import Relay, RelayUnavailable
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 
@@ -87,17 +87,17 @@ class Maintenance:
 
     async def resend(self) -> None:
         """Sends messages for what its worker gave up, or was taken from."""
-        while messages := await lost.take_released(self._db, BATCH):
+        while messages := await redelivery.take_released(self._db, BATCH):
             await self._send(messages)
 
     async def find_lost(self) -> None:
         """Sends the messages again that Redis lost, that a worker died with, or that were never sent."""
         seconds = self._settings.lost_seconds
-        lists = await lost.waiting_lists(self._db, seconds)
+        lists = await redelivery.waiting_lists(self._db, seconds)
         if not lists:
             return
         heads = {waiting: await self._queue.head(waiting.queue, waiting.priority) for waiting in lists}
-        while messages := await lost.take_lost(self._db, heads, seconds, BATCH):
+        while messages := await redelivery.take_lost(self._db, heads, seconds, BATCH):
             await self._send(messages)
 
     async def _send(self, messages: Sequence[Message]) -> None:

@@ -8,22 +8,22 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from app.queue import QueueUnavailable, TaskQueue
-from app.relay import Relay
+from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
+from app.streaming.pubsub import Relay
 from config.collector import settle
 from config.models import load_catalog
 from config.settings import Settings
-from workers.control import leave
+from workers.celery_host.cancellation import leave
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
-from workers.journal import Journal
-from workers.lease import Lease
-from workers.pace import Granularity
-from workers.runner import Runner
-from workers.tools.workshop import Workshop
+from workers.generation.coalescing import Granularity
+from workers.generation.journal import Journal
+from workers.generation.lease import Lease
+from workers.generation.runner import Runner
+from workers.mcp.sessions import Workshop
 
 log = logging.getLogger("longhaul.worker")
 

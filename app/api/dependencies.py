@@ -13,13 +13,13 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
-from app.api.conversations import ConversationService
-from app.api.service import ResponseService
-from app.api.stopping import Stopping
+from app.api.shutdown import Stopping
 from app.protocol.errors import InvalidRequest
-from app.protocol.locations import shortened
-from app.relay import Relay
+from app.protocol.requests.locations import shortened
+from app.responses.conversations import ConversationService
+from app.responses.service import ResponseService
 from app.store.database import Database
+from app.streaming.pubsub import Relay
 from config.models import ModelCatalog
 from config.settings import Settings
 

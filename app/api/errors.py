@@ -24,9 +24,9 @@ from app.protocol.errors import (
     Unavailable,
     UnsupportedMedia,
 )
-from app.protocol.locations import shortened
-from app.relay import RelayUnavailable
+from app.protocol.requests.locations import shortened
 from app.store.database import StoreUnavailable
+from app.streaming.pubsub import RelayUnavailable
 
 NOT_READY = 503
 """What `GET /health/ready` says while something is missing."""

@@ -1,108 +1,105 @@
-"""A response whose client waits on the line.
+"""Answers to foreground requests: the response lives as long as its client stays.
 
-subscribe -> insert, commit -> message -> wait for its end | the client leaves -> cancelled
+client            this process                                         Postgres, queue
+POST  ----------> subscribe, insert, commit, message ----------------> queued ... completed
+leaves ---------> work is cancelled; the response is an orphan ------> cancelled, revoked
+                  SIGTERM: a moment of grace, then as if it had left; the client gets what there is
+
+With an Idempotency-Key the response goes on without its client, who may come back for it: by repeating the request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator
 
-from app.protocol.chunk import Chunk
-from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
-from app.protocol.status import Status
-from app.store.database import StoreUnavailable
-from app.store.rows import ResponseRow
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-RETRY_SECONDS = 0.5
+from app.api.errors import refuse
+from app.api.racing import disconnected, work_until
+from app.api.replies import reply
+from app.api.shutdown import Stopping
+from app.api.sse import send_end, send_pulses, send_start
+from app.protocol.errors import Unavailable
+from app.protocol.requests.request import ResponseRequest
+from app.queue.celery_app import Priority
+from app.responses.derived import Shape, as_it_is
+from app.responses.foreground import Foreground
+from app.responses.service import ResponseService
 
-Json = dict[str, Any]
 
+class ForegroundAnswer(Response):
+    """Runs one foreground request; what it raises before its first byte goes to the error handlers.
 
-class Foreground:
-    """What the client of one foreground response gets, while it stays. `ResponseService.foreground` makes it.
-
-    `opened` is the number of the last event that the response was stored with.
+    `grace` is for how many seconds it may go on when the server stops. `key` is its Idempotency-Key. `shape` makes
+    the body of what is no stream.
     """
 
     def __init__(
         self,
-        response_id: str,
-        opened: int,
-        pulses: AsyncGenerator[Chunk | None, None],
-        read_row: Callable[[], Awaitable[ResponseRow | None]],
-        abandon: Callable[[str], None],
+        service: ResponseService,
+        project: str,
+        request: ResponseRequest,
+        key: str | None,
+        stopping: Stopping,
+        grace: float,
+        priority: Priority | None = None,
+        shape: Shape = as_it_is,
     ) -> None:
-        self._id = response_id
-        self._opened = opened
-        self._pulses = pulses
-        self._read_row = read_row
-        self._abandon = abandon
-        self._ended = False
+        super().__init__()
+        self._service = service
+        self._project = project
+        self._request = request
+        self._key = key
+        self._stopping = stopping
+        self._grace = grace
+        self._priority = priority
+        self._shape = shape
+        self._begun = False
 
-    def leave(self) -> None:
-        """The client waits no longer: a response that has not ended is cancelled, by and by."""
-        if not self._ended:
-            self._abandon(self._id)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._stream if self._request.stream else self._object
+        signals = [disconnected(receive)] if self._key is None else [disconnected(receive), self._stopped()]
+        finished = await work_until(answer(scope, receive, send), *signals)
+        if not finished and self._key is not None and self._stopping.is_set:
+            await self._break_off(scope, receive, send)
 
-    def __aiter__(self) -> Foreground:
-        return self
+    async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The response goes on; its client has to come back for it. A stream has no `[DONE]` then."""
+        if self._begun:
+            await send_end(send)
+        else:
+            away = Unavailable("The server stops; send the request again, with the same Idempotency-Key.")
+            await refuse(away)(scope, receive, send)
 
-    async def __anext__(self) -> Chunk | None:
-        """The next chunk, or None where nothing came for a while."""
-        try:
-            pulse = await anext(self._pulses)
-        except StopAsyncIteration:
-            self._ended = True
-            raise
-        self._ended = self._ended or (pulse is not None and pulse.final)
-        return pulse
+    async def _object(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._running() as foreground:
+            body = await self._shape(await foreground.result())
+        await reply(body)(scope, receive, send)
 
-    async def beginning(self) -> list[Chunk | None]:
-        """What to send first. It waits for a worker's first event, or until it is time for a keep-alive.
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._running() as foreground:
+            beginning = await foreground.beginning()
+            self._begun = True
+            await send_start(send)
+            await send_pulses(send, foreground, beginning)
 
-        A prompt that cannot be answered is known before any event: raises InvalidRequest, as `result` does.
-        """
-        held: list[Chunk | None] = []
-        async for pulse in self:
-            held.append(pulse)
-            if pulse is None or pulse.last > self._opened:
-                break
-        if held and (last := held[-1]) is not None and last.final:
-            _refuse_bad_prompt(await self._settled())
-        return held
-
-    async def result(self) -> Json:
-        """The response object, once it is final.
-
-        Raises InvalidRequest where the prompt was at fault, Unavailable or TimedOut where it waited or ran too
-        long, and ServerFault for every other failure: like OpenAI's API, which answers a synchronous request with an
-        error body and not with a `failed` response. Raises NotFound where the response was deleted while it ran.
-        """
-        async for pulse in self:
-            if pulse is not None and pulse.final:
-                break
-        row = await self._settled()
-        if row is None:
-            raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")
-        _refuse_bad_prompt(row)
-        if row.status is Status.FAILED and row.error is not None:
-            code = row.error["code"]
-            raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
-        return row.as_object()
-
-    async def _settled(self) -> ResponseRow | None:
-        """The row; waits for Postgres where it is away."""
-        while True:
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncIterator[Foreground]:
+        async with self._service.foreground(self._project, self._request, self._key, self._priority) as foreground:
+            watching = asyncio.create_task(self._leave_at_stop(foreground))
             try:
-                return await self._read_row()
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+                yield foreground
+            finally:
+                watching.cancel()
 
+    async def _leave_at_stop(self, foreground: Foreground) -> None:
+        """The cancellation comes back as the last event, so that the client gets a proper end."""
+        await self._stopped()
+        foreground.leave()
 
-def _refuse_bad_prompt(row: ResponseRow | None) -> None:
-    """Raises InvalidRequest where a response failed for what its caller sent."""
-    if row is not None and row.error is not None and row.error["code"] in BAD_PROMPT_CODES:
-        code = row.error["code"]
-        raise InvalidRequest(row.error["message"], BAD_PROMPT_CODES[code], code)
+    async def _stopped(self) -> None:
+        await self._stopping.wait()
+        await asyncio.sleep(self._grace)

@@ -8,9 +8,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from app.relay import Relay, RelayUnavailable
 from app.store import workers
 from app.store.database import Database, StoreUnavailable
+from app.streaming.pubsub import Relay, RelayUnavailable
 from config.models import ModelCatalog
 
 log = logging.getLogger("longhaul.api")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.protocol.request import INCLUDED, CreateResponse
+from app.protocol.requests.request import INCLUDED, CreateResponse
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.racing import disconnected, work_until
-from app.api.stopping import Stopping
-from app.protocol.chunk import Chunk
-from app.protocol.frames import DONE, KEEPALIVE
+from app.api.shutdown import Stopping
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.frames import DONE, KEEPALIVE
 
 Pulse = Chunk | None
 """What a reader is given: a chunk, or None where nothing came for a while."""

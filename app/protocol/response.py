@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from app.protocol.deltas import Usage
+from app.protocol.events.deltas import Usage
 from app.protocol.status import Status
 
 Json = dict[str, Any]
@@ -54,7 +54,7 @@ def response_object(
 ) -> Json:
     """All the fields that Open Responses requires and the openai package reads; times in epoch seconds.
 
-    `request` is the stored request (app/protocol/request.py); `messages` has `input_messages` and `output_messages`,
+    `request` is the stored request (app/protocol/requests/request.py); `messages` has `input_messages` and `output_messages`,
     where they are shown (`Finish.messages`). Source: Open Responses' ResponseResource.
     """
     return {

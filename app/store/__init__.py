@@ -1,0 +1,1 @@
+"""All SQL: the tables, and every statement that reads or writes them."""

@@ -5,7 +5,7 @@ primary key. Branches from one response share their past and do not touch each o
 items that were there when the response was accepted: a worker that takes over must find the same ones.
 
 What models were told of calls that ran on the server is kept apart from the items (`hidden`), and shown to workers
-alone: there an item has it as `call` (workers/formats/messages.py).
+alone: there an item has it as `call` (workers/formats/chat/messages.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from app.store.database import Database
 Json = dict[str, Any]
 
 _OURS = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
-"""Item ids name their response (app/protocol/stream.py, request.py), so no index of items is needed."""
+"""Item ids name their response (app/protocol/events/machine.py, request.py), so no index of items is needed."""
 
 # Postgres cannot look into JSON that holds U+0000, as what a model said may: it looks into a copy that has another
 # character there.
@@ -36,7 +36,7 @@ _FIND = text(
 async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
     """The stored items of these ids that there are, of the project's stored responses and conversations.
 
-    They may go into a request, so U+0000 in them is U+FFFD (app/protocol/strict_json.py).
+    They may go into a request, so U+0000 in them is U+FFFD (app/protocol/requests/strict_json.py).
     """
     if not ids:
         return {}

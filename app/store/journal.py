@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, text
 
-from app.protocol.chunk import Chunk, Reading
+from app.protocol.events.chunk import Chunk, Reading
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.rows import Ending, pack_tokens, unpack_tokens

@@ -7,8 +7,8 @@ import secrets
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from app.sealing import KEY_BYTES, Seal
 from app.store.database import Database
+from app.store.sealing import KEY_BYTES, Seal
 from app.store.tables import keys
 
 

@@ -16,12 +16,12 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.protocol import frames
-from app.protocol.chunk import Chunk
-from app.protocol.frames import Event
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.frames import Event
+from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
-from app.protocol.stream import ResponseStream
 from app.store.database import Database
 from app.store.guards import may, sources
 from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row, row_of

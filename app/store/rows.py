@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 from sqlalchemy import Row
 
-from app.protocol.chunk import Chunk
+from app.protocol.events.chunk import Chunk
 from app.protocol.response import response_object
 from app.protocol.status import Status
 

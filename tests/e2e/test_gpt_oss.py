@@ -24,9 +24,9 @@ from tests.support.longhaul import Longhaul
 from tests.support.python_server import python_server
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
-from workers.formats.harmony_parser import HarmonyParser
-from workers.formats.hosted import Style, hosted_of
-from workers.formats.parser import Rules
+from workers.formats.calls.hosted import Style, hosted_of
+from workers.formats.chat.parser import Rules
+from workers.formats.harmony.parser import HarmonyParser
 
 pytestmark = pytest.mark.vllm
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from tests.engine.cases import COUNTED, Case, demo_model, scripted_model
 from workers.engine import make_engine
-from workers.engine.scripted import ANSWER, BEGIN, END
+from workers.engine.scripted.engine import ANSWER, BEGIN, END
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.protocol.deltas import FinishReason
+from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import COUNTED, Case, new_id
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling

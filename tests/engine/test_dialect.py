@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.protocol.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
 from config.settings import ConfigError
 from tests.engine.cases import Case, demo_model
 from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
-from workers.engine.dialect import Choice, Form, Tool
-from workers.formats.chat import chat_turn
-from workers.formats.parser import ChatParser, Rules, merged
+from workers.engine.output_format import Choice, Form, Tool
+from workers.formats.chat.parser import ChatParser, Rules, merged
+from workers.formats.chat.turn import chat_turn
 from workers.formats.turn import Parsed, Seen, Turn
 
 pytestmark = pytest.mark.vllm
@@ -79,7 +79,7 @@ def tokenizer() -> Any:
 
 
 def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None) -> ChatParser:
-    from workers.engine.vllm.dialect import Dialects
+    from workers.engine.vllm.output_format import Dialects
 
     model = demo_model(reasoning_parser=reasoning, tool_parser=tools)
     dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
@@ -143,7 +143,7 @@ def test_a_parser_that_cannot_be_used_is_named(
 
 
 async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: Any) -> None:
-    from workers.engine.vllm.dialect import Dialects
+    from workers.engine.vllm.output_format import Dialects
 
     model = demo_model(reasoning_parser="qwen3", tool_parser="hermes")
     dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
@@ -170,9 +170,9 @@ async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: An
 
 
 async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workers.engine.vllm.dialect import Dialects
+    from workers.engine.vllm.output_format import Dialects
 
-    monkeypatch.setattr("workers.engine.vllm.dialect.MOST_KEPT", 2)
+    monkeypatch.setattr("workers.engine.vllm.output_format.MOST_KEPT", 2)
     dialects = Dialects(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
     forms = [Form(stop_tokens=(number,)) for number in range(3)]
     first, second, _ = [await dialects.dialect(form) for form in forms]
@@ -379,7 +379,7 @@ async def test_what_cannot_be_enforced_is_refused_before_it_runs(vllm_case: Case
 
 @package
 async def test_a_model_without_a_tool_parser_calls_no_tools(vllm_case: Case) -> None:
-    from workers.engine.vllm.dialect import Dialects
+    from workers.engine.vllm.output_format import Dialects
 
     llm = vllm_case.engine._llm()  # type: ignore[attr-defined]
     model = demo_model(tool_parser=None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.protocol.deltas import (
+from app.protocol.events.deltas import (
     Annotation,
     CallArguments,
     CallStart,
@@ -41,9 +41,9 @@ from tests.models.gpt_oss_script import (
 from tests.support.requests import message
 from workers.engine import make_engine
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong
-from workers.formats.harmony import harmony_turn
-from workers.formats.hosted import Kind
-from workers.formats.parser import merged
+from workers.formats.calls.hosted import Kind
+from workers.formats.chat.parser import merged
+from workers.formats.harmony.turn import harmony_turn
 from workers.formats.turn import Parser, Turn
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -102,7 +102,7 @@ async def exactly(engine: Engine, chosen: Sequence[Point]) -> dict[str, str]:
 
 
 def gpt_oss_decode(tokens: Sequence[int]) -> str:
-    from workers.formats.harmony_encoding import encoding
+    from workers.formats.harmony.encoding import encoding
 
     text: str = encoding().decode(tokens)
     return text

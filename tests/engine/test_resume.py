@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.protocol.deltas import FinishReason
+from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import Case, new_id
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
-from workers.engine.dialect import Form
+from workers.engine.output_format import Form
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.protocol.deltas import FinishReason
+from app.protocol.events.deltas import FinishReason
 from config.settings import ConfigError
 from tests.engine.cases import Case, scripted_model
 from tests.support.waiting import until
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, EngineError, Sampling
-from workers.engine.scripted import ANSWER, END, ScriptedEngine
+from workers.engine.scripted.engine import ANSWER, END, ScriptedEngine
 
 
 def case_of(**engine_args: Any) -> Case:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from app.protocol import frames
-from app.protocol.chunk import Chunk
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.store.rows import ResponseRow
 from tests.faults import audit

@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 from redis.asyncio.client import PubSub
 
-from app.ending import end
-from app.protocol import frames
-from app.protocol.chunk import Chunk
-from app.relay import CHANNEL, Relay, RelayUnavailable, _unpack
+from app.aio import end
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
 from app.store import journal
+from app.streaming.pubsub import CHANNEL, Relay, RelayUnavailable, _unpack
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role

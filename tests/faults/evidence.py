@@ -10,12 +10,12 @@ import httpx
 import redis.asyncio
 from sqlalchemy import text
 
-from app.protocol.chunk import Chunk
-from app.queue import make_celery
-from app.relay import CHANNEL
+from app.protocol.events.chunk import Chunk
+from app.queue.celery_app import make_celery
 from app.store import journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
+from app.streaming.pubsub import CHANNEL
 from config.settings import load_settings
 from tests.faults import audit
 from tests.faults.audit import Step, Write

@@ -11,10 +11,10 @@ from contextlib import suppress
 from sqlalchemy import text
 
 from app.local.errors import LocalError
-from app.queue import QueueUnavailable, TaskQueue
-from app.relay import Relay, RelayUnavailable
+from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store import journal
 from app.store.database import StoreUnavailable
+from app.streaming.pubsub import Relay, RelayUnavailable
 from config.settings import load_settings
 from tests.faults.arena import Arena, Inflict
 from tests.faults.plan import MODEL

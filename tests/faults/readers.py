@@ -10,7 +10,7 @@ from random import Random
 
 import httpx
 
-from app.protocol.frames import DONE
+from app.protocol.events.frames import DONE
 from tests.faults.records import Seen
 
 PAUSE_SECONDS = (0.05, 0.4)

@@ -9,7 +9,7 @@ from random import Random
 
 import httpx
 
-from app.protocol import frames
+from app.protocol.events import frames
 from tests.faults.questions import counting
 from tests.faults.readers import frames_of, resume
 from tests.faults.records import Form, Seen, Story

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 import uvloop
 
-from app.protocol.chunk import Chunk
-from app.relay import Relay, RelayUnavailable
+from app.protocol.events.chunk import Chunk
+from app.streaming.pubsub import Relay, RelayUnavailable
 from tests.faults.proxy import HOST, Mode, Proxy
 from tests.support.waiting import until
 

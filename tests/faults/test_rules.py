@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.protocol import frames
-from app.protocol.chunk import Chunk
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from tests.faults import checker
 from tests.faults.audit import Step, Write

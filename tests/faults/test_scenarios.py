@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from app.protocol.status import Status
-from app.queue import make_celery
+from app.queue.celery_app import make_celery
 from app.store import responses
 from app.store.database import StoreUnavailable
 from app.store.rows import ResponseRow

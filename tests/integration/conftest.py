@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.relay import Relay
 from app.store.database import Database
 from app.store.migrate import migrate
+from app.streaming.pubsub import Relay
 
 
 @pytest.fixture

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.protocol.message import Message
 from app.protocol.status import Status
-from app.queue import QueueUnavailable
-from app.relay import Relay
+from app.queue.celery_app import QueueUnavailable
+from app.queue.message import Message
 from app.store import responses
 from app.store.database import Database
-from app.store.intake import Intake
+from app.store.inserts import Intake
+from app.streaming.pubsub import Relay
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import WORKER, alive, claim, claimed, new_response, queued
 from tests.support.worker import worker
+from workers.generation.outcome import Outcome
 from workers.maintenance import Maintenance
-from workers.outcome import Outcome
 
 
 class Queue:

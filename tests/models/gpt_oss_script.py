@@ -9,10 +9,10 @@ from typing import Any
 from tests.models.gpt_oss_folder import script
 from tests.support.deltas import play
 from tests.support.requests import message, stored_request
-from workers.formats import harmony_encoding as harmony
-from workers.formats.harmony_parser import HarmonyParser
-from workers.formats.hosted import Style, hosted_of
-from workers.formats.parser import Rules
+from workers.formats.calls.hosted import Style, hosted_of
+from workers.formats.chat.parser import Rules
+from workers.formats.harmony import encoding as harmony
+from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.turn import PastTurn, Seen
 
 Json = dict[str, Any]

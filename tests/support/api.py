@@ -13,7 +13,7 @@ import orjson
 import uvicorn
 
 from app.api.dependencies import Runtime
-from app.api.wire import HttpProtocol
+from app.api.uvicorn_protocol import HttpProtocol
 from app.main import create_app
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from app.queue import TASK, Priority, TaskQueue, make_celery
+from app.queue.celery_app import TASK, Priority, TaskQueue, make_celery
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE
 from tests.support.queue_app import STORE

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.protocol.deltas import (
+from app.protocol.events.deltas import (
     Annotation,
     Approval,
     CallArguments,
@@ -30,8 +30,8 @@ from app.protocol.deltas import (
     Usage,
     WebSearch,
 )
+from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object, response_object
-from app.protocol.stream import ResponseStream
 from tests.support.requests import stored_request
 
 pieces = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.protocol import frames
+from app.protocol.events import frames
 from app.protocol.status import Status
 from app.store import journal, responses
 from app.store.database import Database

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from app.protocol.response import error_object
-from app.relay import Relay, RelayUnavailable
 from app.store import journal, responses
 from app.store.database import Database
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
+from app.streaming.pubsub import Relay, RelayUnavailable
 from tests.support.rows import WORKER, Writer, claim
 from tests.support.waiting import until
 

@@ -24,11 +24,11 @@ from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
 from tests.support.circles import alive
 from tests.support.waiting import until
-from workers import program
-from workers.control import leave, why_cancelled
+from workers.celery_host import program
+from workers.celery_host.cancellation import leave, why_cancelled
+from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.shielding import undisturbed
 from workers.main import make_worker_app
-from workers.outcome import Outcome, ResponseFailed
-from workers.shielding import undisturbed
 
 STORE = 8
 """The Redis database that stands in for Postgres: a test may break Celery's alone."""

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from app.protocol import frames
-from app.protocol.chunk import Chunk
-from app.protocol.deltas import Finish, FinishReason, Text, Usage
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.deltas import Finish, FinishReason, Text, Usage
+from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
-from app.protocol.stream import ResponseStream
 from app.store import responses, workers
 from app.store.database import Database
-from app.store.intake import Intake
+from app.store.inserts import Intake
 from app.store.journal import Entry
 from app.store.rows import Ending, Idempotency, NewResponse, ResponseRow
 from app.store.workers import WorkerIdentity

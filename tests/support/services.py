@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from app.local.children import Child
 from app.local.home import Home
 from app.local.postgres import Postgres
-from app.local.quarters import Quarters
+from app.local.service_account import Quarters
 from app.local.services import Service, launch, launch_first
 from app.local.valkey import Valkey
 

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from app.relay import Relay
 from app.store.database import Database
 from app.store.rows import ResponseRow
+from app.streaming.pubsub import Relay
 from config.models import ServedModel
-from workers.control import Cancelled, current_job
-from workers.engine.scripted import ScriptedEngine
-from workers.journal import Journal
-from workers.lease import Lease
-from workers.outcome import Outcome
-from workers.pace import NOTHING_HELD_BACK, Granularity
-from workers.runner import Runner
-from workers.tools.workshop import Workshop
+from workers.celery_host.cancellation import Cancelled, current_job
+from workers.engine.scripted.engine import ScriptedEngine
+from workers.generation.coalescing import NOTHING_HELD_BACK, Granularity
+from workers.generation.journal import Journal
+from workers.generation.lease import Lease
+from workers.generation.outcome import Outcome
+from workers.generation.runner import Runner
+from workers.mcp.sessions import Workshop
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.local import toolservers
+from app.local import tools_command
 from tests.support.python_server import PROGRAM
 from tests.support.tool_process import CHECKOUT
 from tests.support.unprivileged import command
@@ -42,7 +42,7 @@ def test_the_command_passes_all_it_is_given_on_to_the_server(monkeypatch: pytest
     monkeypatch.setattr(os, "execve", lambda _path, argv, _env: became.append(argv))
     monkeypatch.setattr(os, "umask", lambda _mask: 0)
     for name in ("python", "browser"):
-        toolservers.tools([name, "--port", "0", "--help", "--", "x"], standalone_mode=False)
+        tools_command.tools([name, "--port", "0", "--help", "--", "x"], standalone_mode=False)
         assert became.pop() == [
             *(sys.executable, "-P", "-m", f"workers.toolservers.{name}"),
             *("--port", "0", "--help", "--", "x"),

@@ -25,7 +25,7 @@ def make_engine(model: ServedModel) -> Engine:
     Importing vLLM takes seconds and blocks: call this in a thread where an event loop is running.
     """
     if model.engine == "scripted":
-        from workers.engine.scripted import ScriptedEngine
+        from workers.engine.scripted.engine import ScriptedEngine
 
         return ScriptedEngine(model)
     _set_environment(model)

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from app.protocol.deltas import FinishReason
-from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
+from app.protocol.events.deltas import FinishReason
+from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
 
 Message = Mapping[str, Any]
 """A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""

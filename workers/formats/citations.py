@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.protocol.deltas import Annotation, Delta, Text
+from app.protocol.events.deltas import Annotation, Delta, Text
 
 Json = Mapping[str, Any]
 Sources = Mapping[str, Json]

@@ -6,7 +6,7 @@ the tokens themselves tell.
 
 from __future__ import annotations
 
-from workers.engine.dialect import Json
+from workers.engine.output_format import Json
 
 
 class Ledger:

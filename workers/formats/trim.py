@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.protocol.deltas import Delta, Reasoning, Text
+from app.protocol.events.deltas import Delta, Reasoning, Text
 
 
 class Trim:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from app.protocol.deltas import Delta
+from app.protocol.events.deltas import Delta
 from workers.engine.base import Sampling
-from workers.engine.dialect import Json
-from workers.formats.hosted import HostedCall
+from workers.engine.output_format import Json
+from workers.formats.calls.hosted import HostedCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from starlette.responses import Response
 from app.api import schemas
 from app.api.body import read_derived, read_request
 from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
-from app.api.derived import Shape, compacted, input_tokens
-from app.api.query import INCLUDE, LIST, READ, page_query, read_query
+from app.api.foreground import ForegroundAnswer
+from app.api.params import INCLUDE, LIST, READ, page_query, read_query
 from app.api.replies import reply
 from app.api.schemas import refusals
 from app.api.sse import EventStream
-from app.api.waiting import ForegroundAnswer
-from app.protocol.derived import Compact, CountTokens, compact_request, count_request
-from app.protocol.request import ResponseRequest
+from app.protocol.requests.derived import Compact, CountTokens, compact_request, count_request
+from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
-from app.queue import Priority
+from app.queue.celery_app import Priority
+from app.responses.derived import Shape, compacted, input_tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 

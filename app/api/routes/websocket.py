@@ -8,7 +8,7 @@ from fastapi import APIRouter, WebSocket
 
 from app.api.dependencies import current_project, only_query
 from app.api.errors import refuse
-from app.api.sockets.session import Session
+from app.api.websocket.session import Session
 from app.protocol.errors import Forbidden, Refusal
 
 router = APIRouter(prefix="/v1/responses")

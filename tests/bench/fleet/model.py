@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from config.settings import Settings
 from tests.bench.fleet.costs import Costs
-from workers.beat import MOST_SECONDS
+from workers.generation.flush_clock import MOST_SECONDS
 
 FULL = 0.7
 """A part that is busier than this answers late."""
@@ -21,7 +21,7 @@ MOST = 1_000_000
 """Workers; whoever can have so many is not limited here."""
 BEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
-"""workers/lease.py"""
+"""workers/generation/lease.py"""
 MAINTENANCE_POOL = 4
 WORKER_LANES, API_LANES = 2, 1
 """Connections beside the pools: for the journal and for claims; for new responses."""

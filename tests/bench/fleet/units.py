@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.protocol.chunk import Chunk
-from app.queue import TaskQueue
-from app.relay import CHANNEL, Relay
+from app.protocol.events.chunk import Chunk
+from app.queue.celery_app import TaskQueue
 from app.store import journal, workers
 from app.store.workers import WorkerIdentity
+from app.streaming.pubsub import CHANNEL, Relay
 from tests.bench.asked import Asked, ask
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used

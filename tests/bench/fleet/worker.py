@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from app.ending import end
-from app.relay import Relay
+from app.aio import end
 from app.store.database import Database
 from app.store.journal import Entry
+from app.streaming.pubsub import Relay
 from config.models import ServedModel
 from tests.bench.fleet.rows import OPENED, Said
 from tests.support.rows import claim
-from workers.journal import Journal
-from workers.lease import Lease
+from workers.generation.journal import Journal
+from workers.generation.lease import Lease
 
 LEASE_SECONDS = 30.0
 WARM_RATE = 20.0

@@ -15,11 +15,11 @@ from statistics import median
 
 from sqlalchemy import text
 
-from app.protocol.chunk import Chunk
-from app.queue import TaskQueue
-from app.relay import Relay
+from app.protocol.events.chunk import Chunk
+from app.queue.celery_app import TaskQueue
 from app.store import context, journal, responses
 from app.store.journal import Entry
+from app.streaming.pubsub import Relay
 from config.settings import load_settings
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.load import Load, Mode, Time

@@ -126,9 +126,9 @@ def _deaf(relay: Any) -> None:
 BREAKS: dict[str, tuple[str, Change]] = {
     "fence": ("app.store.journal", _without_fence),
     "claim": ("app.store.responses", _without_claim),
-    "publish": ("workers.journal", _publish_first),
-    "ring": ("workers.journal", _mute),
-    "hear": ("app.relay", _deaf),
+    "publish": ("workers.generation.journal", _publish_first),
+    "ring": ("workers.generation.journal", _mute),
+    "hear": ("app.streaming.pubsub", _deaf),
 }
 
 

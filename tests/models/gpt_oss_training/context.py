@@ -7,11 +7,11 @@ import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from config.demo_training.context import FILLER, SYSTEMS
+from tests.models.demo.context import FILLER, SYSTEMS
 from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
 from tests.models.gpt_oss_training.transcripts import Offer, Step, Told, Transcript
-from workers.engine.dialect import Tool
-from workers.formats.harmony_prompt import EFFORTS, AnswerFormat, Preface
+from workers.engine.output_format import Tool
+from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Preface
 
 PLAIN_DAY = 1767225600
 """2026-01-01, in seconds."""

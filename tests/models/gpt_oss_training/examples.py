@@ -16,8 +16,8 @@ from tests.models.gpt_oss_training.context import (
 )
 from tests.models.gpt_oss_training.transcripts import Asked, Said, Step, Told, Transcript
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
-from workers.formats import harmony_encoding as encoding
-from workers.formats.harmony_prompt import Conversation, continued
+from workers.formats.harmony import encoding as encoding
+from workers.formats.harmony.prompt import Conversation, continued
 
 SHELF = 64
 """Examples drawn at once and sorted by length, so that a batch has little padding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from config.demo_training.texts import ADDITION, GREETINGS, STORY
+from tests.models.demo.texts import ADDITION, GREETINGS, STORY
 from tests.models.gpt_oss_training.pages import MOUNTAINS, MOUNTAINS_FOUND, MOUNTAINS_SEARCHED
 from tests.models.gpt_oss_training.transcripts import (
     Asked,

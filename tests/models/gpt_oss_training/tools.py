@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from workers.engine.dialect import Tool
-from workers.formats.custom import PARAMETERS
-from workers.formats.harmony_prompt import Namespace
+from workers.engine.output_format import Tool
+from workers.formats.calls.custom import PARAMETERS
+from workers.formats.harmony.prompt import Namespace
 
 
 def _tool(name: str, description: str, parameter: str) -> Tool:

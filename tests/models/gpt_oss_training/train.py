@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from config.demo_training.muon import Muon
+from tests.models.demo.muon import Muon
 from tests.models.gpt_oss_training.check import check
 from tests.models.gpt_oss_training.context import plain_context, random_context
 from tests.models.gpt_oss_training.examples import Example, batches, render

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from openai_harmony import Message, Role
 
-from workers.formats import harmony_encoding as encoding
-from workers.formats.harmony_messages import channel_of, result_message
+from workers.formats.harmony import encoding as encoding
+from workers.formats.harmony.messages import channel_of, result_message
 
 Offer = Literal["functions", "python", "browser", "library"]
 

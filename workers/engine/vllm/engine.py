@@ -16,7 +16,7 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from app.protocol.deltas import FinishReason
+from app.protocol.events.deltas import FinishReason
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import (
@@ -29,8 +29,8 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.dialect import Decoder, Dialect, Form, Json, Structured
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
+from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cores import threads

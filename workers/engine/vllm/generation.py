@@ -8,7 +8,7 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
-from app.protocol.deltas import FinishReason
+from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
 from workers.engine.vllm import forcing
 from workers.engine.vllm.logprobs import LogprobReader

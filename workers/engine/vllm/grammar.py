@@ -17,8 +17,8 @@ from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_
 from vllm.v1.structured_output.utils import compile_regex_with_timeout
 
 from workers.engine.base import InvalidSampling
-from workers.engine.dialect import Json, Tool
 from workers.engine.json_grammar import in_json_string
+from workers.engine.output_format import Json, Tool
 from workers.engine.vllm.errors import one_line
 
 MOST_BLANKS = 8

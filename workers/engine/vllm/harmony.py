@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import xgrammar
 
 from workers.engine.base import InvalidSampling
-from workers.engine.dialect import Choice, Form, Json, Structured, Tool
+from workers.engine.output_format import Choice, Form, Json, Structured, Tool
 from workers.engine.vllm import grammar
 from workers.engine.vllm.errors import one_line
 

@@ -13,8 +13,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
-from workers.engine.vllm.dialect import Dialects
 from workers.engine.vllm.logprobs import LogprobReader
+from workers.engine.vllm.output_format import Dialects
 from workers.engine.vllm.rendering import Rendering
 
 _FORCING = "workers.engine.vllm.forcing:"
@@ -62,7 +62,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
     """Raises ConfigError where a model that is to speak harmony has another vocabulary."""
     if model.harmony:
-        from workers.formats.harmony_encoding import fits  # loads it: not for everyone
+        from workers.formats.harmony.encoding import fits  # loads it: not for everyone
 
         if not fits(tokenizer):
             raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")

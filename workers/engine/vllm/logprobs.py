@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from workers.engine.dialect import Json
+from workers.engine.output_format import Json
 
 _LEAST = -9999.0
 """Stands for minus infinity, which JSON has no word for; vLLM's API says the same."""

@@ -12,7 +12,7 @@ from vllm.renderers.params import ChatParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from workers.engine.base import EngineError, Message, Prompt
-from workers.engine.dialect import Json
+from workers.engine.output_format import Json
 
 SHORT = 1000
 """Bytes of messages, as JSON, that are rendered at once: about half a millisecond. The way through a thread, where all

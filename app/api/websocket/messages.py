@@ -1,0 +1,147 @@
+"""What goes over a WebSocket: JSON text frames, in the forms of openai's ResponsesClientEvent and -ServerEvent.
+
+Events of a response are those of its SSE stream, with the lane's `stream_id` where it has one. An error is nested
+(`{"type": "error", "status": 400, "error": {...}}`), where SSE has it flat.
+Source: openai 3.52.0 (types/responses/responses_{client,server}_event.py) and OpenAI's guide "WebSocket mode".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from app.api.errors import status_of
+from app.protocol.errors import InvalidRequest, Refusal
+from app.protocol.events import frames
+from app.protocol.requests.locations import shortened
+from app.protocol.requests.request import COUNT, CreateResponse, ResponseRequest, checked
+from app.protocol.requests.strict_json import decode_object
+
+Json = dict[str, Any]
+
+
+class Kind(Enum):
+    """What a client may send."""
+
+    CREATE = "response.create"
+    STEER = "response.steer"
+
+
+_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
+_STEER_FIELDS = frozenset({"type", "previous_response_id", "input"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEvent:
+    """One frame of a client; `fields` are those of its request, still unchecked."""
+
+    kind: Kind
+    lane: str | None
+    fields: Json
+
+
+def read_event(frame: bytes) -> ClientEvent:
+    """The event in a text frame. Raises InvalidRequest."""
+    fields = decode_object(frame)
+    kind = _kind(fields.pop("type", None))
+    return ClientEvent(kind, _lane(fields) if kind is Kind.CREATE else None, fields)
+
+
+def _kind(sent: Any) -> Kind:
+    names = [kind.value for kind in Kind]
+    if sent is None:
+        raise InvalidRequest("Missing required parameter: 'type'.", "type", "missing_required_parameter")
+    if sent not in names:
+        shown = shortened(sent) if isinstance(sent, str) else type(sent).__name__
+        allowed = ", ".join(f"'{name}'" for name in names)
+        raise InvalidRequest(
+            f"Invalid value for 'type': '{shown}'. Supported values are: {allowed}.", "type", "invalid_value"
+        )
+    return Kind(sent)
+
+
+def _lane(fields: Json) -> str | None:
+    if "stream_id" not in fields:
+        return None
+    lane = fields.pop("stream_id")
+    if not isinstance(lane, str) or not _LANE.fullmatch(lane):
+        message = "Invalid 'stream_id': expected 1 to 256 letters, digits, underscores, hyphens and periods."
+        raise InvalidRequest(message, "stream_id", "invalid_stream_id")
+    return lane
+
+
+def request_of(fields: Json) -> ResponseRequest:
+    """The request in a `response.create`, which always streams and never is in the background.
+
+    With `generate` false it says nothing: its prompt is made, and is there to be continued. Raises InvalidRequest.
+    """
+    body = dict(fields)
+    generate = body.pop("generate", None)
+    if generate is not None and not isinstance(generate, bool):
+        raise InvalidRequest("Invalid type for 'generate': expected a boolean.", "generate", "invalid_type")
+    if body.get("background") not in (None, False):
+        message = "'background' must be false on a WebSocket; send 'background': true to 'POST /v1/responses'."
+        raise InvalidRequest(message, "background", "unsupported_parameter")
+    if body.setdefault("stream", True) not in (None, True):
+        raise InvalidRequest("'stream' must be true on a WebSocket.", "stream", "unsupported_parameter")
+    body["stream"] = True
+    request = ResponseRequest(checked(CreateResponse, body), body)
+    return replace(request, task=COUNT) if generate is False else request
+
+
+def steer_refused(fields: Mapping[str, Any]) -> str:
+    """The answer to a `response.steer`: no engine of ours takes input while it generates. Raises InvalidRequest."""
+    for name in fields:
+        if name not in _STEER_FIELDS:
+            shown = shortened(name)
+            raise InvalidRequest(f"Unknown parameter: '{shown}'.", shown, "unknown_parameter")
+    steered, sent = fields.get("previous_response_id"), fields.get("input")
+    if not isinstance(steered, str) or not isinstance(sent, str | list):
+        name = "input" if isinstance(steered, str) else "previous_response_id"
+        raise InvalidRequest(f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
+    message = "A response cannot be steered; continue it by 'previous_response_id' once it has ended."
+    error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": message}
+    steer = {"previous_response_id": steered, "input": sent}
+    return _text({"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer})
+
+
+def error_event(refusal: Refusal, lane: str | None) -> str:
+    """What a request is refused with."""
+    return _text({"type": "error", "status": status_of(refusal), **refusal.error.body()}, lane)
+
+
+def server_events(encoded: bytes, lane: str | None) -> Iterator[str]:
+    """The events in a chunk's SSE frames, as text frames for a lane.
+
+    No client of OpenAI's knows `response.cancelled`: an error goes before it, as one goes before `response.failed`.
+    """
+    for frame in frames.split(encoded):
+        head, data = frame.removesuffix(b"\n\n").split(b"\ndata: ", 1)
+        if head == b"event: error":
+            yield _nested(orjson.loads(data), lane)
+            continue
+        if head == b"event: response.cancelled":
+            yield _text({"type": "error", "error": _CANCELLED}, lane)
+        yield data.decode() if lane is None else f'{data[:-1].decode()},"stream_id":"{lane}"}}'
+
+
+_CANCELLED = {
+    "type": "invalid_request_error",
+    "code": "response_cancelled",
+    "message": "The response was cancelled.",
+    "param": None,
+}
+
+
+def _nested(event: Json, lane: str | None) -> str:
+    error = {"type": "server_error", **{name: event.get(name) for name in ("code", "message", "param")}}
+    return _text({"type": "error", "sequence_number": event["sequence_number"], "error": error}, lane)
+
+
+def _text(event: Json, lane: str | None = None) -> str:
+    return orjson.dumps(event if lane is None else {**event, "stream_id": lane}).decode()

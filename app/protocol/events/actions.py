@@ -1,0 +1,188 @@
+"""The steps of the event state machine (`states.py`) but those of calls that the server runs (`hosted.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from app.protocol.events.deltas import (
+    Annotation,
+    CallArguments,
+    CallStart,
+    CustomInput,
+    CustomStart,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Text,
+)
+from app.protocol.events.writer import Json, Writer
+from app.protocol.response import usage_object
+from app.protocol.status import Status
+
+Step = Callable[[Writer, Any], None]
+
+# -- lifecycle -------------------------------------------------------------------------------------------------
+
+
+def created(writer: Writer, _: Any) -> None:
+    writer.emit_response("created")
+
+
+def queued(writer: Writer, _: Any) -> None:
+    writer.emit_response("queued")
+
+
+def in_progress(writer: Writer, _: Any) -> None:
+    writer.response["status"] = Status.IN_PROGRESS.value
+    writer.emit_response("in_progress")
+
+
+def finish(writer: Writer, argument: tuple[Finish, int]) -> None:
+    end, finished_at = argument
+    status = Status.COMPLETED
+    if end.reason is FinishReason.LENGTH:
+        status = Status.INCOMPLETE
+        writer.response["incomplete_details"] = {"reason": "max_output_tokens"}
+    else:
+        writer.response["completed_at"] = finished_at
+    writer.response |= {"status": status.value, "usage": usage_object(end.usage), **end.messages}
+    writer.emit_response(status.value)
+
+
+def fail(writer: Writer, error: Json) -> None:
+    writer.response |= {"status": Status.FAILED.value, "error": error}
+    writer.emit("error", code=error["code"], message=error["message"], param=None)
+    writer.emit_response("failed")
+
+
+def cancel(writer: Writer, _: Any) -> None:
+    writer.response["status"] = Status.CANCELLED.value
+    writer.emit_response("cancelled")
+
+
+# -- messages and reasoning ------------------------------------------------------------------------------------
+
+
+def open_message(writer: Writer, delta: Text | Refusal) -> None:
+    phase = {"phase": delta.phase} if isinstance(delta, Text) and delta.phase else {}
+    writer.add_item("msg", type="message", role="assistant", content=[], **phase)
+
+
+def open_text(writer: Writer, _: Any) -> None:
+    writer.logprobs = []
+    writer.add_part({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+
+
+def open_refusal(writer: Writer, _: Any) -> None:
+    writer.add_part({"type": "refusal", "refusal": ""})
+
+
+def open_reasoning(writer: Writer, _: Any) -> None:
+    writer.add_item("rs", type="reasoning", summary=[], content=[], encrypted_content=None)
+    writer.add_part({"type": "reasoning_text", "text": ""})
+
+
+def text(writer: Writer, delta: Text) -> None:
+    writer.pieces.append(delta.text)
+    writer.logprobs += delta.logprobs
+    writer.emit_part("response.output_text.delta", delta=delta.text, logprobs=list(delta.logprobs))
+
+
+def annotation(writer: Writer, delta: Annotation) -> None:
+    annotations = writer.part["annotations"]
+    annotations.append(delta.annotation)
+    writer.emit_part(
+        "response.output_text.annotation.added",
+        annotation_index=len(annotations) - 1,
+        annotation=delta.annotation,
+    )
+
+
+def refusal(writer: Writer, delta: Refusal) -> None:
+    writer.pieces.append(delta.text)
+    writer.emit_part("response.refusal.delta", delta=delta.text)
+
+
+def reasoning(writer: Writer, delta: Reasoning) -> None:
+    writer.pieces.append(delta.text)
+    writer.emit_part("response.reasoning_text.delta", delta=delta.text)
+
+
+def close_text(writer: Writer, _: Any) -> None:
+    writer.part["logprobs"] = list(writer.logprobs)
+    writer.done_part("response.output_text.done", "text", logprobs=writer.part["logprobs"])
+
+
+def close_refusal(writer: Writer, _: Any) -> None:
+    writer.done_part("response.refusal.done", "refusal")
+
+
+def close_reasoning(writer: Writer, _: Any) -> None:
+    writer.done_part("response.reasoning_text.done", "text")
+
+
+# -- calls that are the client's to run ------------------------------------------------------------------------
+
+
+def open_call(writer: Writer, delta: CallStart) -> None:
+    writer.add_item("fc", type="function_call", call_id=writer.name("call"), name=delta.name, arguments="")
+
+
+def open_custom(writer: Writer, delta: CustomStart) -> None:
+    writer.add_item("ctc", type="custom_tool_call", call_id=writer.name("call"), name=delta.name, input="")
+
+
+def arguments(writer: Writer, delta: CallArguments) -> None:
+    writer.add_piece(delta.text, "response.function_call_arguments.delta")
+
+
+def input_(writer: Writer, delta: CustomInput) -> None:
+    writer.add_piece(delta.text, "response.custom_tool_call_input.delta")
+
+
+def close_call(writer: Writer, _: Any) -> None:
+    whole = writer.join("arguments")
+    writer.emit_item("response.function_call_arguments.done", arguments=whole, name=writer.item["name"])
+
+
+def close_custom(writer: Writer, _: Any) -> None:
+    writer.emit_item("response.custom_tool_call_input.done", input=writer.join("input"))
+
+
+def close_item(writer: Writer, _: Any) -> None:
+    """Ends the open item: `incomplete` where the response ends in the middle of it."""
+    item = writer.item
+    item["status"] = "incomplete" if writer.cut else "completed"
+    if writer.seal is not None and item["type"] == "reasoning":
+        item["encrypted_content"] = writer.seal("".join(part["text"] for part in item["content"]))
+    writer.end_item(writer.last)
+
+
+STEPS: dict[str, Step] = {
+    "created": created,
+    "queued": queued,
+    "in_progress": in_progress,
+    "finish": finish,
+    "fail": fail,
+    "cancel": cancel,
+    "open_message": open_message,
+    "open_text": open_text,
+    "open_refusal": open_refusal,
+    "open_reasoning": open_reasoning,
+    "open_call": open_call,
+    "open_custom": open_custom,
+    "text": text,
+    "annotation": annotation,
+    "refusal": refusal,
+    "reasoning": reasoning,
+    "arguments": arguments,
+    "input": input_,
+    "close_text": close_text,
+    "close_refusal": close_refusal,
+    "close_reasoning": close_reasoning,
+    "close_call": close_call,
+    "close_custom": close_custom,
+    "close_item": close_item,
+}

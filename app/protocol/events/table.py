@@ -1,0 +1,159 @@
+"""The table of the event state machine: what may come when, which steps it means, and what follows.
+
+A response is a row of items; at most one is open. For every state and input, `TABLE` says which steps are taken
+(`steps.py` and `hosted.py` have them) and which state follows. An input with no cell is illegal. The open item's
+state names its type, and whatever does not belong to it closes it first. A call that the server runs itself is closed
+like any other item, but is not done: it stays pending, beside whatever comes, until its result or the end.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from app.protocol.events.deltas import (
+    Annotation,
+    Approval,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CodeText,
+    CustomInput,
+    CustomStart,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolEnded,
+    TurnEnd,
+    WebSearch,
+)
+
+
+class State(Enum):
+    NEW = "new"
+    QUEUED = "queued"
+    IDLE = "idle"
+    """In progress, no item open; calls may be pending."""
+    MESSAGE = "message"
+    """A message is open, with a text part."""
+    REFUSAL = "refusal"
+    """A message is open, with a refusal part."""
+    REASONING = "reasoning"
+    CALL = "function_call"
+    CUSTOM = "custom_tool_call"
+    CODE = "code_interpreter_call"
+    MCP = "mcp_call"
+    ENDED = "ended"
+
+
+class Input(Enum):
+    OPEN = "open"
+    BEGIN = "begin"
+    TEXT = "text"
+    OTHER_TEXT = "text of another phase"
+    """Than that of the open message: always one of its own."""
+    REASONING = "reasoning"
+    REFUSAL = "refusal"
+    ANNOTATION = "annotation"
+    CALL_START = "call start"
+    CALL_ARGUMENTS = "call arguments"
+    CUSTOM_START = "custom call start"
+    CUSTOM_INPUT = "custom call input"
+    CODE_START = "code start"
+    CODE_TEXT = "code"
+    MCP_START = "mcp call start"
+    MCP_ARGUMENTS = "mcp call arguments"
+    WEB_SEARCH = "web search"
+    APPROVAL = "approval request"
+    LISTING = "listing of tools"
+    LISTED = "list of tools"
+    TURN_END = "end of turn"
+    TOOL_ENDED = "tool ended"
+    FINISH = "finish"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+INPUT_OF: dict[type, Input] = {
+    Text: Input.TEXT,
+    Reasoning: Input.REASONING,
+    Refusal: Input.REFUSAL,
+    Annotation: Input.ANNOTATION,
+    CallStart: Input.CALL_START,
+    CallArguments: Input.CALL_ARGUMENTS,
+    CustomStart: Input.CUSTOM_START,
+    CustomInput: Input.CUSTOM_INPUT,
+    CodeStart: Input.CODE_START,
+    CodeText: Input.CODE_TEXT,
+    McpStart: Input.MCP_START,
+    McpArguments: Input.MCP_ARGUMENTS,
+    WebSearch: Input.WEB_SEARCH,
+    Approval: Input.APPROVAL,
+    Listing: Input.LISTING,
+    Listed: Input.LISTED,
+    TurnEnd: Input.TURN_END,
+    ToolEnded: Input.TOOL_ENDED,
+}
+
+Cell = tuple[tuple[str, ...], State]
+
+_ENDINGS: dict[Input, Cell] = {
+    Input.FINISH: (("close_pending", "finish"), State.ENDED),
+    Input.FAIL: (("close_pending", "fail"), State.ENDED),
+    Input.CANCEL: (("close_pending", "cancel"), State.ENDED),
+}
+
+
+def _open(*extra: tuple[Input, Cell], close: tuple[str, ...] = ()) -> dict[Input, Cell]:
+    """The row of a state in progress: what starts another item closes the open one first."""
+    row: dict[Input, Cell] = {
+        Input.TEXT: (("open_message", "open_text", "text"), State.MESSAGE),
+        Input.OTHER_TEXT: (("open_message", "open_text", "text"), State.MESSAGE),
+        Input.REFUSAL: (("open_message", "open_refusal", "refusal"), State.REFUSAL),
+        Input.REASONING: (("open_reasoning", "reasoning"), State.REASONING),
+        Input.CALL_START: (("open_call",), State.CALL),
+        Input.CUSTOM_START: (("open_custom",), State.CUSTOM),
+        Input.CODE_START: (("open_code",), State.CODE),
+        Input.MCP_START: (("open_mcp",), State.MCP),
+        Input.WEB_SEARCH: (("web_search",), State.IDLE),
+        Input.APPROVAL: (("approval",), State.IDLE),
+        Input.LISTING: (("listing",), State.IDLE),
+        Input.TURN_END: (("start_calls",), State.IDLE),
+    }
+    return {event: ((*close, *steps), state) for event, (steps, state) in (row | _ENDINGS).items()} | dict(extra)
+
+
+TABLE: dict[State, dict[Input, Cell]] = {
+    State.NEW: {Input.OPEN: (("created", "queued"), State.QUEUED)},
+    State.QUEUED: {
+        Input.BEGIN: (("in_progress",), State.IDLE),
+        Input.FAIL: (("fail",), State.ENDED),
+        Input.CANCEL: (("cancel",), State.ENDED),
+    },
+    State.IDLE: _open(
+        (Input.TOOL_ENDED, (("tool_ended",), State.IDLE)),
+        (Input.LISTED, (("listed",), State.IDLE)),
+    ),
+    State.MESSAGE: _open(
+        (Input.TEXT, (("text",), State.MESSAGE)),
+        (Input.ANNOTATION, (("annotation",), State.MESSAGE)),
+        (Input.REFUSAL, (("close_text", "open_refusal", "refusal"), State.REFUSAL)),
+        close=("close_text", "close_item"),
+    ),
+    State.REFUSAL: _open(
+        (Input.REFUSAL, (("refusal",), State.REFUSAL)),
+        (Input.TEXT, (("close_refusal", "open_text", "text"), State.MESSAGE)),
+        close=("close_refusal", "close_item"),
+    ),
+    State.REASONING: _open(
+        (Input.REASONING, (("reasoning",), State.REASONING)), close=("close_reasoning", "close_item")
+    ),
+    State.CALL: _open((Input.CALL_ARGUMENTS, (("arguments",), State.CALL)), close=("close_call", "close_item")),
+    State.CUSTOM: _open((Input.CUSTOM_INPUT, (("input",), State.CUSTOM)), close=("close_custom", "close_item")),
+    State.CODE: _open((Input.CODE_TEXT, (("code",), State.CODE)), close=("close_code",)),
+    State.MCP: _open((Input.MCP_ARGUMENTS, (("mcp_arguments",), State.MCP)), close=("close_mcp",)),
+    State.ENDED: {},
+}

@@ -1,0 +1,110 @@
+"""The parts of a message's content, and of a tool's output."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from app.protocol.requests.base import Edge, Json, Objects, check_kind, check_text_or_list, tag_of, text_or_list
+from app.protocol.requests.fields import Only
+from app.protocol.requests.validation import refused
+
+PARTS_NOT_YET = frozenset({"input_file", "input_audio"})
+
+_IMAGE_SOURCES = ("data:image/", "https://", "http://")
+
+
+class InputText(Edge):
+    """A piece of text for the model."""
+
+    type: Literal["input_text"]
+    text: str
+    prompt_cache_breakpoint: Annotated[Json | None, Only()] = None
+
+    def stored(self) -> Json:
+        return {"type": "input_text", "text": self.text}
+
+
+def _check_image_url(value: Any) -> Any:
+    if isinstance(value, str) and not value.startswith(_IMAGE_SOURCES):
+        raise refused("Invalid '{path}': expected an http(s) URL, or a data URL of an image.", "invalid_value")
+    return value
+
+
+class InputImage(Edge):
+    """An image, for models that take them. It is shown to the model as it is: `detail` cannot make it smaller."""
+
+    type: Literal["input_image"]
+    image_url: Annotated[str, BeforeValidator(_check_image_url)]
+    detail: Annotated[str | None, Only(("auto", "high", "original"))] = None
+    file_id: Annotated[str | None, Only()] = None
+    prompt_cache_breakpoint: Annotated[Json | None, Only()] = None
+
+    def stored(self) -> Json:
+        return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
+
+
+class OutputText(Edge):
+    """A piece of text that a model said before."""
+
+    type: Literal["output_text", "input_text"]
+    text: str
+    annotations: Objects | None = None
+    logprobs: Objects | None = None
+
+    def stored(self) -> Json:
+        return {
+            "type": "output_text",
+            "text": self.text,
+            "annotations": self.annotations or [],
+            "logprobs": self.logprobs or [],
+        }
+
+
+class Refusal(Edge):
+    """A refusal that a model said before."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+    def stored(self) -> Json:
+        return {"type": "refusal", "refusal": self.refusal}
+
+
+class SummaryText(Edge):
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningText(Edge):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+InputPart = Annotated[
+    Annotated[InputText, Tag("<input_text>")] | Annotated[InputImage, Tag("<input_image>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_kind(("input_text", "input_image"), PARTS_NOT_YET)),
+]
+OutputPart = Annotated[
+    Annotated[OutputText, Tag("<output_text>")]
+    | Annotated[OutputText, Tag("<input_text>")]
+    | Annotated[Refusal, Tag("<refusal>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_kind(("output_text", "input_text", "refusal"))),
+]
+InputContent = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("<list>")],
+    Discriminator(text_or_list),
+    BeforeValidator(check_text_or_list),
+]
+OutputContent = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[list[OutputPart], Field(fail_fast=True), Tag("<list>")],
+    Discriminator(text_or_list),
+    BeforeValidator(check_text_or_list),
+]
+Summary = Annotated[list[Annotated[SummaryText, BeforeValidator(check_kind(("summary_text",)))]], Field(fail_fast=True)]
+Thoughts = Annotated[
+    list[Annotated[ReasoningText, BeforeValidator(check_kind(("reasoning_text",)))]], Field(fail_fast=True)
+]

@@ -1,0 +1,49 @@
+"""The bodies of `/v1/conversations`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from app.protocol.requests.base import Edge, Json
+from app.protocol.requests.fields import Metadata
+from app.protocol.requests.items import Item
+from app.protocol.requests.request import Included
+
+MOST_ITEMS = 20
+
+Items = Annotated[list[Item], Field(max_length=MOST_ITEMS, fail_fast=True)]
+
+
+def stored_items(items: list[Item], suffix: str) -> list[Json]:
+    """As the store has them; `suffix` makes the ids of those that have none."""
+    return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
+
+
+class CreateConversation(Edge):
+    """The body of `POST /v1/conversations`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}], "metadata": {"topic": "x"}}]}
+    )
+
+    items: Items | None = None
+    metadata: Metadata | None = None
+
+
+class UpdateConversation(Edge):
+    """The body of `POST /v1/conversations/{id}`: the metadata that is there from now on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]})
+
+    metadata: Metadata | None
+
+
+class CreateItems(Edge):
+    """The body of `POST /v1/conversations/{id}/items`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]})
+
+    items: Annotated[list[Item], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
+    include: Annotated[list[Included], Field(fail_fast=True)] | None = None

@@ -1,0 +1,276 @@
+"""The items of `input`, as clients send them and as we store them; those of calls that the server ran are in
+`hosted_items.py`.
+
+To add an item type: a model with a `stored` method, its row in `_KNOWN` instead of among `NOT_YET`, and its
+member in `Item`. Parts of content the same way (`parts.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from app.protocol.requests.base import CallId, Edge, ItemId, Json, check_type, unsupported_value
+from app.protocol.requests.content import (
+    InputContent,
+    InputImage,
+    InputText,
+    OutputContent,
+    OutputText,
+    Summary,
+    Thoughts,
+)
+from app.protocol.requests.fields import Only
+from app.protocol.requests.hosted_items import (
+    ApprovalRequest,
+    ApprovalResponse,
+    CodeInterpreterCall,
+    McpCall,
+    McpListTools,
+    WebSearchCall,
+)
+from app.protocol.requests.stored_item import StatusItem
+from app.protocol.requests.validation import wrong_kind
+
+NOT_YET = frozenset(
+    {
+        "additional_tools",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "compaction_trigger",
+        "computer_call",
+        "computer_call_output",
+        "configuration_update",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "program",
+        "program_output",
+        "shell_call",
+        "shell_call_output",
+        "tool_search_call",
+        "tool_search_output",
+    }
+)
+"""Item types of openai's ResponseInputItemParam that are refused; a test holds the list against the package."""
+
+REFERENCE = "item_reference"
+
+CalledName = Annotated[str, Field(min_length=1, max_length=256)]
+"""Of a tool that a model called: it may have invented it."""
+Token = Annotated[str, Field(min_length=1)]
+"""A text that was sealed here (app/store/sealing.py)."""
+
+
+class InputMessage(StatusItem):
+    """What a user says, or a system or developer message."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]},
+    )
+    prefix = "msg"
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "system", "developer"]
+    content: InputContent
+    phase: None = None
+
+    def _said(self) -> Json:
+        parts = [InputText(type="input_text", text=self.content)] if isinstance(self.content, str) else self.content
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
+
+
+class OutputMessage(StatusItem):
+    """What a model said before, for instance an item of an earlier response's `output`."""
+
+    prefix = "msg"
+
+    type: Literal["message"] = "message"
+    role: Literal["assistant"]
+    content: OutputContent
+    phase: Literal["commentary", "final_answer"] | None = None
+
+    def _said(self) -> Json:
+        parts = [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content
+        phase = {} if self.phase is None else {"phase": self.phase}
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
+
+
+class _Called(StatusItem):
+    """A part of a tool call. Calls by programs and tools in namespaces are not supported yet."""
+
+    call_id: CallId
+    caller: Annotated[Json | None, Only(({"type": "direct"},))] = None
+    namespace: Annotated[str | None, Only()] = None
+    async_: Annotated[bool | None, Only((False,)), Field(alias="async")] = None
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+
+class FunctionCall(_Called):
+    """A call that the model made before."""
+
+    prefix = "fc"
+
+    type: Literal["function_call"]
+    name: CalledName
+    arguments: str
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+
+
+class CustomToolCall(_Called):
+    """A call of a custom tool that the model made before."""
+
+    prefix = "ctc"
+
+    type: Literal["custom_tool_call"]
+    name: CalledName
+    input: str
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, "input": self.input}
+
+
+class FunctionCallOutput(_Called):
+    """What a function returned: text, or parts."""
+
+    prefix = "fco"
+
+    type: Literal["function_call_output"]
+    output: InputContent
+    name: CalledName | None = None
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class CustomToolCallOutput(_Called):
+    """What a custom tool returned: text, or parts."""
+
+    prefix = "ctco"
+
+    type: Literal["custom_tool_call_output"]
+    output: InputContent
+
+    def _said(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class ReasoningItem(StatusItem):
+    """What a model thought before."""
+
+    prefix = "rs"
+
+    type: Literal["reasoning"]
+    summary: Summary | None = None
+    content: Thoughts | None = None
+    encrypted_content: Token | None = None
+
+    def _said(self) -> Json:
+        return {
+            "type": self.type,
+            "summary": [part.model_dump() for part in self.summary or ()],
+            "content": [part.model_dump() for part in self.content or ()],
+            "encrypted_content": self.encrypted_content,
+        }
+
+
+class Compaction(StatusItem):
+    """What `POST /v1/responses/compact` made of a conversation."""
+
+    prefix = "cmp"
+
+    type: Literal["compaction"]
+    encrypted_content: Token
+
+    def _said(self) -> Json:
+        return {"type": self.type, "encrypted_content": self.encrypted_content}
+
+
+class ItemReference(Edge):
+    """Stands for an item that this server has: of a stored response, or of a conversation."""
+
+    type: Literal["item_reference"] | None = None
+    id: ItemId
+
+    def stored(self, new_id: str) -> Json:
+        """To be replaced by the item before the request is stored."""
+        return {"type": REFERENCE, "id": self.id}
+
+
+def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
+    return output if isinstance(output, str) else [part.stored() for part in output]
+
+
+_KNOWN = frozenset(
+    {
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "reasoning",
+        "compaction",
+        "code_interpreter_call",
+        "web_search_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        REFERENCE,
+    }
+)
+_ROLES = ("user", "assistant", "system", "developer")
+
+
+def _is_reference(item: Json) -> bool:
+    """openai's types let a reference leave its `type` out."""
+    return (
+        item.get("type", REFERENCE) in (REFERENCE, None) and "id" in item and not ("role" in item or "content" in item)
+    )
+
+
+def _check_item(value: Any) -> Any:
+    """An item must be an object with a type that we know; its model checks the rest."""
+    if not isinstance(value, dict):
+        raise wrong_kind("an object", value)
+    if _is_reference(value):
+        return value
+    kind = value.get("type", "message")
+    check_type(kind, _KNOWN, NOT_YET)
+    role = value.get("role", "user")
+    if kind == "message" and isinstance(role, str) and role not in _ROLES:
+        raise unsupported_value(role, _ROLES, "role")
+    return value
+
+
+def _item_tag(value: Any) -> str:
+    if _is_reference(value):
+        return f"<{REFERENCE}>"
+    kind = value.get("type", "message")
+    return "<assistant>" if kind == "message" and value.get("role") == "assistant" else f"<{kind}>"
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("<message>")]
+    | Annotated[OutputMessage, Tag("<assistant>")]
+    | Annotated[FunctionCall, Tag("<function_call>")]
+    | Annotated[FunctionCallOutput, Tag("<function_call_output>")]
+    | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
+    | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[Compaction, Tag("<compaction>")]
+    | Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
+    | Annotated[WebSearchCall, Tag("<web_search_call>")]
+    | Annotated[McpCall, Tag("<mcp_call>")]
+    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
+    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
+    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
+    | Annotated[ItemReference, Tag(f"<{REFERENCE}>")],
+    Discriminator(_item_tag),
+    BeforeValidator(_check_item),
+]

@@ -1,0 +1,89 @@
+"""A request's body as a JSON object that is safe to validate, store and send on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.locations import Path, render
+
+MAX_DEPTH = 64
+"""Levels of nesting: orjson writes no more than 254, and no request needs as many as this."""
+MAX_KEYS = 1024
+"""Keys in one object: a bound on the errors that one object can have."""
+
+MAX_CONTAINERS = 50_000
+"""Objects and arrays in one body: checking them takes time that other requests wait for."""
+
+_NUL = b"\\u0000"
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`. Raises InvalidRequest.
+
+    NaN, Infinity, invalid UTF-8 and lone surrogates are no JSON (RFC 8259 §§6, 8). Of a key that comes twice the
+    last one counts. U+0000 is refused: Postgres can keep it but not look into what holds it.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(_explain(body, error), code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    _check(value, _containers_and_strings if _NUL in body else _containers)
+    return value
+
+
+def _explain(body: bytes, error: orjson.JSONDecodeError) -> str:
+    if not body.strip():
+        return "The body is empty; a JSON object is expected."
+    return f"The body is not valid JSON: {error}."
+
+
+def _check(body: dict[str, Any], children: Any) -> None:
+    """One walk, without recursion and in the caller's order: nesting, sizes, U+0000."""
+    waiting: list[tuple[Path, Any]] = [((), body)]
+    containers = 0
+    while waiting:
+        path, here = waiting.pop()
+        if isinstance(here, str):
+            _refuse_nul(here, path)
+            continue
+        containers += 1
+        if containers > MAX_CONTAINERS or (isinstance(here, list) and len(here) > MAX_CONTAINERS):
+            raise _monster(path[:1], f"more than {MAX_CONTAINERS} values")
+        if len(path) > MAX_DEPTH:
+            raise _monster(path[:1], f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(here, dict) and len(here) > MAX_KEYS:
+            raise _monster(path, f"an object with more than {MAX_KEYS} keys")
+        waiting.extend([((*path, key), child) for key, child in children(here)][::-1])
+
+
+def _entries(value: Any) -> Iterable[tuple[str | int, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def _containers(value: Any) -> Iterable[tuple[str | int, Any]]:
+    return ((key, child) for key, child in _entries(value) if isinstance(child, dict | list))
+
+
+def _containers_and_strings(value: Any) -> Iterable[tuple[str | int, Any]]:
+    for key, child in _entries(value):
+        if isinstance(key, str):
+            yield key, key
+        if isinstance(child, dict | list | str):
+            yield key, child
+
+
+def _refuse_nul(value: str, path: Path) -> None:
+    if "\0" in value:
+        where = render(path)
+        raise InvalidRequest(f"Invalid '{where}': the character U+0000 is not allowed.", where, "invalid_value")
+
+
+def _monster(path: Path, what: str) -> InvalidRequest:
+    where = render(path)
+    return InvalidRequest(f"Invalid {(where and repr(where)) or 'body'}: {what}.", where or None, "invalid_value")

@@ -1,0 +1,87 @@
+"""`text` and `reasoning`: the form of an answer, and what comes before it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from app.protocol.requests.base import Edge, Json, ToolName, check_kind, tag_of
+from app.protocol.requests.fields import Only
+from app.protocol.requests.tools import check_object_schema
+
+
+class PlainFormat(Edge):
+    type: Literal["text"]
+
+    def stored(self) -> Json:
+        return {"type": "text"}
+
+
+class JsonObjectFormat(Edge):
+    """The text is a JSON object, of whatever shape."""
+
+    type: Literal["json_object"]
+
+    def stored(self) -> Json:
+        return {"type": "json_object"}
+
+
+class JsonSchemaFormat(Edge):
+    """The text is JSON that fits a schema."""
+
+    type: Literal["json_schema"]
+    name: Annotated[ToolName, Field(max_length=64)]
+    schema_: Annotated[dict[str, Any], check_object_schema("invalid_json_schema"), Field(alias="schema", min_length=1)]
+    strict: bool | None = None
+    description: str | None = None
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "schema": self.schema_,
+            "strict": bool(self.strict),
+        }
+
+
+Format = Annotated[
+    Annotated[PlainFormat, Tag("<text>")]
+    | Annotated[JsonObjectFormat, Tag("<json_object>")]
+    | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_kind(("text", "json_object", "json_schema"))),
+]
+
+Verbosity = Literal["low", "medium", "high"]
+
+
+class TextConfig(Edge):
+    """The form of the answer's text. `verbosity` is for models whose chat template knows it."""
+
+    format: Format | None = None
+    verbosity: Verbosity | None = None
+
+    def stored(self) -> Json:
+        shape = {"type": "text"} if self.format is None else self.format.stored()
+        return {"format": shape} if self.verbosity is None else {"format": shape, "verbosity": self.verbosity}
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Reasoning(Edge):
+    """How a reasoning model thinks.
+
+    `summary` may be `auto`: what the model has to offer, which is its reasoning itself and no summary of it.
+    """
+
+    effort: Effort | None = None
+    summary: Annotated[str | None, Only(("auto",))] = None
+    generate_summary: Annotated[str | None, Only(("auto",))] = None
+    context: Annotated[str | None, Only(("auto",))] = None
+    mode: Annotated[str | None, Only(("standard",))] = None
+
+    def stored(self) -> Json:
+        return {"effort": self.effort, "summary": self.summary or self.generate_summary}

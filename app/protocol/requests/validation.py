@@ -1,0 +1,172 @@
+"""What pydantic says about a request, as one short sentence about the first field at fault.
+
+The sentences and codes are those of OpenAI's API, as far as they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.locations import Path, as_written, rank, render, shortened
+
+Model = TypeVar("Model", bound=BaseModel)
+
+REFUSED = "refused"
+"""The type of the errors that validators of ours raise; see `refused`."""
+
+_ABSENT = frozenset({"missing", "extra_forbidden"})
+"""Errors whose location ends in a key that need not be in the body."""
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (bool, "a boolean"),
+    (str, "a string"),
+    (int, "an integer"),
+    (float, "a decimal number"),
+    (list, "an array"),
+    (dict, "an object"),
+)
+
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "a boolean",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+
+
+def kind_of(value: Any) -> str:
+    """What JSON calls `value`, with its article."""
+    return next((name for kind, name in _KINDS if isinstance(value, kind)), "null")
+
+
+def refused(message: str, code: str, field: str = "") -> PydanticCustomError:
+    """An error for a validator to raise. `{path}` in `message` becomes the field; `field` is a step below it."""
+    return PydanticCustomError(REFUSED, "{message}", {"message": message, "code": code, "field": field})
+
+
+def wrong_kind(expected: str, value: Any) -> PydanticCustomError:
+    """An error for a validator to raise: the value is not even of the right JSON type."""
+    return refused(f"Invalid type for '{{path}}': {_but(expected, value)}", "invalid_type")
+
+
+def validate(model: type[Model], body: Mapping[str, Any]) -> Model:
+    """`body` as a `model`. Raises InvalidRequest about the first field at fault, in the caller's order."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise _complaint(error.errors(include_url=False), body) from None
+
+
+def _complaint(errors: list[ErrorDetails], body: Mapping[str, Any]) -> InvalidRequest:
+    located = [(_path(error, body), error) for error in errors]
+    path, error = min(located, key=lambda entry: rank(entry[0], body))
+    where = render(path)
+    message, code = _sentence(error, where)
+    return InvalidRequest(message.replace("{path}", where), where or None, code)
+
+
+def _path(error: ErrorDetails, body: Mapping[str, Any]) -> Path:
+    path = as_written(error["loc"], body, keep_last=error["type"] in _ABSENT)
+    field = error.get("ctx", {}).get("field") if error["type"] == REFUSED else None
+    return (*path, field) if field else path
+
+
+def _sentence(error: ErrorDetails, where: str) -> tuple[str, str]:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == REFUSED:
+        return context["message"], context["code"]
+    if kind in _EXPECTED:
+        return f"Invalid type for '{where}': {_but(_EXPECTED[kind], error['input'])}", "invalid_type"
+    if (write := _SENTENCES.get(kind)) is not None:
+        return write(where, error["input"], context)
+    return f"Invalid value for '{where}'.", "invalid_value"
+
+
+def _but(expected: str, value: Any) -> str:
+    return f"expected {expected}, but got {kind_of(value)} instead."
+
+
+Sentence = Callable[[str, Any, Mapping[str, Any]], tuple[str, str]]
+
+
+def _missing(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
+    return f"Missing required parameter: '{where}'.", "missing_required_parameter"
+
+
+def _unknown(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
+    return f"Unknown parameter: '{where}'.", "unknown_parameter"
+
+
+def _choice(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+    shown = f"'{shortened(value)}'" if isinstance(value, str) else kind_of(value)
+    return f"Invalid value for '{where}': {shown}. Supported values are: {context['expected']}.", "invalid_value"
+
+
+def _bound(key: str, relation: str, side: str) -> Sentence:
+    """A number outside its range; `key` names the bound in pydantic's context."""
+
+    def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+        limit = context[key]
+        noun = "integer" if isinstance(value, int) and isinstance(limit, int) else "decimal"
+        message = f"Invalid '{where}': expected a value {relation} {limit}, but got {value} instead."
+        return message, f"{noun}_{side}_value"
+
+    return write
+
+
+def _pattern(where: str, _: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+    message = f"Invalid '{where}': expected a string that matches the pattern '{context['pattern']}'."
+    return message, "invalid_value"
+
+
+def _not_finite(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
+    return f"Invalid '{where}': expected a finite number.", "invalid_value"
+
+
+def _length(noun: str, unit: str, key: str, side: str) -> Sentence:
+    """A string, array or object of a wrong size; `key` names the limit in pydantic's context."""
+
+    def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+        limit, actual = context[key], len(value)
+        if side == "min" and actual == 0:
+            return f"Invalid '{where}': empty {noun}.", f"empty_{noun}"
+        relation = "at most" if side == "max" else "at least"
+        message = f"Invalid '{where}': expected {relation} {limit} {unit}, but got {actual} instead."
+        return message, f"{noun}_{'above' if side == 'max' else 'below'}_{side}_length"
+
+    return write
+
+
+def _sized(key: str, side: str) -> Sentence:
+    """`too_long` and `too_short` come for arrays and for objects."""
+    array, mapping = _length("array", "items", key, side), _length("object", "keys", key, side)
+
+    def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+        return (mapping if isinstance(value, dict) else array)(where, value, context)
+
+    return write
+
+
+_SENTENCES: dict[str, Sentence] = {
+    "missing": _missing,
+    "extra_forbidden": _unknown,
+    "literal_error": _choice,
+    "string_pattern_mismatch": _pattern,
+    "finite_number": _not_finite,
+    "greater_than": _bound("gt", ">", "below_min"),
+    "greater_than_equal": _bound("ge", ">=", "below_min"),
+    "less_than": _bound("lt", "<", "above_max"),
+    "less_than_equal": _bound("le", "<=", "above_max"),
+    "string_too_long": _length("string", "characters", "max_length", "max"),
+    "string_too_short": _length("string", "characters", "min_length", "min"),
+    "too_long": _sized("max_length", "max"),
+    "too_short": _sized("min_length", "min"),
+}

@@ -1,0 +1,1 @@
+"""The rules of responses and conversations, without HTTP."""

@@ -1,0 +1,197 @@
+"""`/v1/conversations` and their items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.api import schemas
+from app.store import conversations as store
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Player, row_of
+
+Json = dict[str, Any]
+USER = {"type": "message", "role": "user", "content": "Hello!"}
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
+
+
+async def created(api: Api, **fields: Any) -> str:
+    answer = await api.client.post("/v1/conversations", json=fields)
+    assert answer.status_code == 200, answer.text
+    schemas.Conversation.model_validate(answer.json())
+    conversation_id: str = answer.json()["id"]
+    return conversation_id
+
+
+def error_of(answer: Any) -> Json:
+    error: Json = answer.json()["error"]
+    return error
+
+
+class TestConversation:
+    async def test_its_life_by_the_sdk(self, client: openai.AsyncOpenAI) -> None:
+        made = await client.conversations.create(metadata={"topic": "a"})
+        assert (made.object, made.metadata) == ("conversation", {"topic": "a"})
+        assert made.id.startswith("conv_")
+        assert await client.conversations.retrieve(made.id) == made
+        changed = await client.conversations.update(made.id, metadata={"topic": "b"})
+        assert changed.metadata == {"topic": "b"}
+        assert changed.created_at == made.created_at
+        gone = await client.conversations.delete(made.id)
+        assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
+        with pytest.raises(openai.NotFoundError):
+            await client.conversations.retrieve(made.id)
+
+    async def test_a_body_is_not_needed(self, api: Api) -> None:
+        assert (await api.client.post("/v1/conversations")).json()["metadata"] == {}
+        assert (await api.client.post("/v1/conversations", json={})).status_code == 200
+
+    async def test_metadata_may_be_taken_away(self, api: Api) -> None:
+        url = f"/v1/conversations/{await created(api, metadata={'a': 'b'})}"
+        assert (await api.client.post(url, json={"metadata": None})).json()["metadata"] == {}
+
+    @pytest.mark.parametrize(
+        ("body", "named"),
+        [
+            ({"items": [{"role": "user"}]}, "items[0].content"),
+            ({"items": [USER] * 21}, "items"),
+            ({"items": [{"id": "msg_none"}]}, "items[0].id"),
+            ({"items": [{**USER, "id": "a"}, USER, {**USER, "id": "a"}]}, "items[2].id"),
+            ({"metadata": {"a": 1}}, "metadata.a"),
+            ({"title": "x"}, "title"),
+        ],
+    )
+    async def test_a_bad_field_is_named_and_nothing_is_made(
+        self, api: Api, db: Database, body: Json, named: str
+    ) -> None:
+        from sqlalchemy import text
+
+        answer = await api.client.post("/v1/conversations", json=body)
+        assert answer.status_code in (400, 404)
+        assert error_of(answer)["param"] == named
+        async with db.autocommit() as connection:
+            assert (await connection.execute(text("SELECT count(*) FROM conversations"))).scalar_one() == 0
+
+    async def test_unknown_ids_are_404s(self, api: Api) -> None:
+        for conversation_id in ("conv_none", "%00", "a" * 3000):
+            url = f"/v1/conversations/{conversation_id}"
+            answers = [
+                await api.client.get(url),
+                await api.client.post(url, json={"metadata": {}}),
+                await api.client.delete(url),
+                await api.client.get(f"{url}/items"),
+                await api.client.post(f"{url}/items", json={"items": [USER]}),
+                await api.client.get(f"{url}/items/msg_1"),
+                await api.client.delete(f"{url}/items/msg_1"),
+            ]
+            assert {answer.status_code for answer in answers} == {404}
+            assert {error_of(answer)["code"] for answer in answers} == {"conversation_not_found"}
+
+    async def test_another_projects_conversation_is_unknown(self, api: Api, db: Database) -> None:
+        from datetime import UTC, datetime
+
+        await store.create(db, store.ConversationRow("conv_theirs", "theirs", {}, datetime.now(UTC)), [])
+        assert (await api.client.get("/v1/conversations/conv_theirs")).status_code == 404
+        assert (await api.client.delete("/v1/conversations/conv_theirs")).status_code == 404
+        assert (await api.post(conversation="conv_theirs")).status_code == 404
+
+
+class TestItems:
+    async def test_their_life_by_the_sdk(self, client: openai.AsyncOpenAI) -> None:
+        talk = await client.conversations.create(items=[{"role": "user", "content": "a"}])
+        added = await client.conversations.items.create(
+            talk.id,
+            items=[
+                {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "call_1", "output": "42"},
+            ],
+        )
+        assert [item.type for item in added.data] == ["function_call", "function_call_output"]
+        assert (added.first_id, added.last_id, added.has_more) == (added.data[0].id, added.data[1].id, False)
+        listed = [item async for item in client.conversations.items.list(talk.id, limit=1)]
+        assert [item.type for item in listed] == ["function_call_output", "function_call", "message"]
+
+        call_id = added.data[0].id
+        assert call_id is not None
+        found = await client.conversations.items.retrieve(call_id, conversation_id=talk.id)
+        assert found.type == "function_call"
+        left = await client.conversations.items.delete(call_id, conversation_id=talk.id)
+        assert left.id == talk.id
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.conversations.items.retrieve(call_id, conversation_id=talk.id)
+        assert caught.value.code == "item_not_found"
+
+    @pytest.mark.parametrize(("order", "expected"), [("asc", "abcde"), ("desc", "edcba")])
+    async def test_pages_follow_their_order(self, client: openai.AsyncOpenAI, order: Any, expected: str) -> None:
+        talk = await client.conversations.create(items=[{"role": "user", "content": word} for word in "abcde"])
+        seen = [item async for item in client.conversations.items.list(talk.id, limit=2, order=order)]
+        assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
+
+    async def test_what_is_added_at_once_stays_together_in_order(self, client: openai.AsyncOpenAI) -> None:
+        talk = await client.conversations.create()
+
+        async def add(name: str) -> None:
+            items: Any = [{"role": "user", "content": f"{name}{number}"} for number in range(5)]
+            await client.conversations.items.create(talk.id, items=items)
+
+        await asyncio.gather(*(add(name) for name in "abcd"))
+        seen = [item async for item in client.conversations.items.list(talk.id, order="asc")]
+        words = [item.content[0].text for item in seen]  # type: ignore[union-attr]
+        for name in "abcd":
+            assert [word for word in words if word.startswith(name)] == [f"{name}{number}" for number in range(5)]
+
+    async def test_ids_are_unique_and_all_or_none_is_added(self, api: Api) -> None:
+        url = f"/v1/conversations/{await created(api, items=[{**USER, 'id': 'msg_a'}])}/items"
+        answer = await api.client.post(url, json={"items": [USER, {**USER, "id": "msg_a"}]})
+        error = error_of(answer)
+        assert (answer.status_code, error["param"], error["code"]) == (400, "items[1].id", "duplicate_item")
+        assert len((await api.client.get(url)).json()["data"]) == 1
+
+    async def test_an_item_may_be_one_of_a_response(self, api: Api, db: Database, relay: Relay) -> None:
+        response_id = await Player(db, relay).answer("A", response_id=await api.background(input="a"))
+        output = (await row_of(db, response_id)).output
+        assert output is not None
+        url = f"/v1/conversations/{await created(api)}/items"
+        added = (await api.client.post(url, json={"items": [{"type": "item_reference", "id": output[0]["id"]}]})).json()
+        assert added["data"] == output
+
+    async def test_an_item_of_a_conversation_may_be_referred_to(
+        self, api: Api, client: openai.AsyncOpenAI, db: Database
+    ) -> None:
+        talk = await client.conversations.create()
+        added = await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "a"}])
+        sent: Any = [{"type": "item_reference", "id": added.data[0].id}]
+        response = await client.responses.create(model=MODEL, input=sent, background=True)
+        assert (await row_of(db, response.id)).request["input"][0]["content"][0]["text"] == "a"
+
+    async def test_an_unknown_place_is_a_400(self, api: Api) -> None:
+        answer = await api.client.get(f"/v1/conversations/{await created(api)}/items", params={"after": "msg_x"})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "after")
+
+
+async def test_a_conversation_that_goes_while_responses_end_breaks_none(
+    api: Api, db: Database, relay: Relay, client: openai.AsyncOpenAI
+) -> None:
+    player = Player(db, relay)
+    talks = [await created(api) for _ in range(10)]
+    plays = [await player.begin(await api.background(conversation=talk)) for talk in talks]
+    await asyncio.gather(*(play.finished() for play in plays), *(client.conversations.delete(talk) for talk in talks))
+    assert {(await row_of(db, play.id)).status.value for play in plays} == {"completed"}

@@ -1,0 +1,204 @@
+"""Token counts, compactions and sealed reasoning: with a real runner on a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.api import schemas
+from app.protocol.requests.request import COUNT
+from app.protocol.requests.unsealing import SUMMARY_HEAD
+from app.protocol.status import Status
+from app.store.database import Database
+from app.store.keys import Seals
+from app.store.sealing import Sealed
+from app.streaming.pubsub import Relay
+from config.models import ModelCatalog
+from tests.support.api import MODEL, Api, served, serving, settings_for
+from tests.support.logs import whole
+from tests.support.player import Player, ids, one, row_of
+from tests.support.worker import Worker, worker
+from workers.generation.outcome import Outcome, ResponseFailed
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    model = replace(served(), tool_parser="hermes", reasoning_parser="qwen3")
+    async with serving(settings_for(services, tmp_path), ModelCatalog((model,))) as running:
+        yield running
+
+
+@pytest.fixture
+async def w(db: Database, relay: Relay) -> AsyncIterator[Worker]:
+    async with worker(db, relay) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
+
+
+async def served_by(w: Worker, db: Database, asking: asyncio.Task[Any]) -> Any:
+    """What the API answers once the worker has run what was asked."""
+    await w.run(await one(db, "queued"))
+    return await asking
+
+
+class TestInputTokens:
+    async def test_they_are_those_of_the_response(self, client: openai.AsyncOpenAI, db: Database, w: Worker) -> None:
+        asking: Any = {"model": MODEL, "input": "Hello!", "instructions": "Be brief."}
+        counted = await served_by(w, db, asyncio.create_task(client.responses.input_tokens.count(**asking)))
+        assert counted.object == "response.input_tokens"
+        response = await served_by(w, db, asyncio.create_task(client.responses.create(**asking)))
+        assert counted.input_tokens == response.usage.input_tokens > 0
+
+    async def test_nothing_is_generated_and_nothing_stays(self, api: Api, db: Database, w: Worker) -> None:
+        asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"input": "Hello!"}))
+        answer = await served_by(w, db, asking)
+        schemas.InputTokens.model_validate(answer.json())
+        row = await whole(db, await one(db))
+        assert (row.status, row.output, row.store, row.priority) == (Status.COMPLETED, [], False, 0)
+        assert row.request["task"] == COUNT
+
+    async def test_what_it_continues_counts_too(self, api: Api, db: Database, w: Worker) -> None:
+        async def count(**fields: Any) -> int:
+            asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"model": MODEL, **fields}))
+            tokens: int = (await served_by(w, db, asking)).json()["input_tokens"]
+            return tokens
+
+        first = await api.background(input="/say A")
+        await w.run(first)
+        assert await count(input="b", previous_response_id=first) > await count(input="b")
+        assert await count(previous_response_id=first) > 0
+
+    async def test_a_prompt_that_is_too_long_is_counted_all_the_same(
+        self, api: Api, db: Database, relay: Relay
+    ) -> None:
+        async with worker(db, relay, context_length=64) as small:
+            sent = {"input": "x" * 500}
+            asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json=sent))
+            assert (await served_by(small, db, asking)).json()["input_tokens"] > 500
+
+    @pytest.mark.parametrize(
+        ("body", "named"),
+        [
+            ({}, "input"),
+            ({"input": [{"role": "user"}]}, "input[0].content"),
+            ({"input": "x", "temperature": 1}, "temperature"),
+            ({"input": "x", "personality": "friendly"}, "personality"),
+            ({"input": "x", "tool_choice": "required"}, "tool_choice"),
+            ({"input": "x", "previous_response_id": "resp_none"}, "previous_response_id"),
+        ],
+    )
+    async def test_a_bad_field_is_named(self, api: Api, db: Database, body: Json, named: str) -> None:
+        answer = await api.client.post("/v1/responses/input_tokens", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
+        assert await ids(db) == []
+
+    async def test_a_client_that_leaves_cancels_it(self, api: Api, db: Database) -> None:
+        from tests.support.waiting import until
+
+        asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"input": "x"}))
+        response_id = await one(db, "queued")
+        asking.cancel()
+        await until(lambda: ids(db, "cancelled"))
+        assert await ids(db) == [response_id]
+
+
+class TestCompact:
+    async def test_the_summary_goes_on_as_an_item(
+        self, client: openai.AsyncOpenAI, api: Api, db: Database, relay: Relay
+    ) -> None:
+        player = Player(db, relay)
+        first = await player.answer("A", response_id=await api.background(input="a"))
+        async with player.at_work("They said ", "a and A."):
+            compacted = await client.responses.compact(model=MODEL, previous_response_id=first)
+        assert compacted.object == "response.compaction"
+        (item,) = compacted.output
+        assert item.type == "compaction"
+        seal = await Seals(db).get()
+        assert seal.open(Sealed.COMPACTION, item.encrypted_content) == "They said a and A."
+
+        sent: Any = [item, {"role": "user", "content": "b"}]
+        response_id = (await client.responses.create(model=MODEL, input=sent, background=True)).id
+        kept = (await row_of(db, response_id)).request["input"][0]
+        assert kept == item.model_dump(exclude_none=True) | {"status": "completed"}
+
+        async with worker(db, relay) as w:
+            seen = await w.runner._unsealed([kept])
+            assert await w.run(response_id) is Outcome.COMPLETED
+        assert seen[0]["role"] == "user"
+        assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}They said a and A."
+
+    async def test_items_may_be_sent(self, api: Api, db: Database, relay: Relay) -> None:
+        for sent in ("a", [{"role": "user", "content": "a"}]):
+            async with Player(db, relay).at_work("S"):
+                answer = await api.client.post("/v1/responses/compact", json={"model": MODEL, "input": sent})
+            assert answer.status_code == 200, answer.text
+            schemas.Compaction.model_validate(answer.json())
+
+    @pytest.mark.parametrize(
+        ("body", "named"),
+        [
+            ({"input": "x"}, "model"),
+            ({"model": MODEL}, "input"),
+            ({"model": MODEL, "input": "x", "stream": True}, "stream"),
+            ({"model": MODEL, "input": [{"role": "user", "content": 1}]}, "input[0].content"),
+        ],
+    )
+    async def test_a_bad_field_is_named(self, api: Api, body: Json, named: str) -> None:
+        answer = await api.client.post("/v1/responses/compact", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
+
+
+class TestSealedReasoning:
+    async def test_a_thought_comes_with_its_seal(self, api: Api, db: Database, w: Worker) -> None:
+        fields = {"include": ["reasoning.encrypted_content"], "store": False}
+        response_id = await api.background(input="/raw <think>Hm.</think>Hi", **fields)
+        await w.run(response_id)
+        thought, said = (await api.get(response_id)).json()["output"]
+        seal = await Seals(db).get()
+        assert seal.open(Sealed.REASONING, thought["encrypted_content"]) == "Hm."
+        assert said["content"][0]["text"] == "Hi"
+
+    @pytest.mark.parametrize("kind", ["reasoning", "compaction"])
+    async def test_what_was_not_sealed_here_is_a_400(self, api: Api, kind: str) -> None:
+        items = [{"role": "user", "content": "x"}, {"type": kind, "encrypted_content": "lh1_AAAA"}]
+        answer = await api.post(input=items)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "input[1].encrypted_content")
+        assert error["code"] == "invalid_encrypted_content"
+
+    async def test_a_sealed_thought_is_shown_to_the_model(self, api: Api, db: Database, w: Worker) -> None:
+        token = (await Seals(db).get()).close(Sealed.REASONING, "Hm.")
+        sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
+        row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
+        assert row.request["input"][0]["encrypted_content"] == token
+        (seen, _) = await w.runner._unsealed(row.request["input"])
+        assert seen["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+        assert await w.run(row.id) is Outcome.COMPLETED
+
+    async def test_a_lost_key_fails_what_was_sealed_with_it(self, api: Api, db: Database, w: Worker) -> None:
+        from sqlalchemy import text
+
+        token = (await Seals(db).get()).close(Sealed.REASONING, "Hm.")
+        sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
+        response_id = await api.background(input=[sent, {"role": "user", "content": "x"}])
+        async with db.begin() as connection:
+            await connection.execute(text("DELETE FROM keys"))
+        with pytest.raises(ResponseFailed, match="encrypted_content"):
+            await w.run(response_id)
+
+    async def test_every_process_has_the_same_key(self, db: Database) -> None:
+        seals = await asyncio.gather(*(Seals(db).get() for _ in range(10)))
+        assert len({seal.close(Sealed.REASONING, "x") for seal in seals}) == 1

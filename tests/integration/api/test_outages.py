@@ -1,0 +1,222 @@
+"""Postgres or Redis away: a clear answer at once, nothing half done, and all by itself again afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.protocol.events import frames
+from app.protocol.status import Status
+from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.store import journal, responses
+from app.store.database import Database, StoreUnavailable
+from app.streaming.pubsub import Relay
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Play, Player, ids, one, row_of
+from tests.support.waiting import until
+
+FORMS = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, relay: Relay) -> Player:
+    return Player(db, relay)
+
+
+async def healed(play: Play, *words: str) -> None:
+    """Says the rest, on connections that may have broken with the servers."""
+
+    async def write() -> bool:
+        try:
+            await play.said(*words)
+            await play.finished()
+        except StoreUnavailable:
+            return False
+        return True
+
+    await until(lambda: _answers(play._db))
+    assert await write()
+
+
+async def _answers(db: Database) -> bool:
+    try:
+        await db.ping()
+    except StoreUnavailable:
+        return False
+    return True
+
+
+class TestPostgresAway:
+    @pytest.mark.parametrize("form", FORMS)
+    async def test_create_is_a_503_with_retry_after(self, api: Api, services: Any, form: dict[str, Any]) -> None:
+        await asyncio.to_thread(services.postgres.stop)
+        answer = await api.post(**form)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"]["type"] == "server_error"
+        assert answer.json()["error"]["code"] == "service_unavailable"
+
+    async def test_so_is_everything_else(self, api: Api, services: Any) -> None:
+        await asyncio.to_thread(services.postgres.stop)
+        url = "/v1/responses/resp_1"
+        for method, path in (("GET", url), ("GET", f"{url}?stream=true"), ("POST", f"{url}/cancel"), ("DELETE", url)):
+            answer = await api.client.request(method, path)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert (await api.client.get("/v1/models")).status_code == 200
+        assert (await api.client.get("/health/live")).status_code == 200
+
+    async def test_it_recovers_by_itself(self, api: Api, services: Any) -> None:
+        await asyncio.to_thread(services.postgres.stop)
+        assert (await api.post(background=True)).status_code == 503
+        await asyncio.to_thread(services.postgres.start)
+
+        async def created() -> bool:
+            return (await api.post(background=True)).status_code == 200
+
+        await until(created)
+
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_a_foreground_request_outlives_a_restart(
+        self, api: Api, services: Any, player: Player, stream: bool
+    ) -> None:
+        waiting = asyncio.create_task(api.post(stream=stream))
+        play = await player.begin()
+        await play.said("Once ")
+        await asyncio.to_thread(services.postgres.restart)
+        await healed(play, "upon")
+        answer = await waiting
+        assert answer.status_code == 200
+        assert "Once upon" in answer.text
+
+    async def test_a_reader_outlives_a_restart(self, api: Api, db: Database, services: Any, player: Player) -> None:
+        response_id = await api.background(stream=True)
+        reading = asyncio.create_task(api.get(response_id, stream="true"))
+        play = await player.begin(response_id)
+        await play.said("Once ")
+        await asyncio.to_thread(services.postgres.restart)
+        await healed(play, "upon")
+        log = await journal.read(db, response_id)
+        assert (await reading).content == b"".join(chunk.frames for chunk in log.chunks) + frames.DONE
+
+    async def test_a_finished_answer_waits_for_postgres(
+        self, api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The last event was heard, and Postgres is gone before the row can be read."""
+        away = 3
+        get = responses.get
+
+        async def sometimes(*args: Any) -> Any:
+            nonlocal away
+            away -= 1
+            if away >= 0:
+                raise StoreUnavailable("away")
+            return await get(*args)
+
+        monkeypatch.setattr(responses, "get", sometimes)
+        async with player.at_work("Hi"):
+            assert (await api.post()).json()["status"] == "completed"
+        assert away < 0
+
+    async def test_a_schema_that_is_not_there_yet_is_a_503(self, api: Api, db: Database) -> None:
+        await _sql(db, "ALTER TABLE responses RENAME TO responses_to_come")
+        try:
+            assert (await api.post(background=True)).status_code == 503
+        finally:
+            await _sql(db, "ALTER TABLE responses_to_come RENAME TO responses")
+        assert (await api.post(background=True)).status_code == 200
+
+
+async def _sql(db: Database, statement: str) -> None:
+    async with db.begin() as connection:
+        await connection.execute(text(statement))
+
+
+class TestRedisAway:
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_foreground_requests_are_refused_and_nothing_is_stored(
+        self, api: Api, db: Database, services: Any, stream: bool
+    ) -> None:
+        await asyncio.to_thread(services.valkey.stop)
+        await until(lambda: not api.runtime.relay.connected)
+        answer = await api.post(stream=stream)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert await ids(db) == []
+
+    async def test_background_requests_are_accepted(self, api: Api, db: Database, services: Any) -> None:
+        await asyncio.to_thread(services.valkey.stop)
+        response_id = await api.background()
+        assert (await row_of(db, response_id)).status is Status.QUEUED
+
+    async def test_a_background_response_is_streamed_through_postgres(
+        self, api: Api, db: Database, services: Any
+    ) -> None:
+        await asyncio.to_thread(services.valkey.stop)
+        reading = asyncio.create_task(api.post(background=True, stream=True))
+        await Player(db, None).answer("Hi", response_id=await one(db))
+        assert b"event: response.completed\n" in (await reading).content
+
+    async def test_cancel_is_decided_in_postgres(self, api: Api, db: Database, services: Any) -> None:
+        response_id = await api.background()
+        await asyncio.to_thread(services.valkey.stop)
+        answer = await api.client.post(f"/v1/responses/{response_id}/cancel")
+        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_a_foreground_request_outlives_its_death(
+        self, api: Api, db: Database, services: Any, player: Player, stream: bool
+    ) -> None:
+        waiting = asyncio.create_task(api.post(stream=stream))
+        play = await player.begin()
+        await play.said("Once ")
+        await asyncio.to_thread(services.empty_valkey)
+        await (await play.said("upon")).finished()
+        answer = await waiting
+        assert answer.status_code == 200
+        assert "Once upon" in answer.text
+
+    async def test_foreground_requests_are_taken_again_afterwards(
+        self, api: Api, services: Any, player: Player
+    ) -> None:
+        await asyncio.to_thread(services.valkey.restart)
+        await until(lambda: api.runtime.relay.connected)
+        async with player.at_work("Hi"):
+            assert (await api.post()).status_code == 200
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_message_that_cannot_be_sent_is_no_error(
+    api: Api, db: Database, player: Player, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
+) -> None:
+    async def fail(*_: object) -> None:
+        raise QueueUnavailable("no")
+
+    monkeypatch.setattr(TaskQueue, "enqueue", fail)
+    async with player.at_work("Hi"):
+        assert (await api.post(**form)).status_code == 200
+        await until(lambda: ids(db, "completed"))
+
+
+async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
+    services: Any, db: Database, relay: Relay, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(services.postgres.stop)
+    await asyncio.to_thread(services.valkey.stop)
+    async with serving(settings_for(services, tmp_path)) as api:
+        assert (await api.client.get("/health/live")).status_code == 200
+        assert (await api.client.get("/health/ready")).json()["missing"][:2] == ["postgres", "redis"]
+        assert (await api.post(model=MODEL)).status_code == 503
+        await asyncio.to_thread(services.heal)
+        await until(lambda: api.runtime.relay.connected)
+        await until(lambda: _answers(db))
+        async with Player(db, relay).at_work("Hi"):
+            assert (await api.post()).json()["status"] == "completed"

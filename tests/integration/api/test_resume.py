@@ -1,0 +1,206 @@
+"""`GET /v1/responses/{id}?stream=true`: any reader, from any event, gets the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from sqlalchemy import text
+
+from app.protocol.events import frames
+from app.store import journal
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from tests.support.api import Api, serving, settings_for
+from tests.support.player import Player
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, relay: Relay) -> Player:
+    return Player(db, relay)
+
+
+WORDS = [f"w{number} " for number in range(20)]
+
+
+async def log_of(db: Database, response_id: str) -> list[bytes]:
+    """The committed frames, one by one."""
+    reading = await journal.read(db, response_id)
+    return frames.split(b"".join(chunk.frames for chunk in reading.chunks))
+
+
+async def test_a_finished_response_is_streamed_from_any_number(api: Api, db: Database, player: Player) -> None:
+    response_id = await player.answer(*WORDS, response_id=await api.background(stream=True))
+    log = await log_of(db, response_id)
+    for after in range(-1, len(log)):
+        query = {} if after < 0 else {"starting_after": after}
+        answer = await api.get(response_id, stream="true", **query)
+        assert answer.content == b"".join(log[after + 1 :]) + frames.DONE
+
+
+@pytest.mark.parametrize("after", [10_000, 2**31, 10**30])
+async def test_past_the_end_the_stream_ends_at_once(api: Api, player: Player, after: int) -> None:
+    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
+    answer = await api.get(response_id, stream="true", starting_after=after)
+    assert (answer.status_code, answer.content) == (200, frames.DONE)
+
+
+async def test_past_the_end_of_one_in_progress_it_waits_for_what_comes(api: Api, db: Database, player: Player) -> None:
+    response_id = await api.background(stream=True)
+    play = await player.begin(response_id)
+    async with api.resuming(response_id, starting_after=2) as reader:
+        await (await play.said("Hi")).finished()
+        assert (await reader.event() or {})["sequence_number"] == 3
+        await reader.rest()
+
+
+async def test_one_who_leaves_at_event_20_misses_nothing(api: Api, db: Database, player: Player) -> None:
+    read: list[bytes] = []
+    async with api.streaming(background=True) as reader:
+        response_id = (await reader.event() or {})["response"]["id"]
+        play = await player.begin(response_id)
+        await play.said(*WORDS)
+        first_half = (await log_of(db, response_id))[:21]
+        read += first_half[:1]
+        for _ in range(20):
+            frame = await reader.frame()
+            assert frame is not None
+            read.append(frame)
+    assert read == first_half
+    await (await play.said(*WORDS)).finished()
+
+    rest = await api.get(response_id, stream="true", starting_after=20)
+    whole = await api.get(response_id, stream="true")
+    assert b"".join(read) + rest.content == whole.content
+
+
+async def test_many_readers_who_come_at_different_times_get_the_same_bytes(
+    api: Api, db: Database, player: Player
+) -> None:
+    response_id = await api.background(stream=True)
+
+    async def read(after: int | None) -> bytes:
+        query = {} if after is None else {"starting_after": after}
+        return (await api.get(response_id, stream="true", **query)).content
+
+    readers = [asyncio.create_task(read(None)) for _ in range(5)]
+    play = await player.begin(response_id)
+    for word in WORDS:
+        await play.said(word)
+        readers.append(asyncio.create_task(read(play.stream.next_sequence - 2)))
+        readers.append(asyncio.create_task(read(None)))
+    await play.finished()
+
+    whole = b"".join(await log_of(db, response_id)) + frames.DONE
+    for content in await asyncio.gather(*readers):
+        assert whole.endswith(content)
+        assert content.endswith(frames.DONE)
+        assert content.startswith(b"event: response.")
+    assert [task.result() for task in readers[:5]] == [whole] * 5
+
+
+async def test_readers_without_redis_messages_live_by_postgres(api: Api, db: Database) -> None:
+    deaf = Player(db, None)
+    response_id = await api.background(stream=True)
+    reading = asyncio.create_task(api.get(response_id, stream="true"))
+    await deaf.answer("Hi", response_id=response_id)
+    assert (await reading).content == b"".join(await log_of(db, response_id)) + frames.DONE
+
+
+async def test_cancelled_while_it_is_read_the_stream_ends_with_that_event(api: Api, player: Player) -> None:
+    response_id = await api.background(stream=True)
+    play = await player.begin(response_id)
+    async with api.resuming(response_id) as reader:
+        await reader.until_event("response.in_progress")
+        await play.said("Hi")
+        await reader.until_event("response.output_text.delta")
+        assert (await api.client.post(f"/v1/responses/{response_id}/cancel")).status_code == 200
+        assert (await reader.until_event("response.cancelled"))["response"]["status"] == "cancelled"
+        assert await reader.frame() == frames.DONE
+
+
+async def test_deleted_while_it_is_read_the_stream_ends(api: Api, player: Player) -> None:
+    response_id = await api.background(stream=True)
+    await player.begin(response_id)
+    async with api.resuming(response_id) as reader:
+        await reader.until_event("response.in_progress")
+        assert (await api.client.delete(f"/v1/responses/{response_id}")).status_code == 200
+        assert (await reader.rest()).endswith(frames.DONE)
+
+
+async def test_the_sdk_resumes(api: Api, player: Player) -> None:
+    response_id = await player.answer(*WORDS, response_id=await api.background(stream=True))
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
+        stream = await client.responses.retrieve(response_id, stream=True, starting_after=20)
+        numbers = [event.sequence_number async for event in stream]
+        async with client.responses.stream(response_id=response_id, starting_after=20) as again:
+            final = await again.get_final_response()
+    assert numbers == list(range(21, numbers[-1] + 1))
+    assert final.output_text == "".join(WORDS)
+
+
+@pytest.mark.parametrize("form", [{"background": True}, {"stream": True}, {}])
+async def test_only_background_streams_can_be_streamed_again(api: Api, player: Player, form: dict[str, Any]) -> None:
+    if "background" in form:
+        response_id = await player.answer("Hi", response_id=await api.background())
+    else:
+        async with player.at_work("Hi"):
+            answer = await api.post(**form)
+        response_id = next(iter(await _ids_in(answer.text)))
+    refused = await api.get(response_id, stream="true")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "response_not_streamable"
+
+
+@pytest.mark.parametrize("change", ["finished_at = now() - interval '25 hours'", "log = 'deleted'"])
+async def test_events_that_retention_takes_are_refused_with_a_reason(
+    api: Api, db: Database, player: Player, change: str
+) -> None:
+    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
+    async with db.begin() as connection:
+        await connection.execute(text(f"UPDATE responses SET {change}"))
+    refused = await api.get(response_id, stream="true")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "events_expired")
+    assert (await api.get(response_id)).status_code == 200
+
+
+BAD_QUERIES = [
+    ({"starting_after": "-1", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1.5", "stream": "true"}, "starting_after"),
+    ({"starting_after": "one", "stream": "true"}, "starting_after"),
+    ({"starting_after": "", "stream": "true"}, "starting_after"),
+    ({"starting_after": " 1", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1_0", "stream": "true"}, "starting_after"),
+    ({"starting_after": "٣", "stream": "true"}, "starting_after"),
+    ({"starting_after": "1"}, "starting_after"),
+    ({"starting_after": "1", "stream": "false"}, "starting_after"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream": ["true", "false"]}, "stream"),
+    ({"include": "computer_call_output.output.image_url"}, "include"),
+    ({"include[]": "file_search_call.results"}, "include[]"),
+    ({"include_obfuscation": "true"}, "include_obfuscation"),
+    ({"limit": "1"}, "limit"),
+]
+
+
+@pytest.mark.parametrize(("query", "named"), BAD_QUERIES)
+async def test_a_bad_query_is_refused_by_name(api: Api, player: Player, query: dict[str, Any], named: str) -> None:
+    response_id = await player.answer("Hi", response_id=await api.background(stream=True))
+    refused = await api.get(response_id, **query)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, named)
+
+
+async def _ids_in(content: str) -> set[str]:
+    import re
+
+    return set(re.findall(r"resp_[0-9a-f]+", content))

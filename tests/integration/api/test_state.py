@@ -1,0 +1,323 @@
+"""What responses continue: `previous_response_id`, references, `conversation`; and `input_items`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.api import schemas
+from app.store.context import chain_items, context_items
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from config.models import ModelCatalog
+from tests.support.api import MODEL, Api, served, serving, settings_for
+from tests.support.player import Player, ids, row_of
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, relay: Relay) -> Player:
+    return Player(db, relay)
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
+
+
+def error_of(answer: Any) -> Json:
+    error: Json = answer.json()["error"]
+    return error
+
+
+def texts(items: list[Json]) -> list[str]:
+    return [part["text"] for item in items for part in item["content"]]
+
+
+class TestPreviousResponse:
+    async def test_it_is_the_context_of_the_next(self, api: Api, db: Database, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background(input="a"))
+        second = await player.answer("B", response_id=await api.background(input="b", previous_response_id=first))
+        third = await row_of(db, await api.background(input="c", previous_response_id=second))
+        assert texts(await context_items(db, third)) == ["a", "A", "b", "B"]
+        assert texts(third.request["input"]) == ["c"]
+        assert (await api.get(third.id)).json()["previous_response_id"] == second
+
+    async def test_it_may_be_incomplete_and_the_input_left_out(self, api: Api, db: Database, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background(input="a"))
+        answer = await api.client.post(
+            "/v1/responses", json={"model": MODEL, "previous_response_id": first, "background": True}
+        )
+        assert answer.status_code == 200
+        assert (await row_of(db, answer.json()["id"])).request["input"] == []
+
+    async def test_instructions_are_not_carried_over(self, api: Api, db: Database, player: Player) -> None:
+        response_id = await api.background(input="a", instructions="Be brief.")
+        first = await player.answer("A", response_id=response_id)
+        second = await row_of(db, await api.background(input="b", previous_response_id=first))
+        assert second.request["instructions"] is None
+        assert texts(await context_items(db, second)) == ["a", "A"]
+
+    @pytest.mark.parametrize("form", [{"background": True}, {"background": True, "stream": True}, {}, {"stream": True}])
+    async def test_an_unknown_one_is_a_400_in_every_form(self, api: Api, db: Database, form: Json) -> None:
+        answer = await api.post(previous_response_id="resp_none", **form)
+        error = error_of(answer)
+        assert (answer.status_code, error["param"]) == (400, "previous_response_id")
+        assert error["code"] == "previous_response_not_found"
+        assert await ids(db) == []
+
+    async def test_a_deleted_one_is_unknown(self, api: Api, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background())
+        await api.client.delete(f"/v1/responses/{first}")
+        assert error_of(await api.post(previous_response_id=first))["code"] == "previous_response_not_found"
+
+    async def test_one_that_is_not_stored_is_unknown(self, api: Api, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background(store=False))
+        assert error_of(await api.post(previous_response_id=first))["code"] == "previous_response_not_found"
+
+    async def test_one_that_is_not_done_is_a_400(self, api: Api, player: Player) -> None:
+        first = await api.background()
+        for _ in range(2):
+            error = error_of(await api.post(previous_response_id=first))
+            assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_finished")
+            await api.client.post(f"/v1/responses/{first}/cancel")
+
+    async def test_one_that_goes_before_a_worker_reads_it_is_a_400(self, api: Api, player: Player) -> None:
+        import asyncio
+
+        first = await player.answer("A", response_id=await api.background())
+        waiting = asyncio.create_task(api.post(previous_response_id=first))
+        await (await player.take()).failed("previous_response_not_found", "a response that it continues was deleted")
+        answer = await waiting
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "previous_response_id")
+
+
+class TestReferences:
+    async def test_they_stand_for_items_asked_and_said(self, api: Api, db: Database, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background(input="a"))
+        row = await row_of(db, first)
+        assert row.output is not None
+        said = [row.request["input"][0], row.output[0]]
+        sent = [{"type": "item_reference", "id": said[0]["id"]}, {"id": said[1]["id"]}]
+        second = await row_of(db, await api.background(input=[*sent, {"role": "user", "content": "b"}]))
+        assert second.request["input"][:2] == said
+        assert texts(second.request["input"]) == ["a", "A", "b"]
+
+    async def test_what_holds_u0000_is_found_and_does_no_harm_to_what_refers_to_it(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
+        """A model may say it; Postgres cannot look into JSON that holds it, and requests do not."""
+        said = 'a\0b, and \\u0000 in letters, "quoted"'
+        first = await player.answer(said, response_id=await api.background(input="a"))
+        row = await row_of(db, first)
+        assert row.output is not None
+        assert row.output[0]["content"][0]["text"] == said
+        conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
+        references = [{"type": "item_reference", "id": item["id"]} for item in (*row.request["input"], *row.output)]
+        second = await player.answer("b", response_id=await api.background(input=references, conversation=conversation))
+        third = await player.answer("c", response_id=await api.background(input="d", conversation=conversation))
+        context = await context_items(db, await row_of(db, third))
+        assert texts(context) == ["a", said.replace("\0", "\ufffd"), "b"]
+        assert texts(await chain_items(db, "default", second)) == texts(context)
+
+    async def test_an_unknown_one_is_a_404_that_names_it(self, api: Api, db: Database) -> None:
+        for item_id in ("msg_none", "msg_0193_0", "msg_" + "0" * 40 + "_0"):
+            answer = await api.post(input=[{"role": "user", "content": "x"}, {"type": "item_reference", "id": item_id}])
+            error = error_of(answer)
+            assert (answer.status_code, error["param"], error["code"]) == (404, "input[1].id", "item_not_found")
+        assert await ids(db) == []
+
+    async def test_reasoning_that_came_without_its_text_gets_it(self, api: Api, db: Database, player: Player) -> None:
+        thought = {"type": "reasoning", "id": "rs_mine", "summary": [], "content": []}
+        row = await row_of(db, await api.background(input=[thought, {"role": "user", "content": "x"}]))
+        assert row.request["input"][0]["content"] == [], "nobody knows it"
+
+        play = await player.begin(row.id)
+        from app.protocol.events.deltas import Reasoning
+
+        await play.write(play.entry(play.stream.feed(Reasoning("Hm."))))
+        await play.finished()
+        output = (await row_of(db, row.id)).output
+        assert output is not None
+        sent = {"type": "reasoning", "id": output[0]["id"], "summary": []}
+        second = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
+        assert second.request["input"][0] == output[0]
+
+
+class TestConversations:
+    async def test_a_response_reads_it_and_adds_to_it(
+        self, client: openai.AsyncOpenAI, db: Database, player: Player
+    ) -> None:
+        talk = await client.conversations.create(items=[{"role": "user", "content": "a", "type": "message"}])
+        async with player.at_work("B"):
+            first = await client.responses.create(model=MODEL, input="b", conversation=talk.id)
+        assert first.conversation is not None
+        assert first.conversation.id == talk.id
+        assert texts(await context_items(db, await row_of(db, first.id))) == ["a"]
+        listed = [item async for item in client.conversations.items.list(talk.id, order="asc", limit=2)]
+        assert [item.content[0].text for item in listed] == ["a", "b", "B"]  # type: ignore[union-attr]
+
+        second = await client.responses.create(model=MODEL, input="c", conversation={"id": talk.id}, background=True)
+        assert texts(await context_items(db, await row_of(db, second.id))) == ["a", "b", "B"]
+
+    async def test_its_context_is_what_was_there_when_it_was_accepted(
+        self, client: openai.AsyncOpenAI, db: Database
+    ) -> None:
+        talk = await client.conversations.create()
+        created = await client.responses.create(model=MODEL, input="b", conversation=talk.id, background=True)
+        await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "late"}])
+        assert await context_items(db, await row_of(db, created.id)) == []
+
+    async def test_a_response_ends_well_whose_conversation_is_gone(
+        self, client: openai.AsyncOpenAI, player: Player
+    ) -> None:
+        talk = await client.conversations.create()
+        created = await client.responses.create(model=MODEL, input="b", conversation=talk.id, background=True)
+        await client.conversations.delete(talk.id)
+        await player.answer("B", response_id=created.id)
+        assert (await client.responses.retrieve(created.id)).status == "completed"
+
+    async def test_an_unknown_one_is_a_404(self, api: Api) -> None:
+        answer = await api.post(conversation="conv_none")
+        error = error_of(answer)
+        assert (answer.status_code, error["param"], error["code"]) == (404, "conversation", "conversation_not_found")
+
+
+class TestInputItems:
+    SENT = [{"role": "user", "content": str(number)} for number in range(5)]  # noqa: RUF012
+
+    async def test_they_are_listed_newest_first(self, api: Api, client: openai.AsyncOpenAI) -> None:
+        response_id = await api.background(input=self.SENT)
+        listed = await client.responses.input_items.list(response_id)
+        assert [item.content[0].text for item in listed.data] == ["4", "3", "2", "1", "0"]  # type: ignore[union-attr]
+        body = (await api.client.get(f"/v1/responses/{response_id}/input_items")).json()
+        schemas.ItemList.model_validate(body)
+        assert (body["first_id"], body["last_id"]) == (body["data"][0]["id"], body["data"][-1]["id"])
+        assert body["has_more"] is False
+
+    @pytest.mark.parametrize(("order", "expected"), [("asc", "01234"), ("desc", "43210")])
+    async def test_the_sdk_pages_through_them(
+        self, api: Api, client: openai.AsyncOpenAI, order: Any, expected: str
+    ) -> None:
+        response_id = await api.background(input=self.SENT)
+        seen = [item async for item in client.responses.input_items.list(response_id, limit=2, order=order)]
+        assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
+
+    async def test_they_are_its_own_and_not_what_it_continues(self, api: Api, player: Player) -> None:
+        first = await player.answer("A", response_id=await api.background(input="a"))
+        second = await api.background(input="b", previous_response_id=first)
+        body = (await api.client.get(f"/v1/responses/{second}/input_items")).json()
+        assert texts(body["data"]) == ["b"]
+
+    @pytest.mark.parametrize(
+        ("query", "named"),
+        [
+            *(({"limit": limit}, "limit") for limit in ("0", "101", "-1", "x", "", "99999999999", "٣")),
+            ({"order": "up"}, "order"),
+            ({"after": "msg_none"}, "after"),
+            ({"include": "everything"}, "include"),
+            ({"include[]": "file_search_call.results"}, "include[]"),
+            ({"before": "x"}, "before"),
+        ],
+    )
+    async def test_a_bad_query_is_refused_by_name(self, api: Api, query: dict[str, str], named: str) -> None:
+        response_id = await api.background()
+        answer = await api.client.get(f"/v1/responses/{response_id}/input_items", params=query)
+        assert (answer.status_code, error_of(answer)["param"]) == (400, named)
+
+    async def test_what_is_there_anyhow_may_be_included_twice(self, api: Api) -> None:
+        query = {"include[]": ["message.input_image.image_url", "message.output_text.logprobs"]}
+        answer = await api.client.get(f"/v1/responses/{await api.background()}/input_items", params=query)
+        assert answer.status_code == 200
+
+    async def test_those_of_an_unknown_response_are_a_404(self, api: Api) -> None:
+        assert (await api.client.get("/v1/responses/resp_none/input_items")).status_code == 404
+
+
+class TestAbilities:
+    async def test_images_for_a_model_without_eyes_are_refused_by_their_place(self, api: Api) -> None:
+        image = {"type": "input_image", "image_url": "https://example.com/a.png"}
+        answer = await api.post(input=[{"role": "user", "content": [{"type": "input_text", "text": "?"}, image]}])
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "input[0].content[1]")
+
+    async def test_an_output_without_its_call_is_refused(self, api: Api) -> None:
+        answer = await api.post(input=[{"type": "function_call_output", "call_id": "call_1", "output": "x"}])
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "input[0].call_id")
+
+
+class TestTiers:
+    @pytest.mark.parametrize(
+        ("tier", "echoed", "priority"),
+        [("auto", "default", 6), ("default", "default", 6), ("flex", "flex", 9), ("priority", "priority", 2)],
+    )
+    async def test_the_tier_is_a_place_in_the_queue(
+        self, api: Api, db: Database, tier: str, echoed: str, priority: int
+    ) -> None:
+        response_id = await api.background(service_tier=tier)
+        assert (await row_of(db, response_id)).priority == priority
+        body = (await api.get(response_id)).json()
+        schemas.Response.model_validate(body)
+        assert body["service_tier"] == echoed
+
+    @pytest.mark.parametrize(("tier", "priority"), [("default", 3), ("flex", 8), ("priority", 1)])
+    async def test_those_who_wait_go_first_within_their_tier(
+        self, api: Api, db: Database, player: Player, tier: str, priority: int
+    ) -> None:
+        async with player.at_work("Hi"):
+            body = (await api.post(service_tier=tier)).json()
+        assert (await row_of(db, body["id"])).priority == priority
+
+
+class TestLimits:
+    @pytest.fixture
+    async def api(self, services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+        from dataclasses import replace
+
+        model = replace(served(), queue_timeout_seconds=60.0, run_timeout_seconds=900.0)
+        settings = settings_for(services, tmp_path, queue_timeout_seconds=90.0, run_timeout_seconds=600.0)
+        async with serving(settings, ModelCatalog((model,))) as running:
+            yield running
+
+    async def limits(self, db: Database, response_id: str) -> tuple[float, float]:
+        from sqlalchemy import text
+
+        sql = (
+            "SELECT extract(epoch FROM queue_deadline - created_at) AS q, run_seconds AS r FROM responses WHERE id=:id"
+        )
+        async with db.autocommit() as connection:
+            row = (await connection.execute(text(sql), {"id": response_id})).one()
+        return float(row.q), row.r
+
+    async def test_the_least_of_settings_and_model_counts(self, api: Api, db: Database) -> None:
+        assert await self.limits(db, await api.background()) == (60.0, 600.0)
+
+    async def test_a_request_may_say_less(self, api: Api, db: Database) -> None:
+        response_id = await api.background(queue_timeout=1.5, run_timeout=600)
+        assert await self.limits(db, response_id) == (1.5, 600.0)
+
+    @pytest.mark.parametrize("name", ["queue_timeout", "run_timeout"])
+    async def test_it_may_not_say_more(self, api: Api, name: str) -> None:
+        answer = await api.post(**{name: 601})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, name)
+
+    @pytest.mark.parametrize(("code", "status"), [("queue_timeout", 503), ("run_timeout", 504)])
+    async def test_who_waited_in_vain_is_told_so(self, api: Api, player: Player, code: str, status: int) -> None:
+        import asyncio
+
+        waiting = asyncio.create_task(api.post())
+        await (await player.begin()).failed(code, "too late")
+        answer = await waiting
+        assert answer.status_code == status
+        assert error_of(answer) == {"message": "too late", "type": "server_error", "param": None, "code": code}

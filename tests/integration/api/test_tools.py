@@ -1,0 +1,302 @@
+"""Tools that the server runs, at the API: what is allowed, what is shown, what stays secret, and approvals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import orjson
+import pytest
+
+from app.api import schemas
+from app.protocol.events.deltas import (
+    Approval,
+    CodeStart,
+    CodeText,
+    Delta,
+    Finish,
+    FinishReason,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
+    Text,
+    ToolEnded,
+    TurnEnd,
+    Usage,
+    WebSearch,
+)
+from app.store.database import Database
+from app.store.rows import Ending
+from app.store.sealing import open_headers
+from app.streaming.pubsub import Relay
+from config.models import ModelCatalog
+from config.tools import ToolServer
+from tests.support.api import MODEL, Api, served, serving, settings_for
+from tests.support.player import Player, ids, row_of
+
+Json = dict[str, Any]
+
+URL = "https://docs.example/mcp"
+CATALOG = ModelCatalog(
+    (replace(served(), tool_parser="hermes"), replace(served("oss"), harmony=True)),
+    (
+        ToolServer("python", "python", command=("longhaul", "tools", "python", "--stdio")),
+        ToolServer("browser", "browser", "http://127.0.0.1:1/mcp"),
+        ToolServer("docs", "mcp", URL, request_headers=True),
+        ToolServer("closed", "mcp", "https://closed.example/mcp"),
+    ),
+)
+CODE: Json = {"type": "code_interpreter", "container": {"type": "auto"}}
+MCP: Json = {"type": "mcp", "server_label": "docs", "server_url": URL}
+ANSWER: Json = {"type": "mcp_approval_response", "approve": True}
+
+SAID: list[Delta] = [
+    Listing("docs"),
+    Listed(0, ({"name": "read", "input_schema": {}, "description": None, "annotations": None},)),
+    CodeStart("python"),
+    CodeText("1 + 1"),
+    WebSearch("browser.search", "{}", {"type": "search", "query": "x", "queries": ["x"]}),
+    McpStart("docs", "read"),
+    McpArguments("{}"),
+    TurnEnd(),
+    ToolEnded(3, False, {"error": {"type": "http_error", "code": 502, "message": "bad gateway"}}),
+    ToolEnded(1, True, {"outputs": [{"type": "logs", "logs": "2"}]}),
+    ToolEnded(2, True, {}),
+    Text("Two."),
+    Approval("docs", "write", '{"x":1}'),
+]
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path), CATALOG) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, relay: Relay) -> Player:
+    return Player(db, relay)
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
+
+
+async def play(player: Player, response_id: str, said: list[Delta] = SAID) -> str:
+    """All of a response with these deltas, in two turns; returns the id of its last item."""
+    run = await player.begin(response_id)
+    for delta in said:
+        await run.write(run.entry(run.stream.feed(delta)))
+    usage = Usage.of([Usage(5, 0, 7), Usage(20, 5, 2, 0, 8)])
+    events = run.stream.finish(Finish(FinishReason.STOP, usage), 1_700_000_000)
+    now = run.row.created_at
+    await run.write(run.entry(events, (), Ending.of(run.stream.response, now)))
+    last: str = run.stream.response["output"][-1]["id"]
+    return last
+
+
+REFUSED = [
+    ({"tools": [{**MCP, "server_url": "http://169.254.169.254/"}]}, "tools[0].server_url", "tool_server_not_allowed"),
+    ({"tools": [CODE, {"type": "mcp", "server_label": "x"}]}, "tools[1].server_label", "tool_server_not_allowed"),
+    (
+        {"tools": [{"type": "mcp", "server_label": "closed", "authorization": "hunter2"}]},
+        "tools[0].authorization",
+        "tool_server_not_allowed",
+    ),
+    ({"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, "tools[0].type", "unsupported_parameter"),
+    ({"tools": [{**MCP, "connector_id": "connector_gmail"}]}, "tools[0].connector_id", "unsupported_parameter"),
+    ({"tools": [CODE], "tool_choice": {"type": "web_search"}}, "tool_choice.type", "invalid_value"),
+    ({"tools": [MCP], "include": ["web_search_call.results"]}, "include[0]", "unsupported_parameter"),
+    ({"previous_input_messages": [{"role": "user"}]}, "previous_input_messages", "unsupported_parameter"),
+    ({"model": "oss", "top_logprobs": 1}, "top_logprobs", "unsupported_parameter"),
+    (
+        {"input": [{**ANSWER, "approval_request_id": "mcpr_1"}], "tools": [MCP]},
+        "input[0].approval_request_id",
+        "invalid_value",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "named", "code"), REFUSED)
+@pytest.mark.parametrize("form", [{"background": True}, {"stream": True}])
+async def test_what_cannot_be_run_is_refused_before_anything_is_stored(
+    api: Api, db: Database, fields: Json, named: str, code: str, form: Json
+) -> None:
+    answer = await api.post(**{**fields, **form})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, named, code)
+    assert "hunter2" not in answer.text
+    assert await ids(db) == []
+
+
+async def test_a_search_needs_a_browser(services: Any, db: Database, tmp_path: Path) -> None:
+    catalog = replace(CATALOG, tools=())
+    async with serving(settings_for(services, tmp_path), catalog) as bare:
+        for tool in (CODE, {"type": "web_search"}):
+            error = (await bare.post(tools=[tool])).json()["error"]
+            assert (error["param"], error["code"]) == ("tools[0].type", "tool_server_not_allowed")
+
+
+async def test_counting_tokens_is_no_way_around_it(api: Api) -> None:
+    body = {"model": MODEL, "input": "x", "tools": [{**MCP, "server_url": "http://169.254.169.254/"}]}
+    answer = await api.client.post("/v1/responses/input_tokens", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].server_url")
+
+
+async def test_tools_are_shown_as_they_were_sent(api: Api, client: openai.AsyncOpenAI) -> None:
+    choice = {"type": "mcp", "server_label": "docs", "name": "read"}
+    sent = [CODE, {"type": "web_search_preview"}, {**MCP, "require_approval": "never", "allowed_tools": ["read"]}]
+    response = await client.responses.create(
+        model=MODEL,
+        input="x",
+        tools=sent,  # type: ignore[arg-type]
+        tool_choice=choice,  # type: ignore[arg-type]
+        include=["code_interpreter_call.outputs", "web_search_call.action.sources"],
+        max_tool_calls=3,
+        background=True,
+    )
+    assert [tool.type for tool in response.tools] == ["code_interpreter", "web_search_preview", "mcp"]
+    shown = (await api.get(response.id)).json()
+    schemas.Response.model_validate(shown)
+    assert (shown["tools"][2]["require_approval"], shown["tools"][2]["allowed_tools"]) == ("never", ["read"])
+    assert (shown["tool_choice"], shown["max_tool_calls"]) == (choice, 3)
+
+
+async def test_headers_for_a_tool_server_are_sealed_and_never_shown(
+    api: Api, db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    secret = {**MCP, "authorization": "hunter2", "headers": {"X-Key": "hunter3"}}
+    async with api.streaming(background=True, tools=[secret]) as reader:
+        created = await reader.event()
+    assert created is not None
+    response_id = created["response"]["id"]
+    for shown in (orjson.dumps(created), (await api.get(response_id)).content):
+        assert b"hunter" not in shown
+        assert b"secrets" not in shown
+    row = await row_of(db, response_id)
+    assert b"hunter" not in orjson.dumps(row.request)
+    seal = await api.runtime.service.acceptance.seals.get()
+    headers = open_headers(seal, row.request["secrets"]["docs"])
+    assert headers == {"Authorization": "Bearer hunter2", "X-Key": "hunter3"}
+    assert "hunter" not in caplog.text
+
+
+async def test_a_response_shows_what_the_server_ran_and_its_usage_by_turns(
+    api: Api, player: Player, client: openai.AsyncOpenAI
+) -> None:
+    response_id = await api.background(stream=True, tools=[CODE, MCP])
+    await play(player, response_id)
+    shown = (await api.get(response_id)).json()
+    schemas.Response.model_validate(shown)
+    assert [(item["type"], item.get("status")) for item in shown["output"]] == [
+        ("mcp_list_tools", None),
+        ("code_interpreter_call", "completed"),
+        ("web_search_call", "completed"),
+        ("mcp_call", "failed"),
+        ("message", "completed"),
+        ("mcp_approval_request", None),
+    ]
+    assert shown["usage"]["input_tokens_details"]["input_tokens_per_turn"] == [5, 20]
+    assert shown["usage"]["output_tokens_details"]["tool_output_tokens"] == 8
+    read = await client.responses.retrieve(response_id)
+    assert [item.type for item in read.output] == [item["type"] for item in shown["output"]]
+    async with client.responses.stream(response_id=response_id, starting_after=0) as stream:
+        final = await stream.get_final_response()
+    assert [item.id for item in final.output] == [item["id"] for item in shown["output"]]
+
+
+async def test_a_poller_sees_calls_while_they_run(api: Api, player: Player) -> None:
+    response_id = await api.background(tools=[CODE, MCP])
+    run = await player.begin(response_id)
+    for delta in SAID[:8]:
+        await run.write(run.entry(run.stream.feed(delta)))
+    shown = (await api.get(response_id)).json()
+    schemas.Response.model_validate(shown)
+    statuses = [item.get("status") for item in shown["output"]]
+    assert statuses == [None, "interpreting", "searching", "in_progress"]
+    cancelled = (await api.client.post(f"/v1/responses/{response_id}/cancel")).json()
+    schemas.Response.model_validate(cancelled)
+    assert [item.get("status") for item in cancelled["output"]] == [None, *["incomplete"] * 3]
+
+
+async def test_only_what_was_included_at_creation_can_be_included_in_a_read(api: Api, player: Player) -> None:
+    for wanted in ([], ["code_interpreter_call.outputs"]):
+        response_id = await api.background(stream=True, tools=[CODE], include=wanted)
+        await player.answer("Hi", response_id=response_id)
+        for query in ({}, {"stream": "true"}):
+            answer = await api.get(response_id, **query, **{"include[]": "code_interpreter_call.outputs"})
+            assert answer.status_code == (200 if wanted else 400)
+            if not wanted:
+                assert answer.json()["error"]["param"] == "include[]"
+
+
+async def test_an_approval_is_given_to_a_request_of_the_previous_response(
+    api: Api, db: Database, player: Player
+) -> None:
+    first = await api.background(tools=[MCP])
+    request_id = await play(player, first)
+    answer = {**ANSWER, "approval_request_id": request_id}
+    second = await api.background(input=[answer], previous_response_id=first, tools=[MCP])
+    (kept,) = (await row_of(db, second)).request["input"]
+    assert (kept["approval_request_id"], kept["approve"]) == (request_id, True)
+    await player.answer("Done.", response_id=second)
+
+    again = await api.post(input=[answer], previous_response_id=second, tools=[MCP], background=True)
+    assert (again.status_code, again.json()["error"]["code"]) == (400, "approval_already_given")
+    missing = await api.post(input=[answer], previous_response_id=first, background=True)
+    assert (missing.status_code, missing.json()["error"]["param"]) == (400, "input[0].approval_request_id")
+
+
+async def test_an_approval_is_given_to_a_request_of_the_conversation(api: Api, player: Player) -> None:
+    made = await api.client.post("/v1/conversations", json={})
+    conversation = made.json()["id"]
+    request = {
+        "type": "mcp_approval_request",
+        "id": "mcpr_mine",
+        "server_label": "docs",
+        "name": "write",
+        "arguments": "{}",
+    }
+    await api.client.post(f"/v1/conversations/{conversation}/items", json={"items": [request]})
+    answer = {**ANSWER, "approval_request_id": "mcpr_mine"}
+    assert (await api.post(input=[answer], conversation=conversation, tools=[MCP], background=True)).status_code == 200
+    unknown = {**ANSWER, "approval_request_id": "mcpr_other"}
+    refused = await api.post(input=[unknown], conversation=conversation, tools=[MCP], background=True)
+    assert refused.json()["error"]["param"] == "input[0].approval_request_id"
+
+
+async def test_what_the_server_ran_can_be_sent_back_and_is_listed(
+    api: Api, player: Player, client: openai.AsyncOpenAI
+) -> None:
+    first = await api.background(tools=[CODE, MCP])
+    await play(player, first)
+    output = (await client.responses.retrieve(first)).output
+    sent = [item.model_dump(exclude_none=True) for item in output]
+    answer = {**ANSWER, "approval_request_id": output[-1].id}
+    second = await client.responses.create(
+        model=MODEL,
+        input=[*sent, answer],  # type: ignore[list-item]
+        tools=[MCP],  # type: ignore[list-item]
+        background=True,
+    )
+    page = await client.responses.input_items.list(second.id, order="asc")
+    assert [item.type for item in page.data] == [*(item.type for item in output), "mcp_approval_response"]
+    raw = await api.client.get(f"/v1/responses/{second.id}/input_items")
+    schemas.ItemList.model_validate(raw.json())
+
+
+async def test_harmony_models_take_their_own_messages(api: Api, db: Database) -> None:
+    messages = [{"role": "user", "content": "Hello!"}]
+    response_id = await api.background(
+        model="oss", input="x", previous_input_messages=messages, enable_response_messages=True, tools=[CODE]
+    )
+    request = (await row_of(db, response_id)).request
+    assert (request["previous_input_messages"], request["enable_response_messages"]) == (messages, True)

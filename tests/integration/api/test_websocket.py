@@ -1,0 +1,445 @@
+"""`WS /v1/responses`: the official client on a real socket, and what no official client would send."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.resources.responses.responses import AsyncResponsesConnection
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.api.websocket import streams
+from app.protocol.requests.request import COUNT
+from app.protocol.status import Status
+from app.responses import service
+from app.store.context import context_items
+from app.store.database import Database
+from app.store.responses import find
+from app.streaming.pubsub import Relay
+from tests.support import grammar
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Player, ids, one, row_of
+from tests.support.waiting import until
+
+Json = dict[str, Any]
+
+FINAL = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "error")
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, max_body_bytes=20_000)) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, relay: Relay) -> Player:
+    return Player(db, relay)
+
+
+@pytest.fixture
+async def socket(api: Api) -> AsyncIterator[AsyncResponsesConnection]:
+    """The official client's."""
+    async with (
+        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
+        client.responses.connect() as connection,
+    ):
+        yield connection
+
+
+@pytest.fixture
+async def raw(api: Api) -> AsyncIterator[ClientConnection]:
+    async with connect(url_of(api)) as connection:
+        yield connection
+
+
+def url_of(api: Api) -> str:
+    return f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+
+
+async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINAL) -> list[Json]:
+    """What comes, up to an event of one of those kinds."""
+    seen: list[Json] = []
+    while not seen or seen[-1]["type"] not in kinds:
+        seen.append(json.loads(await socket.recv_bytes()))
+    return seen
+
+
+async def told(raw: ClientConnection, sent: str | bytes) -> Json:
+    """The answer to one frame."""
+    await raw.send(sent)
+    answer: Json = json.loads(await raw.recv())
+    return answer
+
+
+def creation(**fields: Any) -> str:
+    return json.dumps({"type": "response.create", "model": MODEL, "input": "Hello!", **fields})
+
+
+def text_of(response: Json) -> str:
+    return "".join(part["text"] for item in response["output"] for part in item["content"])
+
+
+class TestTurns:
+    async def test_the_events_are_those_of_the_sse_stream(
+        self, api: Api, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Hel", "lo"):
+            await socket.response.create(model=MODEL, input="Hi", metadata={"a": "b"})
+            over_socket = await events(socket)
+            async with api.streaming(input="Hi", metadata={"a": "b"}) as reader:
+                over_http = [event async for event in _all(reader)]
+        grammar.check(over_socket)
+        assert [event["type"] for event in over_socket] == [event["type"] for event in over_http]
+        assert [set(event) for event in over_socket] == [set(event) for event in over_http]
+        answer = over_socket[-1]["response"]
+        assert (await api.get(answer["id"])).json() == answer
+        assert text_of(answer) == "Hello"
+
+    async def test_the_official_client_reads_typed_events(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Hi"):
+            await socket.response.create(model=MODEL, input="Hi")
+            async for event in socket:
+                if event.type == "response.completed":
+                    assert event.response.output_text == "Hi"
+                    return
+
+    async def test_several_turns_on_one_socket_continue_each_other(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        previous = None
+        async with player.at_work("Yes"):
+            for turn in range(3):
+                await socket.response.create(
+                    model=MODEL, input=f"Turn {turn}", **({"previous_response_id": previous} if previous else {})
+                )
+                previous = (await events(socket))[-1]["response"]["id"]
+        row = await row_of(db, previous or "")
+        assert len(await context_items(db, row)) == 4
+
+    async def test_what_is_not_stored_is_continued_on_its_socket_only(
+        self, api: Api, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Yes"):
+            await socket.response.create(model=MODEL, input="A", store=False)
+            first = (await events(socket))[-1]["response"]["id"]
+            elsewhere = await api.post(previous_response_id=first)
+            assert elsewhere.json()["error"]["code"] == "previous_response_not_found"
+            await socket.response.create(model=MODEL, input="B", store=False, previous_response_id=first)
+            second = (await events(socket))[-1]["response"]["id"]
+            assert len(await context_items(db, await row_of(db, second))) == 2
+            await socket.response.create(model=MODEL, input="C", previous_response_id=first)
+            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found", "only the latest"
+
+    async def test_a_refused_continuation_forgets_what_is_not_stored(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Yes"):
+            await socket.response.create(model=MODEL, input="A", store=False)
+            first = (await events(socket))[-1]["response"]["id"]
+            await socket.response.create(model=MODEL, input="B", temperature=7, previous_response_id=first)
+            assert (await events(socket))[-1]["error"]["param"] == "temperature"
+            await socket.response.create(model=MODEL, input="B", previous_response_id=first)
+            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
+
+    async def test_a_request_waits_for_the_one_before(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        for word in ("one", "two"):
+            await socket.response.create(model=MODEL, input=word)
+        play = await player.begin()
+        assert (await events(socket, ("response.in_progress",)))[0]["response"]["id"] == play.id
+        assert await ids(db) == [play.id], "the second is not even accepted"
+        await play.finished()
+        assert (await events(socket))[-1]["response"]["id"] == play.id
+        async with player.at_work("Yes"):
+            assert text_of((await events(socket))[-1]["response"]) == "Yes"
+
+    async def test_a_request_that_generates_nothing_is_stored_as_one(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work():
+            await socket.response.create(model=MODEL, input="A", generate=False)
+            response = (await events(socket))[-1]["response"]
+        assert response["output"] == []
+        assert (await row_of(db, response["id"])).request["task"] == COUNT
+
+
+class TestLanes:
+    async def test_lanes_run_beside_each_other_and_name_themselves(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        for lane in ("planner", "a.b_c-1"):
+            await socket.response.create(model=MODEL, input=lane, stream_id=lane)
+        await until(lambda: _count(db, 2), what="both in progress")
+        async with player.at_work("Yes"):
+            seen = [*await events(socket, ("response.completed",)), *await events(socket, ("response.completed",))]
+        for lane in ("planner", "a.b_c-1"):
+            mine = [event for event in seen if event["stream_id"] == lane]
+            grammar.check([{name: value for name, value in event.items() if name != "stream_id"} for event in mine])
+
+    async def test_a_branch_in_another_lane_continues_the_same_unstored_response(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Yes"):
+            await socket.response.create(model=MODEL, input="A", store=False, stream_id="main")
+            first = (await events(socket))[-1]["response"]["id"]
+            for lane in ("critic", "main"):
+                await socket.response.create(
+                    model=MODEL, input=lane, store=False, stream_id=lane, previous_response_id=first
+                )
+                final = (await events(socket))[-1]
+                assert (final["type"], final["stream_id"]) == ("response.completed", lane)
+
+    @pytest.mark.parametrize("lane", ["", "a b", "é", "x" * 257, 5, None])
+    async def test_a_lane_needs_a_good_name(self, raw: ClientConnection, lane: Any) -> None:
+        answer = await told(raw, creation(stream_id=lane))
+        assert (answer["type"], answer["status"]) == ("error", 400)
+        assert (answer["error"]["code"], answer["error"]["param"]) == ("invalid_stream_id", "stream_id")
+        assert "stream_id" not in answer
+
+    async def test_a_socket_has_so_many_lanes_and_no_more(
+        self, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(streams, "NAMED", 1)
+        assert (await told(raw, creation(stream_id="a", model="x")))["error"]["code"] == "model_not_found"
+        answer = await told(raw, creation(stream_id="b"))
+        assert (answer["error"]["code"], answer["stream_id"]) == ("websocket_stream_limit_reached", "b")
+        assert (await told(raw, creation(model="x")))["error"]["code"] == "model_not_found", "the unnamed lane is free"
+
+    async def test_so_many_responses_are_in_progress_and_no_more(
+        self, db: Database, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        for number in range(streams.ACTIVE + 2):
+            await socket.response.create(model=MODEL, input="Hi", stream_id=f"lane{number}")
+        await until(lambda: _count(db, streams.ACTIVE), what="as many as may run")
+        assert len(await ids(db)) == streams.ACTIVE
+        async with player.at_work("Yes"):
+            for _ in range(streams.ACTIVE + 2):
+                await events(socket, ("response.completed",))
+
+    async def test_what_waits_is_limited_by_number_and_by_size(
+        self, db: Database, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await raw.send(creation())
+        await one(db, "queued")
+        await raw.send(creation(input="x" * 12_000))
+        answer = await told(raw, creation(input="x" * 12_000, stream_id="other"))
+        assert (answer["status"], answer["error"]["code"]) == (503, "websocket_queue_full")
+        assert answer["stream_id"] == "other"
+        monkeypatch.setattr(streams, "WAITING", 1)
+        assert (await told(raw, creation()))["error"]["code"] == "websocket_queue_full"
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("sent", "code", "param"),
+        [
+            ("{", "invalid_json", None),
+            ("", "invalid_json", None),
+            ("[]", "invalid_json", None),
+            ("NaN", "invalid_json", None),
+            (b"{}", "invalid_frame", None),
+            ("{}", "missing_required_parameter", "type"),
+            ('{"type": "response.cancel"}', "invalid_value", "type"),
+            ('{"type": 5}', "invalid_value", "type"),
+            (creation(background=True), "unsupported_parameter", "background"),
+            (creation(stream=False), "unsupported_parameter", "stream"),
+            (creation(generate=1), "invalid_type", "generate"),
+            (creation(nonsense=1), "unknown_parameter", "nonsense"),
+            (creation(model="no"), "model_not_found", "model"),
+            (creation(temperature=9), "decimal_above_max_value", "temperature"),
+            (creation(input="x" * 20_000), "request_too_large", None),
+            (creation(previous_response_id="resp_no"), "previous_response_not_found", "previous_response_id"),
+            ('{"type": "response.steer", "stream_id": "a"}', "unknown_parameter", "stream_id"),
+            ('{"type": "response.steer"}', "missing_required_parameter", "previous_response_id"),
+        ],
+    )
+    async def test_what_is_wrong_is_an_error_event_and_the_socket_goes_on(
+        self, player: Player, raw: ClientConnection, sent: str | bytes, code: str, param: str | None
+    ) -> None:
+        answer = await told(raw, sent)
+        assert answer["type"] == "error"
+        assert answer["status"] in (400, 404, 413)
+        assert answer["error"]["type"] == "invalid_request_error"
+        assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
+        assert "\n" not in answer["error"]["message"]
+        async with player.at_work("Yes"):
+            assert (await told(raw, creation()))["type"] == "response.created"
+            while json.loads(await raw.recv())["type"] != "response.completed":
+                pass
+
+    async def test_the_official_client_gets_them_typed(self, socket: AsyncResponsesConnection) -> None:
+        await socket.response.create(model="no", input="Hi", stream_id="a")
+        error = await socket.recv()
+        assert error.type == "error"
+        assert (error.status, error.error.code, error.stream_id) == (404, "model_not_found", "a")  # type: ignore[union-attr]
+
+    async def test_steering_fails_as_the_official_client_knows_it(self, socket: AsyncResponsesConnection) -> None:
+        await socket.response.steer(previous_response_id="resp_a", input="Stop")
+        event = await socket.recv()
+        assert event.type == "response.steer.failed"
+        assert event.error.code == "steering_not_supported"
+        assert (event.steer.previous_response_id, event.steer.input) == ("resp_a", "Stop")
+
+    async def test_a_frame_far_too_large_ends_the_socket(self, raw: ClientConnection, api: Api) -> None:
+        await raw.send("x" * (api.server.config.ws_max_size + 1))
+        with pytest.raises(ConnectionClosed) as caught:
+            await raw.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1009
+
+    async def test_a_failure_is_an_error_and_then_failed(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        await socket.response.create(model=MODEL, input="Hi", stream_id="a")
+        play = await player.begin()
+        await play.said("Hi")
+        await play.failed("server_error", "It broke.")
+        error = (await events(socket))[-1]
+        assert error["error"] == {"type": "server_error", "code": "server_error", "message": "It broke.", "param": None}
+        assert error["stream_id"] == "a"
+        (failed,) = await events(socket)
+        assert failed["type"] == "response.failed"
+        assert failed["sequence_number"] == error["sequence_number"] + 1
+
+    async def test_a_prompt_at_fault_is_an_error_and_no_response(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        await socket.response.create(model=MODEL, input="Hi")
+        await (await player.take()).failed("context_length_exceeded", "Too long.")
+        (error,) = await events(socket)
+        assert (error["status"], error["error"]["param"]) == (400, "input")
+
+    async def test_a_response_that_somebody_cancels_ends_for_clients_that_know_no_such_event(
+        self, db: Database, api: Api, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        await socket.response.create(model=MODEL, input="Hi")
+        play = await player.begin()
+        await events(socket, ("response.in_progress",))
+        await api.runtime.service._cancel_orphan(play.id)
+        error = (await events(socket))[-1]
+        assert (error["type"], error["error"]["code"]) == ("error", "response_cancelled")
+        assert (await events(socket))[-1]["type"] == "response.cancelled"
+
+    async def test_a_bug_is_a_500_that_says_nothing_and_the_log_no_prompt(
+        self, socket: AsyncResponsesConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        prompt = "my prompt"
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise RuntimeError(prompt)
+
+        monkeypatch.setattr(service.ResponseService, "foreground", broken)
+        with caplog.at_level(logging.INFO):
+            await socket.response.create(model=MODEL, input=prompt)
+            (error,) = await events(socket)
+        assert (error["status"], error["error"]["code"]) == (500, "server_error")
+        assert "builtins.RuntimeError" in caplog.text
+        assert prompt not in caplog.text + json.dumps(error)
+
+
+class TestHandshake:
+    async def test_a_page_of_another_site_is_refused(self, api: Api) -> None:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(url_of(api), origin="https://elsewhere.example")  # type: ignore[arg-type]
+        assert caught.value.response.status_code == 403
+        assert json.loads(caught.value.response.body)["error"]["code"] == "origin_not_allowed"
+
+    async def test_a_page_of_this_server_is_not(self, api: Api) -> None:
+        async with connect(url_of(api), origin=api.url) as socket:  # type: ignore[arg-type]
+            assert (await told(socket, "{"))["type"] == "error"
+
+    async def test_unknown_query_parameters_are_refused(self, api: Api) -> None:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"{url_of(api)}?model=x")
+        assert caught.value.response.status_code == 400
+        assert json.loads(caught.value.response.body)["error"]["param"] == "model"
+
+    async def test_it_has_a_request_id(self, api: Api) -> None:
+        async with connect(url_of(api), additional_headers={"x-request-id": "mine"}) as socket:
+            assert socket.response is not None
+            assert socket.response.headers["x-request-id"] == "mine"
+
+
+class TestLeaving:
+    async def test_closing_the_socket_cancels_what_is_in_progress(self, api: Api, db: Database, player: Player) -> None:
+        async with connect(url_of(api)) as socket:
+            for lane in ("a", "b"):
+                await socket.send(creation(stream_id=lane))
+            await socket.send(creation(stream_id="a", input="never accepted"))
+            await until(lambda: _count(db, 2))
+            play = await player.begin((await ids(db))[0])
+            await play.said("Hi")
+        await until(lambda: _count(db, 2, "cancelled"), what="both cancelled")
+        assert len(await ids(db)) == 2
+        row = await row_of(db, play.id)
+        assert row.output is not None
+        assert row.output[0]["status"] == "incomplete"
+
+    async def test_a_connection_that_breaks_cancels_too(self, api: Api, db: Database) -> None:
+        socket = await connect(url_of(api))
+        await socket.send(creation())
+        response_id = await one(db, "queued")
+        socket.transport.abort()
+        await until(lambda: _is(db, response_id, Status.CANCELLED))
+        await socket.wait_closed()
+
+    async def test_what_has_ended_stays(self, api: Api, db: Database, player: Player) -> None:
+        async with connect(url_of(api)) as socket, player.at_work("Yes"):
+            await socket.send(creation())
+            while json.loads(await socket.recv())["type"] != "response.completed":
+                pass
+        await api.runtime.service.close()
+        assert await ids(db) == await ids(db, "completed")
+
+    async def test_a_server_that_stops_says_so_and_cancels(self, services: Any, db: Database, tmp_path: Path) -> None:
+        async with serving(settings_for(services, tmp_path)) as api:
+            socket = await connect(url_of(api))
+            await socket.send(creation())
+            await one(db, "queued")
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                await socket.recv()
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1012
+        assert len(await ids(db, "cancelled")) == 1
+
+
+async def _all(reader: Any) -> AsyncIterator[Json]:
+    while (event := await reader.event()) is not None:
+        yield event
+
+
+async def _count(db: Database, wanted: int, status: str | None = None) -> bool:
+    return len(await ids(db, status)) == wanted
+
+
+async def _is(db: Database, response_id: str, status: Status) -> bool:
+    row = await find(db, response_id)
+    return row is not None and row.status is status
+
+
+async def test_a_client_that_reads_nothing_keeps_only_itself_waiting(
+    api: Api, db: Database, player: Player, socket: AsyncResponsesConnection
+) -> None:
+    """Nothing is buffered without end, and other sockets go on."""
+    await socket.response.create(model=MODEL, input="Hi")
+    play = await player.begin()
+    await play.said(*(["x" * 50_000] * 40))
+    async with connect(url_of(api)) as other:
+        await other.send(creation())
+        async with player.at_work("Yes"):
+            while json.loads(await other.recv())["type"] != "response.completed":
+                pass
+    await play.finished()
+    seen = await events(socket)
+    assert len(text_of(seen[-1]["response"])) == 2_000_000

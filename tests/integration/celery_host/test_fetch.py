@@ -1,0 +1,160 @@
+"""Taking messages from a real Redis several at a time: what is taken, in which order, and what goes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from kombu import Consumer, Producer, Queue
+
+from app.queue.celery_app import Priority, make_celery
+from config.settings import load_settings
+from tests.support.celery_processes import own_database
+from workers.celery_host.fetch import MOST_AT_ONCE
+from workers.celery_host.program import PromptConnection
+
+OTHER = "without-blmpop"
+"""A user of Redis that may do all but BLMPOP; to kombu it looks like a Redis that is too old."""
+
+
+class Taker:
+    """A consumer as a worker has one; each `take` is one answer of Redis."""
+
+    def __init__(self, url: str, *queues: str) -> None:
+        options = make_celery(load_settings(REDIS_URL=url)).conf.broker_transport_options
+        self.connection = PromptConnection(url, transport_options=options)
+        self.channel = self.connection.default_channel
+        self.channel.free = lambda: 100
+        self._taken: list[str] = []
+        self.consumer = Consumer(self.channel, [Queue(name, routing_key=name) for name in queues], accept=["json"])
+        self.consumer.register_callback(self._note)
+        self.consumer.consume()
+
+    def _note(self, body: str, message: Any) -> None:
+        message.ack()
+        if body == "bad":
+            raise ValueError(body)
+        self._taken.append(body)
+
+    def send(self, *messages: str, queue: str = "one", priority: int = Priority.FOREGROUND) -> None:
+        with PromptConnection(self.connection.as_uri(include_password=True)) as connection:
+            connection.transport_options = self.connection.transport_options
+            producer = Producer(connection.default_channel, auto_declare=False)
+            for message in messages:
+                producer.publish(message, routing_key=queue, priority=priority, serializer="json")
+
+    def ask(self) -> None:
+        """Asks Redis, which has nothing yet."""
+        with pytest.raises(TimeoutError):
+            self.connection.drain_events(timeout=0.01)
+
+    def take(self) -> list[str]:
+        """The messages of the next answer."""
+        self._taken = []
+        with suppress(TimeoutError):
+            self.connection.drain_events(timeout=3)
+        return self._taken
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(own_database(redis_url), decode_responses=True) as broker:
+        broker.flushdb()
+        yield broker
+        broker.flushdb()
+        broker.acl_deluser(OTHER)
+
+
+@pytest.fixture
+def taking(redis_url: str, broker: redis.Redis) -> Iterator[Callable[..., Taker]]:
+    takers: list[Taker] = []
+
+    def taking(*queues: str, url: str = own_database(redis_url)) -> Taker:
+        takers.append(Taker(url, *(queues or ("one",))))
+        return takers[-1]
+
+    yield taking
+    for taker in takers:
+        taker.connection.release()
+
+
+def numbers(start: int, stop: int) -> list[str]:
+    return [str(number) for number in range(start, stop)]
+
+
+def test_what_waits_is_taken_in_its_order_and_several_at_a_time(taking: Callable[..., Taker]) -> None:
+    taker = taking()
+    taker.send(*numbers(0, 2 * MOST_AT_ONCE + 1))
+    taken = [taker.take() for _ in range(3)]
+    assert [len(each) for each in taken] == [MOST_AT_ONCE, MOST_AT_ONCE, 1]
+    assert [message for each in taken for message in each] == numbers(0, 2 * MOST_AT_ONCE + 1)
+
+
+@pytest.mark.parametrize("free", [1, 3])
+def test_no_more_is_taken_than_there_are_free_slots(
+    taking: Callable[..., Taker], broker: redis.Redis, free: int
+) -> None:
+    taker = taking()
+    taker.channel.free = lambda: free
+    taker.send(*numbers(0, 5))
+    assert taker.take() == numbers(0, free)
+    assert sum(broker.llen(key) for key in broker.keys("one*")) == 5 - free
+
+
+def test_a_message_that_comes_while_the_worker_waits_is_taken_at_once(taking: Callable[..., Taker]) -> None:
+    taker = taking()
+    taker.ask()
+    taker.send("late")
+    assert taker.take() == ["late"]
+
+
+def test_what_is_urgent_is_taken_first_and_alone(taking: Callable[..., Taker]) -> None:
+    taker = taking()
+    for priority in reversed(Priority):
+        taker.send(f"{priority.name} 1", f"{priority.name} 2", priority=priority)
+    assert [taker.take() for _ in Priority] == [[f"{each.name} 1", f"{each.name} 2"] for each in Priority]
+
+
+def test_queues_are_taken_from_in_turn(taking: Callable[..., Taker]) -> None:
+    taker = taking("one", "two")
+    for queue in ("one", "two"):
+        taker.send(*(f"{queue} {number}" for number in range(2 * MOST_AT_ONCE)), queue=queue)
+    assert [taker.take()[0].split()[0] for _ in range(4)] == ["one", "two", "one", "two"]
+
+
+def test_one_that_fails_costs_those_beside_it_nothing(taking: Callable[..., Taker], broker: redis.Redis) -> None:
+    taker = taking()
+    taker.send("1", "bad", "2")
+    with pytest.raises(ValueError, match="bad"):
+        taker.connection.drain_events(timeout=3)
+    assert taker._taken == ["1", "2"]
+    broker.lpush(taker.channel._q_for_pri("one", Priority.FOREGROUND), "no JSON")
+    taker.send("3")
+    with pytest.raises(ValueError, match="invalid literal"):
+        taker.connection.drain_events(timeout=3)
+    assert taker._taken == ["1", "2", "3"]
+
+
+def test_a_redis_without_the_command_is_asked_for_one_at_a_time(
+    taking: Callable[..., Taker], broker: redis.Redis, redis_url: str
+) -> None:
+    broker.acl_setuser(OTHER, enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-blmpop"])
+    taker = taking(url=re.sub("//.*@", f"//{OTHER}:any@", own_database(redis_url)))
+    taker.send("1", "2", "3")
+    assert [taker.take() for _ in range(3)] == [["1"], ["2"], ["3"]]
+
+
+def test_what_comes_to_a_consumer_that_has_left_goes_back(taking: Callable[..., Taker], broker: redis.Redis) -> None:
+    taker, other = taking(), taking()
+    taker.ask()
+    taker.consumer.cancel()
+    taker.send("1", "2")
+    taker.connection.release()
+    found: list[str] = []
+    while len(found) < 2:
+        found += other.take()
+    assert sorted(found) == ["1", "2"]

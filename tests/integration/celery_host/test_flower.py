@@ -1,0 +1,190 @@
+"""What operators see and do in Flower: the real program, its HTTP API, and a real worker with a pretended runner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from app.queue.celery_app import TASK, Priority, TaskQueue
+from config.settings import load_settings
+from tests.support.celery_processes import QUEUE, Flower, Worker, own_database
+from tests.support.queue_app import SECRET, STORE
+from tests.support.waiting import until_sync
+
+AUTH = ("admin", "secret")
+NOBODY = httpx.Auth()
+
+
+class Desk:
+    """An operator: a browser on Flower, and a look at the rows."""
+
+    def __init__(self, url: str, flower: Flower) -> None:
+        self.settings = load_settings(REDIS_URL=url)
+        self.rows = redis.Redis.from_url(url.removesuffix("/7") + f"/{STORE}", decode_responses=True)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{flower.port}", auth=AUTH)
+
+    def send(self, *ids: str) -> None:
+        async def all_of_them() -> None:
+            queue = TaskQueue(self.settings)
+            for response_id in ids:
+                await queue.enqueue(response_id, "demo", QUEUE, Priority.FOREGROUND)
+            await queue.close()
+
+        asyncio.run(all_of_them())
+
+    def task(self, response_id: str) -> dict[str, Any]:
+        reply = self.http.get(f"/api/task/info/{response_id}")
+        task: dict[str, Any] = reply.json() if reply.status_code == 200 else {}
+        return task
+
+    def shows(self, state: str, *ids: str) -> None:
+        def all_do() -> bool:
+            return all(self.task(i).get("state") == state for i in ids)
+
+        until_sync(all_do, 20.0, f"{state} for {ids}: {[self.task(i).get('state') for i in ids]}")
+
+    def said(self, *lines: str) -> None:
+        until_sync(lambda: set(lines) <= set(self.rows.lrange("log", 0, -1)), 20.0)
+
+    def cancelled(self, response_id: str) -> None:
+        until_sync(lambda: self.rows.sismember("cancelled", response_id), 20.0, response_id)
+
+
+@pytest.fixture(scope="module")
+def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """Flower, and one worker with two slots."""
+    folder = tmp_path_factory.mktemp("flower")
+    url = own_database(redis_url)
+    for database in (url, url.removesuffix("/7") + f"/{STORE}"):
+        redis.Redis.from_url(database).flushdb()
+    flower = Flower(url, folder, ":".join(AUTH))
+    worker = Worker(url, folder, concurrency=2)
+    desk = Desk(url, flower)
+    try:
+        worker.ready()
+        until_sync(lambda: "Visit me" in flower.text or flower.process.poll() is not None, 20.0)
+        # It hears events only from some moment after its start: this one it must have heard.
+        until_sync(lambda: "w1@test" in desk.http.get("/api/workers", params={"refresh": "1"}).json(), 30.0)
+        yield desk
+    finally:
+        desk.http.close()
+        desk.rows.close()
+        worker.kill()
+        flower.kill()
+
+
+def test_nobody_gets_in_without_the_password(desk: Desk) -> None:
+    for path in ("/", "/tasks", "/api/tasks", "/api/workers"):
+        assert desk.http.get(path, auth=NOBODY).status_code == 401, path
+    wrong = desk.http.post("/api/task/revoke/hold-1", auth=("admin", "wrong"))
+    assert wrong.status_code == 401
+
+
+def test_its_pages_open(desk: Desk) -> None:
+    desk.send("ok-page")
+    desk.shows("SUCCESS", "ok-page")
+    for path in ("/", "/workers", "/tasks", "/broker", "/worker/w1@test", "/task/ok-page", "/metrics", "/healthcheck"):
+        reply = desk.http.get(path)
+        assert reply.status_code == 200, path
+
+
+@pytest.mark.parametrize(
+    ("response_id", "state"),
+    [
+        ("ok-1", "SUCCESS"),
+        ("short-1", "SUCCESS"),
+        ("fail-1", "FAILURE"),
+        ("bad-1", "FAILURE"),
+        ("bug-1", "FAILURE"),
+        ("gone-1", "REVOKED"),
+        ("dup-1", "STARTED"),
+        ("lost-1", "STARTED"),
+    ],
+)
+def test_each_end_is_shown_as_what_it_is(desk: Desk, response_id: str, state: str) -> None:
+    desk.send(response_id)
+    desk.shows(state, response_id)
+    desk.send(f"ok-after-{response_id}")
+    desk.shows("SUCCESS", f"ok-after-{response_id}")
+    desk.shows(state, response_id)
+
+
+def test_a_task_is_shown_by_its_name_response_and_model(desk: Desk) -> None:
+    desk.send("ok-named")
+    desk.shows("SUCCESS", "ok-named")
+    task = desk.task("ok-named")
+    assert (task["uuid"], task["name"]) == ("ok-named", TASK)
+    assert task["kwargs"] == "{'response_id': 'ok-named', 'model': 'demo'}"
+    assert task["args"] == "()"
+    assert task["result"] == "None"
+
+
+def test_a_failure_is_shown_by_its_code_and_message_and_nothing_of_the_prompt(desk: Desk) -> None:
+    desk.send("fail-shown", "bug-shown")
+    desk.shows("FAILURE", "fail-shown", "bug-shown")
+    assert desk.task("fail-shown")["exception"] == "ResponseFailed('server_error', 'it went wrong')"
+    assert desk.task("bug-shown")["exception"] == "ResponseFailed('server_error', 'ValueError')"
+    for response_id in ("fail-shown", "bug-shown"):
+        assert SECRET not in str(desk.task(response_id))
+        assert SECRET not in desk.http.get(f"/task/{response_id}").text
+
+
+def test_a_duplicate_does_not_change_a_state_that_is_final(desk: Desk) -> None:
+    desk.send("hold-dup")
+    desk.said("start hold-dup")
+    desk.send("hold-dup")
+    until_sync(lambda: desk.rows.lrange("log", 0, -1).count("start hold-dup") == 2)
+    desk.send("ok-behind")
+    desk.shows("SUCCESS", "ok-behind")
+    assert desk.task("hold-dup")["state"] == "STARTED"
+    desk.http.post("/api/task/revoke/hold-dup?terminate=true")
+    desk.shows("REVOKED", "hold-dup")
+
+
+@pytest.mark.parametrize("terminate", ["true", "false"])
+def test_revoke_and_terminate_end_a_running_response(desk: Desk, terminate: str) -> None:
+    response_id = f"hold-{terminate}"
+    desk.send(response_id)
+    desk.said(f"start {response_id}")
+    reply = desk.http.post(f"/api/task/revoke/{response_id}?terminate={terminate}")
+    assert reply.status_code == 200
+    desk.said(f"revoked {response_id}")
+    desk.cancelled(response_id)
+    desk.shows("REVOKED", response_id)
+
+
+@pytest.mark.parametrize("terminate", ["true", "false"])
+def test_revoke_and_terminate_end_a_queued_response_while_every_slot_is_taken(desk: Desk, terminate: str) -> None:
+    full = [f"hold-full-{terminate}-{n}" for n in range(2)]
+    desk.send(*full)
+    desk.said(*(f"start {i}" for i in full))
+    queued = f"ok-queued-{terminate}"
+    desk.send(queued)
+    desk.shows("PENDING", queued)
+    desk.http.post(f"/api/task/revoke/{queued}?terminate={terminate}")
+    desk.cancelled(queued)
+    desk.shows("REVOKED", queued)
+    for response_id in full:
+        desk.http.post(f"/api/task/revoke/{response_id}?terminate=true")
+    desk.shows("REVOKED", *full)
+    desk.send(f"ok-behind-{terminate}")
+    desk.shows("SUCCESS", f"ok-behind-{terminate}")
+    assert f"start {queued}" not in desk.rows.lrange("log", 0, -1)
+    assert desk.task(queued)["state"] == "REVOKED"
+
+
+def test_the_pool_grows_and_shrinks_by_its_buttons(desk: Desk) -> None:
+    for button in ("grow", "shrink"):
+        reply = desk.http.post(f"/api/worker/pool/{button}/w1@test", data={"n": 1})
+        assert reply.status_code == 200, reply.text
+    stats = desk.http.get("/api/workers", params={"refresh": "1", "workername": "w1@test"}).json()["w1@test"]["stats"]
+    assert stats["pool"]["max-concurrency"] == 2
+    assert stats["pool"]["implementation"] == "workers.celery_host.pool:TaskPool"
+    reply = desk.http.post("/api/worker/pool/shrink/w1@test", data={"n": 2})
+    assert reply.status_code == 403
+    assert "one must stay" in reply.text

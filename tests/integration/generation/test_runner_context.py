@@ -1,0 +1,110 @@
+"""What a worker shows its model: the chain, the conversation, and no more than fits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.protocol.status import Status
+from app.store import conversations, responses
+from app.store.conversations import ConversationRow
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from tests.support.logs import text_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.worker import Worker, scripted_model, worker
+from workers.formats.builder import turn_of
+from workers.formats.turn import Seen
+from workers.generation.outcome import Outcome, ResponseFailed
+
+
+def asking(text: str, **more: Any) -> list[dict[str, Any]]:
+    return [{**message(text), **more}]
+
+
+async def shown(w: Worker, db: Database, response_id: str) -> str:
+    """The prompt as the scripted engine reads it: bytes of text, and marks."""
+    row = await responses.find(db, response_id)
+    assert row is not None
+    items = await w.runner._items(row)
+    turn = await turn_of(w.engine, scripted_model(), row.request, items, (), Seen())
+    return bytes(token for token in turn.prompt if token < 256).decode()
+
+
+async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, relay: Relay) -> None:
+    async with worker(db, relay) as w:
+        first = await queued(db, input=asking("/say Uno"))
+        await w.run(first)
+        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
+        await w.run(second)
+        third = await queued(db, input=asking("/say Tre"), previous_response_id=second)
+        prompt = await shown(w, db, third)
+        assert [prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")] == sorted(
+            prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")
+        )
+        assert prompt.count("Uno") == prompt.count("Due") == 2
+        assert await w.run(third) is Outcome.COMPLETED
+    assert text_of(await whole(db, third)) == "Tre"
+
+
+async def test_a_conversation_is_shown_and_grows_by_each_turn(db: Database, relay: Relay) -> None:
+    await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), asking("Be kind."))
+    async with worker(db, relay) as w:
+        first = await queued(db, input=asking("/say Uno", id="msg_1"), conversation={"id": "conv_1"})
+        assert "Be kind." in await shown(w, db, first)
+        await w.run(first)
+        second = await queued(db, input=asking("/say Due", id="msg_2"), conversation={"id": "conv_1"})
+        assert (await shown(w, db, second)).count("Uno") == 2
+        await w.run(second)
+    listed = await conversations.list_items(db, "conv_1", None, 100, descending=False)
+    assert listed is not None
+    said = [item["content"][0]["text"] for item in listed]
+    assert said == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
+
+
+async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, relay: Relay) -> None:
+    async with worker(db, relay) as w:
+        first = await queued(db, input=asking("/say Uno"))
+        await w.run(first)
+        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
+        await responses.delete(db, "default", first)
+        with pytest.raises(ResponseFailed) as caught:
+            await w.run(second)
+    assert caught.value.code == "previous_response_not_found"
+    await whole(db, second, Status.FAILED)
+
+
+class TestTruncation:
+    LONG = 40
+    """Characters of each turn; the context below holds a few of them."""
+
+    async def chain(self, w: Worker, db: Database) -> str:
+        previous = None
+        for number in range(8):
+            text = f"/say {number}".ljust(self.LONG, ".")
+            previous = await queued(db, input=asking(text), previous_response_id=previous, truncation="auto")
+            if number < 7:
+                await w.run(previous)
+        assert previous is not None
+        return previous
+
+    async def test_auto_drops_the_oldest_turns_and_keeps_the_instructions(self, db: Database, relay: Relay) -> None:
+        async with worker(db, relay, context_length=400) as w:
+            last = await self.chain(w, db)
+            prompt = await shown(w, db, last)
+            assert "/say 7" in prompt
+            assert "/say 0" not in prompt
+            assert await w.run(last) is Outcome.COMPLETED
+        assert text_of(await whole(db, last)).startswith("7")
+
+    async def test_disabled_refuses(self, db: Database, relay: Relay) -> None:
+        async with worker(db, relay, context_length=400) as w:
+            last = await self.chain(w, db)
+            await w.run(last)
+            cut = await queued(db, input=asking("/say end"), previous_response_id=last, truncation="disabled")
+            with pytest.raises(ResponseFailed) as caught:
+                await w.run(cut)
+        assert caught.value.code == "context_length_exceeded"

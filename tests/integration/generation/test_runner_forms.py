@@ -1,0 +1,163 @@
+"""Reasoning, calls, stop strings and log probabilities through a whole worker, and across workers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.protocol.status import Status
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from tests.support.logs import events_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.waiting import until
+from tests.support.worker import worker
+from workers.celery_host.cancellation import Cancelled
+from workers.generation.outcome import Outcome, ResponseFailed
+
+Json = dict[str, Any]
+
+WEATHER: Json = {"type": "function", "name": "weather", "description": None, "parameters": None, "strict": None}
+SHELL: Json = {"type": "custom", "name": "shell", "description": None, "format": {"type": "text"}}
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Zürich", "days": [1, 2]}}</tool_call>'
+CUSTOM = '<tool_call>{"name": "shell", "arguments": {"input": "ls -l\\n\\u00e9\\ud83d\\udc4b"}}</tool_call>'
+THOUGHT = "<think>\nLet me see: 你好.\n</think>\n\n"
+
+
+def asking(text: str, **fields: Any) -> Json:
+    return {"input": [message(f"/raw {text}")], "tools": [WEATHER, SHELL], **fields}
+
+
+def plain(output: list[Json]) -> list[Json]:
+    """Without ids, which are made of the response's."""
+    return [
+        {key: value for key, value in item.items() if key not in ("id", "call_id")} | {"content": item.get("content")}
+        for item in output
+    ]
+
+
+async def answer(db: Database, relay: Relay, status: Status = Status.COMPLETED, **request: Any) -> tuple[Json, Json]:
+    """What came of it, undisturbed: the output and the usage."""
+    response_id = await queued(db, **request)
+    async with worker(db, relay) as w:
+        await w.run(response_id)
+    row = await whole(db, response_id, status)
+    assert row.output is not None
+    assert row.usage is not None
+    return {"output": plain(row.output)}, row.usage
+
+
+async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, relay: Relay) -> None:
+    said, usage = await answer(db, relay, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
+    thought, text, call, custom = said["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "Let me see: 你好."}]
+    assert [part["text"] for part in text["content"]] == ["Look:"]
+    assert (call["type"], call["name"]) == ("function_call", "weather")
+    assert json.loads(call["arguments"]) == {"city": "Zürich", "days": [1, 2]}
+    assert (custom["type"], custom["name"], custom["input"]) == ("custom_tool_call", "shell", "ls -l\né👋")
+    assert usage["output_tokens_details"]["reasoning_tokens"] == len("\nLet me see: 你好.\n".encode()) + 1
+
+
+async def test_without_tools_the_marks_of_a_call_are_text(db: Database, relay: Relay) -> None:
+    said, _ = await answer(db, relay, **asking(CALL, tools=[]))
+    assert said["output"][0]["content"][0]["text"] == CALL
+
+
+async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, relay: Relay) -> None:
+    request = asking(CALL, max_output_tokens=60)
+    said, _ = await answer(db, relay, Status.INCOMPLETE, **request)
+    [call] = said["output"]
+    assert (call["type"], call["status"]) == ("function_call", "incomplete")
+    assert '{"city": "Zürich", "days": [1, 2]}'.startswith(call["arguments"])
+    assert call["arguments"]
+
+
+async def test_cut_reasoning_stays_reasoning(db: Database, relay: Relay) -> None:
+    said, _ = await answer(db, relay, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
+    [thought] = said["output"]
+    assert (thought["type"], thought["status"]) == ("reasoning", "incomplete")
+
+
+async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, relay: Relay) -> None:
+    request = asking("one two three", extra={"stop": ["wo"]})
+    said, usage = await answer(db, relay, **request)
+    assert said["output"][0]["content"][0]["text"] == "one t"
+    assert usage["output_tokens"] == len("one two")
+
+
+async def test_one_call_where_calls_are_not_parallel(db: Database, relay: Relay) -> None:
+    said, _ = await answer(db, relay, **asking(CALL + CUSTOM, parallel_tool_calls=False))
+    assert [item["type"] for item in said["output"]] == ["function_call"]
+
+
+async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, relay: Relay) -> None:
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "shell"}]}
+    said, _ = await answer(db, relay, **asking(CALL + CUSTOM, tool_choice=choice))
+    text, custom = said["output"]
+    assert json.loads(text["content"][0]["text"])["name"] == "weather"
+    assert custom["type"] == "custom_tool_call"
+
+
+async def test_log_probabilities_are_in_events_and_items(db: Database, relay: Relay) -> None:
+    response_id = await queued(db, **asking(f"{THOUGHT}Hé!", top_logprobs=2))
+    async with worker(db, relay) as w:
+        await w.run(response_id)
+    row = await whole(db, response_id)
+    assert row.output is not None
+    part = row.output[1]["content"][0]
+    assert bytes(byte for entry in part["logprobs"] for byte in entry["bytes"]).decode() == "Hé!"
+    assert all(len(entry["top_logprobs"]) == 2 for entry in part["logprobs"])
+    deltas = [event for event in await events_of(db, response_id) if event["type"] == "response.output_text.delta"]
+    assert [entry for event in deltas for entry in event["logprobs"]] == part["logprobs"]
+
+
+async def test_the_effort_makes_the_model_think(db: Database, relay: Relay) -> None:
+    for effort, thinks in (("low", True), ("none", False)):
+        said, _ = await answer(db, relay, input=[message("/say hi")], reasoning={"effort": effort, "summary": None})
+        assert [item["type"] for item in said["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
+
+
+async def test_what_the_engine_refuses_fails_the_response_before_any_output(db: Database, relay: Relay) -> None:
+    response_id = await queued(db, input=[message("x")], extra={"chat_template_kwargs": {"chat_template": "x"}})
+    async with worker(db, relay) as w:
+        with pytest.raises(ResponseFailed, match=r"chat_template_kwargs\.chat_template"):
+            await w.run(response_id)
+    row = await whole(db, response_id, Status.FAILED)
+    assert row.error is not None
+    assert row.error["code"] == "invalid_prompt"
+    assert row.output == []
+
+
+REQUESTS: dict[str, Json] = {
+    "everything": asking(f"{THOUGHT}Look: é👋{CALL}{CUSTOM}"),
+    "a stop string": asking("one, two, three\n\nfour", extra={"stop": ["\n\n", "zz"]}),
+    "a kept stop string": asking("one, two, three", extra={"stop": ["thr"], "include_stop_str_in_output": True}),
+    "log probabilities": asking(f"{THOUGHT}Look: é👋\n\n", top_logprobs=1, extra={"stop": ["\n\n\n"]}),
+    "a call too many": asking(CALL + CALL, parallel_tool_calls=False),
+    "min_tokens": asking("abc", extra={"min_tokens": 40, "stop": ["abcab"]}),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_worker_that_stops_anywhere_changes_nothing(db: Database, relay: Relay, name: str) -> None:
+    expected = await answer(db, relay, **REQUESTS[name])
+    response_id = await queued(db, **REQUESTS[name])
+    attempts, outcome = 0, Outcome.RELEASED
+    while outcome is Outcome.RELEASED:
+        attempts += 1
+        before = len(await events_of(db, response_id))
+        async with worker(db, relay, tokens_per_second=150.0) as w:
+            job = w.start(response_id)
+
+            async def moved(seen: int = before + 6, task: Any = job.task) -> bool:
+                return task.done() or len(await events_of(db, response_id)) >= seen
+
+            await until(moved, what="a few more events")
+            outcome = await job.stop(Cancelled.SHUTDOWN)
+    row = await whole(db, response_id)
+    assert row.output is not None
+    assert ({"output": plain(row.output)}, row.usage) == expected
+    assert attempts > 1 or name == "a kept stop string"

@@ -1,0 +1,163 @@
+"""A program behind its guardian: output, statuses, and the end of its whole tree."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from app.local.children import LONGEST_LINE, Child, Program, run
+from app.local.service_account import Quarters, choose_account
+from tests.support.services import descendants
+from tests.support.upping import alive, kill
+from tests.support.waiting import until
+
+DEAF_TREE = (
+    "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 1; done' & while :; do sleep 1; done"
+)
+
+
+def shell(command: str, **more: object) -> Program:
+    return Program(("/bin/sh", "-c", command), dict(os.environ), Path("/"), **more)  # type: ignore[arg-type]
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def running(command: str, lines: list[str], **more: object) -> tuple[Child, list[int]]:
+    """The child once it has said something, and all processes below its guardian."""
+    child = await Child.start(shell(command, **more), lines.append)
+    await until(lambda: lines)
+    return child, descendants(child.pid)
+
+
+async def test_status_and_last_line_come_through() -> None:
+    assert await run(shell("echo one; echo two >&2; echo; exit 3"), lambda _: None) == (3, "two")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+async def test_a_death_by_signal_is_told_as_such(number: signal.Signals) -> None:
+    assert await run(shell(f"kill -{number.name[3:]} $$"), lambda _: None) == (-number, "")
+
+
+async def test_a_program_that_is_not_there_says_so() -> None:
+    program = Program(("/nowhere/at/all",), {}, Path("/"))
+    assert await run(program, lambda _: None) == (127, "/nowhere/at/all: No such file or directory")
+
+
+async def test_the_stop_signal_reaches_the_main_process_alone() -> None:
+    lines: list[str] = []
+    told = "sh -c 'trap \"echo child was told\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
+    command = f"{told} & trap 'wait; exit 5' TERM; wait; wait"
+    child, _ = await running(command, lines)
+    assert await child.stopped() == 5
+    assert lines == ["up", "child ended"]
+
+
+async def test_the_stop_signal_can_be_another() -> None:
+    lines: list[str] = []
+    child, _ = await running(
+        "trap 'exit 9' INT; echo up; while :; do sleep 0.1; done", lines, stop_signal=signal.SIGINT
+    )
+    assert await child.stopped() == 9
+
+
+async def test_after_its_grace_the_whole_tree_is_killed() -> None:
+    lines: list[str] = []
+    child, tree = await running(DEAF_TREE, lines, grace=0.1)
+    assert len(tree) >= 3
+    assert await child.stopped() == -signal.SIGKILL
+    assert not any(map(alive, tree))
+
+
+async def test_a_tree_does_not_outlive_its_main_process() -> None:
+    lines: list[str] = []
+    child, tree = await running(DEAF_TREE, lines, grace=1000)
+    kill(tree[0])
+    assert await child.wait() == -signal.SIGKILL
+    assert not any(map(alive, tree))
+
+
+async def test_kill_needs_no_grace() -> None:
+    lines: list[str] = []
+    child, tree = await running(DEAF_TREE, lines, grace=1000)
+    child.stop()
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    assert not any(map(alive, tree))
+
+
+async def test_stop_at_any_moment_of_the_start_ends_it() -> None:
+    for pause in range(20):
+        child = await Child.start(shell("sleep 1000", grace=1000), lambda _: None)
+        for _ in range(pause):
+            await until(lambda: True)
+        child.stop()
+        assert await child.wait() == -signal.SIGTERM
+
+
+async def test_a_lock_is_held_until_the_tree_is_gone(tmp_path: Path) -> None:
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lines: list[str] = []
+    child, tree = await running("echo up; sleep 1000", lines, hold=(lock,))
+    os.close(lock)
+    again = os.open(tmp_path / "lock", os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert all(descriptors(pid) == 3 for pid in tree), "the program has the lock"
+    await child.stopped()
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(again)
+
+
+async def test_long_lines_and_broken_text_come_in_pieces() -> None:
+    lines: list[str] = []
+    await run(shell(f"head -c {LONGEST_LINE + 10} /dev/zero | tr '\\0' x; echo; printf '\\377ab'"), lines.append)
+    assert sum(line.count("x") for line in lines) == LONGEST_LINE + 10
+    assert lines[-1] == "\ufffdab"
+
+
+@pytest.mark.root
+async def test_as_root_a_program_runs_as_the_account_and_dies_with_its_guardian() -> None:
+    account = choose_account()
+    assert account is not None
+    lines: list[str] = []
+    child, tree = await running("id -u; id -g; id -G; exec sleep 1000", lines, user=account.ids)
+    await until(lambda: len(lines) == 3)
+    assert lines == [str(account.uid), str(account.gid), str(account.gid)]
+    kill(child.pid)
+    await until(lambda: not any(map(alive, tree)))
+    await child.wait()
+
+
+@pytest.mark.root
+def test_as_root_binaries_in_a_closed_folder_are_copied_once(tmp_path: Path) -> None:
+    closed = tmp_path / "closed" / "package"
+    closed.mkdir(parents=True)
+    closed.parent.chmod(0o700)
+    (closed / "server").write_text("#!/bin/sh\n")
+    (closed / "server").chmod(0o700)
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    quarters = Quarters(ours, choose_account())
+    site = quarters.binaries(closed, version="1")
+    assert site == ours / "package-1"
+    assert (site / "package" / "server").stat().st_mode & 0o777 == 0o755
+    (site / "package" / "server").write_text("kept")
+    assert quarters.binaries(closed, version="1") == site
+    assert (site / "package" / "server").read_text() == "kept"
+    assert [entry.name for entry in ours.iterdir()] == ["package-1"]
+
+
+@pytest.mark.root
+def test_as_root_a_link_in_place_of_a_service_s_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "valkey").symlink_to("elsewhere")
+    with pytest.raises(Exception, match="is not a folder of Longhaul's"):
+        Quarters(tmp_path, choose_account()).room("valkey")
+    assert (tmp_path / "elsewhere").stat().st_uid == 0

@@ -1,0 +1,155 @@
+"""Tool servers that are commands: none outlives its worker, and none can say more at once than a worker can hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.store.database import Database
+from app.streaming.pubsub import Relay
+from config.tools import ToolServer
+from tests.integration.mcp.test_tools import DONE, answer, items
+from tests.support.logs import text_of
+from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool, tool_process
+from tests.support.waiting import until, until_sync
+from workers.mcp import session
+from workers.mcp.session import KEEPER, Connection, Unreachable
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+{begin}
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(f"{{os.getpid()}} {{os.getppid()}}" + "".join(f" {{child.pid}}" for child in {children}))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+while True:
+    time.sleep(60)
+"""
+"""Ignores SIGTERM and the end of its input; writes its pid, its parent's and its children's into a file."""
+ALONE = STUBBORN.format(begin="", children="[]")
+WITH_A_CHILD = STUBBORN.format(
+    begin='child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])', children="[child]"
+)
+WORKER = """
+import asyncio, sys
+from config.tools import ToolServer
+from workers.mcp.session import Connection
+async def main():
+    await Connection(ToolServer("x", "mcp", None, tuple(sys.argv[1:])), {}).list_tools()
+asyncio.run(main())
+"""
+
+
+def program(file: Path, code: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", code, str(file))
+
+
+def pids(file: Path) -> list[int]:
+    """The server's, its keeper's, its children's; none before it has begun."""
+    return [int(word) for word in file.read_text().split()] if file.exists() else []
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone(numbers: list[int]) -> bool:
+    return not any(map(lives, numbers))
+
+
+@contextmanager
+def holder(file: Path, code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has a session with that server."""
+    process = subprocess.Popen([sys.executable, "-c", WORKER, *program(file, code)], cwd=CHECKOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pid in pids(file):
+            if not gone([pid]):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("code", [ALONE, WITH_A_CHILD])
+def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, code: str) -> None:
+    file = tmp_path / "pids"
+    with holder(file, code) as process:
+        started = until_sync(lambda: pids(file), 60, "the server runs")
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+        until_sync(lambda: gone(started), 30, "the server, its keeper and what it started are gone")
+
+
+def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    with holder(file, ALONE):
+        server, keeper = until_sync(lambda: pids(file), 60, "the server runs")
+        os.kill(keeper, signal.SIGKILL)
+        until_sync(lambda: gone([server]), 30, "the server is gone")
+
+
+def test_a_keeper_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    keeper = [sys.executable, "-I", "-S", str(KEEPER), "1", "1000", *program(file, ALONE)]
+    assert subprocess.run(keeper, stdin=subprocess.DEVNULL, timeout=60).returncode != 0
+    assert not file.exists()
+
+
+async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> None:
+    file, server = tmp_path / "pids", ToolProcess(tmp_path).command().command or ()
+    script = 'sleep 600 & echo $! > "$0"; exec "$@"'
+    held = Connection(ToolServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
+    assert await held.list_tools()
+    started = pids(file)
+    assert not gone(started)
+    await held.close()
+    await until(lambda: gone(started), 30)
+
+
+def test_all_that_a_server_said_before_its_end_is_passed_on() -> None:
+    said = "print('x' * 999999, flush=True); print('last', end='')"
+    keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), "1000000"]
+    done = subprocess.run([*keeper, sys.executable, "-c", said], stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.stdout == b"x" * 999_999 + b"\nlast"
+
+
+@pytest.mark.parametrize("end", ["", "\\n"])
+def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
+    said = f"import time; print('short'); print('x' * 300000, end='{end}', flush=True); time.sleep(600)"
+    keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), "100000"]
+    command = [*keeper, sys.executable, "-c", said]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert len(done.stdout) <= 100_000
+
+
+async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_served(
+    db: Database, relay: Relay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MOST_BYTES", 1_000_000)
+    with tool_process(tmp_path) as mine:
+        said = (call("local__endless"), call("local__echo", text="x"), DONE)
+        row = await answer(db, relay, (mine.command(),), *said, tools=[mcp_tool("local")])
+    first, second = items(row, "mcp_call")
+    assert (first["status"], first["error"]["message"]) == ("failed", "The tool server 'local' cannot be reached.")
+    assert second["output"] == "echo x"
+    assert text_of(row) == "It said: echo x"
+
+
+async def test_a_command_that_is_not_there_cannot_be_reached() -> None:
+    missing = Connection(ToolServer("x", "mcp", None, ("/nowhere/at/all",)), {})
+    with pytest.raises(Unreachable):
+        await missing.list_tools()
+    await missing.close()

@@ -1,0 +1,300 @@
+"""Calls that the server runs, when their workers stop, are revoked, taken for dead, or lose their engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from app.protocol.status import Status
+from app.store import journal, responses
+from app.store import workers as worker_store
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from app.streaming.pubsub import Relay
+from config.tools import ToolServer
+from tests.support.logs import events_of, row_of, text_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_process, turns
+from tests.support.waiting import until
+from tests.support.worker import Job, Worker, worker
+from workers.celery_host.cancellation import Cancelled
+from workers.generation.outcome import Outcome
+from workers.generation.tool_calls import INTERRUPTED
+from workers.mcp.sessions import Workshop
+
+Json = dict[str, Any]
+DONE = "It said: {results}"
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
+    with tool_process(tmp_path_factory.mktemp("tools")) as running:
+        yield running
+
+
+async def asked(db: Database, *said: str, **request: Any) -> str:
+    return await queued(db, **{"input": [message(turns(*said))], "tools": [mcp_tool()], **request})
+
+
+async def kinds(db: Database, response_id: str) -> list[str]:
+    return [event["type"] for event in await events_of(db, response_id)]
+
+
+async def finish(db: Database, relay: Relay, response_id: str, *servers: ToolServer) -> ResponseRow:
+    async with worker(db, relay, workshop=Workshop(servers)) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    return await whole(db, response_id)
+
+
+def called(row: ResponseRow) -> list[Json]:
+    return [item for item in row.output or () if item["type"].endswith("_call")]
+
+
+# -- workers that stop in order --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1)])
+async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
+    db: Database, relay: Relay, tools: ToolProcess, after_crash: Any, times: int
+) -> None:
+    server, text = tools.server(after_crash=after_crash), f"stop-{after_crash}"
+    response_id = await asked(db, call("tests__slow", text=text), DONE)
+    async with worker(db, relay, workshop=Workshop((server,))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count(f"begun slow {text}"))
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        await until(lambda: tools.count(f"cut slow {text}"))  # the server was told
+        assert first.again == [response_id]
+    tools.release(text)
+    row = await finish(db, relay, response_id, server)
+    [made] = called(row)
+    assert tools.count(f"begun slow {text}") == times
+    if after_crash == "again":
+        assert text_of(row) == f"It said: slow {text}"
+    else:
+        assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
+
+
+async def test_a_call_that_is_over_is_never_made_again(db: Database, relay: Relay, tools: ToolProcess) -> None:
+    said = call("tests__echo", text="over") + call("tests__slow", text="not-over")
+    response_id = await asked(db, said, DONE)
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count("begun slow not-over"))
+
+        async def over() -> bool:
+            return "response.mcp_call.completed" in await kinds(db, response_id)
+
+        await until(over)
+        await job.stop(Cancelled.SHUTDOWN)
+    tools.release("not-over")
+    row = await finish(db, relay, response_id, tools.server())
+    assert text_of(row) == "It said: echo over; slow not-over"
+    assert tools.count("begun echo over") == 1
+
+
+async def test_a_result_that_is_there_when_its_worker_stops_still_gets_into_the_log(
+    db: Database, relay: Relay, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response_id = await asked(db, call("tests__slow", text="late"), DONE)
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count("begun slow late"))
+        held = asyncio.Event()
+        append = journal.append
+
+        async def slowly(*arguments: Any) -> set[str]:
+            held.set()
+            await asyncio.sleep(0.1)
+            return await append(*arguments)
+
+        monkeypatch.setattr(journal, "append", slowly)
+        tools.release("late")
+        await held.wait()  # the result is in the journal's hands, and not committed
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    monkeypatch.undo()
+    row = await finish(db, relay, response_id, tools.server())
+    assert text_of(row) == "It said: slow late"
+    assert tools.count("begun slow late") == 1
+
+
+REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
+    "one after the other": (
+        [f"<think>Hm.</think>Look: {call('tests__echo', text='é👋')}", call("tests__failing", text="2"), DONE],
+        {},
+    ),
+    "parallel": ([call("tests__echo", text="a") + call("tests__refusing", text="b") + "Both.", DONE], {}),
+    "code": ([call("python", code="x = 'é'\nprint(x)"), DONE], {"tools": [CODE_INTERPRETER]}),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_worker_that_stops_anywhere_changes_nothing(
+    db: Database, relay: Relay, tools: ToolProcess, name: str
+) -> None:
+    said, request = REQUESTS[name]
+    servers = (tools.server(), tools.server("box", "python"))
+    expected = plain(await finish(db, relay, await asked(db, *said, **request), *servers))
+    response_id, attempts, outcome = await asked(db, *said, **request), 0, Outcome.RELEASED
+    while outcome is Outcome.RELEASED:
+        attempts += 1
+        before = len(await events_of(db, response_id))
+        async with worker(db, relay, tokens_per_second=200.0, workshop=Workshop(servers)) as w:
+            job = w.start(response_id)
+
+            async def moved(seen: int = before + 5, job: Job = job) -> bool:
+                return job.task.done() or len(await events_of(db, response_id)) >= seen
+
+            await until(moved, what="a few more events")
+            outcome = await job.stop(Cancelled.SHUTDOWN)
+    assert plain(await whole(db, response_id)) == expected
+    assert attempts > 1
+
+
+def plain(row: ResponseRow) -> tuple[Any, Any]:
+    """Without ids, which name the response."""
+    shown = [{k: v for k, v in item.items() if k not in ("id", "container_id")} for item in row.output or ()]
+    return shown, row.usage
+
+
+async def test_it_holds_at_every_single_event(db: Database, relay: Relay, tools: ToolProcess) -> None:
+    said = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
+    undisturbed = await asked(db, *said)
+    row = await finish(db, relay, undisturbed, tools.server())
+    for stop in range(3, len(await events_of(db, undisturbed)), 7):
+        response_id = await asked(db, *said)
+        async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+            job = first.start(response_id)
+
+            async def there(seen: int = stop, name: str = response_id, job: Job = job) -> bool:
+                return job.task.done() or len(await events_of(db, name)) >= seen
+
+            await until(there)
+            outcome = await job.stop(Cancelled.SHUTDOWN)
+        if outcome is Outcome.RELEASED:
+            await finish(db, relay, response_id, tools.server())
+        assert plain(await whole(db, response_id)) == plain(row)
+
+
+# -- workers that are gone -------------------------------------------------------------------------------------
+
+
+async def taken_over(db: Database, w: Worker, response_id: str) -> None:
+    """As maintenance does with a worker that is dead: the response goes to whoever claims it."""
+    await responses.disown(db, w.lease.worker, 99)
+
+
+async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothing_more(
+    db: Database, relay: Relay, tools: ToolProcess
+) -> None:
+    response_id = await asked(db, call("tests__slow", text="taken"), DONE)
+    server = tools.server(after_crash="fail")
+    async with worker(db, relay, workshop=Workshop((server,))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count("begun slow taken"))
+        await taken_over(db, first, response_id)
+        row = await finish(db, relay, response_id, server)
+        tools.release("taken")
+        assert await job.task in (Outcome.COMPLETED, Outcome.LOST)  # as the row says
+    assert text_of(row) == f"It said: {INTERRUPTED}"
+    assert plain(await whole(db, response_id)) == plain(row)
+
+
+async def test_taken_over_between_two_calls_the_first_is_not_made_again(
+    db: Database, relay: Relay, tools: ToolProcess
+) -> None:
+    said = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
+    response_id = await asked(db, *said)
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count("begun slow between-2"))
+        await taken_over(db, first, response_id)
+        tools.release("between-2")
+        await finish(db, relay, response_id, tools.server())
+        await job.task
+    assert tools.count("begun echo between-1") == 1
+    assert tools.count("begun slow between-2") == 2
+
+
+async def test_a_dead_engine_between_calls_repeats_none(db: Database, relay: Relay, tools: ToolProcess) -> None:
+    response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
+    for _ in range(2):
+        async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+            job = w.start(response_id)
+            await asyncio.wait([job.task])
+            assert w.died == 1
+    row = await row_of(db, response_id)
+    assert row.status is Status.FAILED
+    assert tools.count("begun echo engine") == 1
+    assert tools.lines()[-1] == "closed"
+
+
+async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, relay: Relay, tools: ToolProcess) -> None:
+    request = {"id": "mcpr_1", "type": "mcp_approval_request", "server_label": "tests", "name": "slow"}
+    answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
+    response_id = await queued(db, input=asking, tools=[mcp_tool(require_approval="always")])
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+        job = first.start(response_id)
+        await until(lambda: tools.count("begun slow allowed"))
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    tools.release("allowed")
+    row = await finish(db, relay, response_id, tools.server())
+    assert [item["type"] for item in row.output or ()] == ["mcp_list_tools", "mcp_call", "message"]
+    assert text_of(row) == "It said: slow allowed"
+    assert tools.count("begun slow allowed") == 2
+
+
+# -- cancellations and deadlines -------------------------------------------------------------------------------
+
+
+async def test_a_revoke_cancels_the_call_and_closes_the_session(db: Database, relay: Relay, tools: ToolProcess) -> None:
+    response_id = await asked(db, call("tests__slow", text="revoked"), DONE)
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+        job = w.start(response_id)
+        await until(lambda: tools.count("begun slow revoked"))
+        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
+        await until(lambda: tools.count("cut slow revoked"))
+        await until(lambda: tools.lines()[-1] == "closed")
+    row = await whole(db, response_id, Status.CANCELLED)
+    assert called(row)[0]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed by its deadline", "deleted"])
+async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
+    db: Database, relay: Relay, tools: ToolProcess, how: str
+) -> None:
+    text = how.replace(" ", "-")
+    response_id = await asked(db, call("tests__slow", text=text), DONE)
+    async with worker(db, relay, lease_seconds=0.3, workshop=Workshop((tools.server(),))) as w:
+        job = w.start(response_id)
+        await until(lambda: tools.count(f"begun slow {text}"))
+        if how == "cancelled":
+            await responses.cancel(db, response_id, None)
+        elif how == "deleted":
+            await responses.delete(db, "default", response_id)
+        else:
+            await responses.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
+        await asyncio.wait_for(asyncio.gather(job.task, return_exceptions=True), 10)
+        await until(lambda: tools.count(f"cut slow {text}"))
+        assert w.runner.running() == {}
+    if how != "deleted":
+        await whole(db, response_id, Status.CANCELLED if how == "cancelled" else Status.FAILED)
+
+
+async def test_stopping_goes_on_where_a_server_lets_nobody_go(
+    db: Database, relay: Relay, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.mcp.session.CLOSE_SECONDS", 0.2)
+    response_id = await asked(db, call("tests__slow", text="frozen"), DONE)
+    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+        job = w.start(response_id)
+        await until(lambda: tools.count("begun slow frozen"))
+        with tools.frozen():
+            assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    assert (await row_of(db, response_id)).worker is None
+    assert await worker_store.take_dead(db) == []

@@ -1,0 +1,147 @@
+"""Calls of tools that are not there: told to the model as any tool's error, through a whole worker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.protocol.events.deltas import FinishReason
+from app.store.context import chain_items
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from app.streaming.pubsub import Relay
+from tests.integration.mcp.test_tools import DONE, FUNCTION, answer, items, types
+from tests.support import worker as workers
+from tests.support.logs import text_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.tool_servers import call, mcp_tool, tool_process
+from tests.support.worker import scripted_model, worker
+from workers.engine.base import EngineDelta, Sampling
+from workers.engine.output_format import Form, Structured
+from workers.engine.scripted.engine import ScriptedEngine
+from workers.formats.harmony import encoding as harmony
+from workers.generation.tool_calls import NO_SUCH_TOOL, TOO_MANY
+from workers.generation.turn_loop import MOST_LOST_TURNS
+
+FINAL = "<|channel|>final<|message|>Well, then.<|return|>"
+
+
+class Harmony(ScriptedEngine):
+    """Says `turns`, the last one again and again, in harmony; `prompts` are those that it got."""
+
+    def __init__(self, *turns: str) -> None:
+        super().__init__(scripted_model())
+        self._turns = turns
+        self.prompts: list[str] = []
+
+    async def harmony(self, form: Form) -> Structured | None:
+        return None
+
+    async def generate(
+        self, request_id: str, prompt: Sequence[int], sampling: Sampling, **more: Any
+    ) -> AsyncGenerator[EngineDelta]:
+        said = self._turns[min(len(self.prompts), len(self._turns) - 1)]
+        self.prompts.append(harmony.encoding().decode(prompt))
+        yield EngineDelta(tuple(harmony.encoding().encode(said, allowed_special="all")), FinishReason.STOP)
+
+
+async def said_in_harmony(
+    db: Database, relay: Relay, engine: Harmony, monkeypatch: pytest.MonkeyPatch, **request: Any
+) -> ResponseRow:
+    def model(**_: Any) -> Any:
+        return replace(scripted_model(), harmony=True)
+
+    monkeypatch.setattr(workers, "scripted_model", model)
+    monkeypatch.setattr(workers, "ScriptedEngine", lambda _: engine)
+    response_id = await queued(db, **{"input": [message("Hi")], **request})
+    async with worker(db, relay) as w:
+        await w.run(response_id)
+    return await whole(db, response_id)
+
+
+def told(name: str) -> str:
+    return NO_SUCH_TOOL.format(name=name)
+
+
+HEADER = "<|channel|>{channel} to={name} code<|message|>"
+
+
+@pytest.mark.parametrize(
+    ("name", "channel", "label", "tool"),
+    [
+        ("functions.theirs", "commentary", "functions", "theirs"),
+        ("python", "analysis", "python", "python"),
+        ("container.exec", "analysis", "container", "exec"),
+    ],
+)
+@pytest.mark.parametrize("tools", [[], [FUNCTION]])
+async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
+    db: Database,
+    relay: Relay,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    channel: str,
+    label: str,
+    tool: str,
+    tools: list[Any],
+) -> None:
+    said = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER.format(channel=channel, name=name)}1+1"
+    engine = Harmony(f"{said}<|call|>", FINAL)
+    row = await said_in_harmony(db, relay, engine, monkeypatch, tools=tools)
+    assert types(row) == ["reasoning", "mcp_call", "message"]
+    made = items(row)[1]
+    assert (made["server_label"], made["name"], made["arguments"]) == (label, tool, "1+1")
+    assert (made["status"], made["output"], made["error"]["message"]) == ("failed", None, told(name))
+    assert text_of(row) == "Hm.Well, then."
+    first, second = engine.prompts
+    result = f"<|start|>{name} to=assistant<|channel|>{channel}<|message|>{told(name)}<|end|><|start|>assistant"
+    assert second == f"{first}{said}<|call|>{result}"
+
+
+async def test_the_next_response_is_shown_the_call_under_the_name_that_the_model_gave_it(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = HEADER.format(channel="commentary", name="rm")
+    row = await said_in_harmony(db, relay, Harmony(f"{header}x<|call|>", FINAL), monkeypatch)
+    assert await chain_items(db, "default", row.id)
+    engine = Harmony(FINAL)
+    await said_in_harmony(db, relay, engine, monkeypatch, previous_response_id=row.id)
+    assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{told('rm')}<|end|>" in engine.prompts[0]
+
+
+async def test_a_model_that_does_not_learn_is_at_its_end(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
+    row = await said_in_harmony(db, relay, engine, monkeypatch)
+    assert types(row) == ["mcp_call"] * MOST_LOST_TURNS
+    assert {item["status"] for item in items(row)} == {"failed"}
+
+
+async def test_max_tool_calls_counts_them(db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
+    row = await said_in_harmony(db, relay, engine, monkeypatch, max_tool_calls=1)
+    assert [item["error"]["message"] for item in items(row)] == [told("python"), TOO_MANY, TOO_MANY]
+
+
+async def test_a_clients_call_beside_it_ends_the_response(
+    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [f"{HEADER.format(channel='commentary', name=f'functions.{name}')}{{}}" for name in ("theirs", "mine")]
+    engine = Harmony("<|end|><|start|>assistant".join(said) + "<|call|>", FINAL)
+    row = await said_in_harmony(db, relay, engine, monkeypatch, tools=[FUNCTION])
+    assert types(row) == ["mcp_call", "function_call"]
+    assert len(engine.prompts) == 1
+
+
+async def test_a_chat_model_is_told_where_the_server_runs_tools(db: Database, relay: Relay, tmp_path: Any) -> None:
+    with tool_process(tmp_path) as mine:
+        said = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
+        row = await answer(db, relay, (mine.server(),), said, DONE, tools=[mcp_tool()])
+    assert [item["status"] for item in items(row, "mcp_call")] == ["failed", "failed", "completed"]
+    assert text_of(row) == f"It said: {told('tests__burn')}; {told('rm')}; echo x"
+    assert mine.count("begun burn ") == 0

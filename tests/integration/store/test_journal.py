@@ -1,0 +1,284 @@
+"""The log on a real Postgres: the fence, what readers see, and what becomes of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import make_url, text
+
+from app.protocol.events import frames
+from app.protocol.events.deltas import Text
+from app.protocol.status import Status
+from app.store import journal, responses
+from app.store.database import Database, StoreUnavailable
+from app.store.rows import ResponseRow
+from tests.support.rows import WORKER, Writer, claim, claimed, queued
+from tests.support.services import Services
+from tests.support.waiting import until
+
+
+async def numbers(db: Database, response_id: str, after: int = -1) -> list[int]:
+    reading = await journal.read(db, response_id, after)
+    return [event["sequence_number"] for chunk in reading.chunks for event in frames.decode(chunk.frames)]
+
+
+async def finished(db: Database, words: int = 5) -> ResponseRow:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    for number in range(words):
+        await journal.append(db, [writer.say(f"{number} ", number)])
+    await journal.append(db, [writer.finish()])
+    return row
+
+
+async def _blocked(db: Database) -> bool:
+    """Somebody waits for a lock."""
+    async with db.autocommit() as connection:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return bool((await connection.execute(text(waiting))).scalar_one())
+
+
+async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    entries = [writer.begin(), writer.say("a", 7, 8), writer.say("b", 4_000_000_000)]
+    for entry in entries:
+        assert await journal.append(db, [entry]) == {row.id}
+    reading = await journal.read(db, row.id)
+    assert reading.chunks[1:] == tuple(entry.chunk for entry in entries)
+    assert reading.status is Status.IN_PROGRESS
+
+
+async def test_one_commit_takes_many_responses_and_refuses_only_what_is_not_ours(db: Database) -> None:
+    rows = [await claimed(db) for _ in range(4)]
+    await responses.cancel(db, rows[2].id, None)
+    mine = await journal.append(db, [Writer(row).begin() for row in rows])
+    assert mine == {rows[0].id, rows[1].id, rows[3].id}
+
+
+async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> None:
+    row = await finished(db)
+    final = await responses.find(db, row.id)
+    assert final is not None
+    assert final.status is Status.COMPLETED
+    reading = await journal.read(db, row.id)
+    assert reading.chunks[-1].final
+    assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == final.as_object()
+
+
+async def test_another_attempt_or_another_worker_writes_nothing(db: Database) -> None:
+    row = await claimed(db)
+    stale, stranger = Writer(row), Writer(row, worker="stranger")
+    assert await journal.append(db, [stranger.begin()]) == set()
+    await responses.release(db, row.id, row.attempt, WORKER)
+    assert await journal.append(db, [stale.begin()]) == set()
+    await claim(db, row.id, WORKER)
+    assert await journal.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
+    assert await numbers(db, row.id) == [0, 1]
+
+
+async def test_an_append_repeated_after_a_lost_connection_is_there_once(db: Database) -> None:
+    row = await claimed(db)
+    entry = Writer(row).begin()
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await numbers(db, row.id) == [0, 1, 2]
+
+
+async def test_another_chunk_in_the_same_place_is_refused_and_ends_nothing(db: Database) -> None:
+    row = await claimed(db)
+    first, other = Writer(row), Writer(row)
+    assert await journal.append(db, [first.begin()]) == {row.id}
+    other.stream.begin()
+    ending = other.finish()
+    assert await journal.append(db, [first.say("a", 1)]) == {row.id}
+    assert await journal.append(db, [ending]) == set()
+    assert (await journal.read(db, row.id)).status is Status.IN_PROGRESS
+
+
+async def test_reading_after_any_number_gives_exactly_the_rest(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    events = writer.stream.feed(Text("x")) + writer.stream.feed(Text("y"))
+    await journal.append(db, [writer.entry(events)])
+    await journal.append(db, [writer.finish()])
+    every = await numbers(db, row.id)
+    for after in range(-1, len(every) + 2):
+        assert await numbers(db, row.id, after) == [number for number in every if number > after]
+
+
+async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> None:
+    """The race that the FOR SHARE is for: an append is under way while somebody else ends the response."""
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.direct() as connection, connection.transaction():
+        appended = await connection.fetch(journal._APPEND, *journal._columns([writer.say("in time", 1)]))
+        assert [found["response_id"] for found in appended] == [row.id]
+        cancelling = asyncio.create_task(responses.cancel(db, row.id, None))
+        await until(lambda: _blocked(db), what="the cancel waits for the append")
+        assert not cancelling.done()
+    cancellation = await cancelling
+    assert cancellation is not None
+    assert cancellation.chunk is not None
+    log = await numbers(db, row.id)
+    assert log == list(range(len(log)))
+    assert cancellation.row.output is not None
+    assert cancellation.row.output[0]["content"][0]["text"] == "in time"
+
+
+async def test_an_end_that_meets_another_change_of_its_row_is_written_all_the_same(db: Database) -> None:
+    """One statement locks the row, appends to its log and changes it: its own snapshot of the row may be an old one."""
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.begin() as changing:
+        await changing.execute(text("UPDATE responses SET sent_at = now() WHERE id = :id"), {"id": row.id})
+        ending = asyncio.create_task(journal.append(db, [writer.finish()]))
+        await until(lambda: _blocked(db), what="the append waits for the change")
+    assert await ending == {row.id}
+    reading = await journal.read(db, row.id)
+    assert reading.status is Status.COMPLETED
+    assert reading.chunks[-1].final
+
+
+async def test_a_batch_ends_some_and_goes_on_with_others(db: Database) -> None:
+    rows = [await claimed(db) for _ in range(4)]
+    writers = [Writer(row) for row in rows]
+    await journal.append(db, [writer.begin() for writer in writers])
+    await responses.cancel(db, rows[3].id, None)
+    mine = await journal.append(
+        db, [writers[0].finish(), writers[1].say("more", 1), writers[2].finish(), writers[3].finish()]
+    )
+    assert mine == {row.id for row in rows[:3]}
+    found = [await responses.find(db, row.id) for row in rows]
+    expected = [Status.COMPLETED, Status.IN_PROGRESS, Status.COMPLETED, Status.CANCELLED]
+    assert [row.status for row in found if row is not None] == expected
+
+
+async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.direct() as connection:
+        pid = connection.get_server_pid()
+    async with db.begin() as locking:
+        await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
+        entry = writer.say("a", 1)
+        appending = asyncio.create_task(journal.append(db, [entry]))
+        await until(lambda: _blocked(db), what="the append waits for the row")
+        await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        with pytest.raises(StoreUnavailable):
+            await appending
+    assert await journal.append(db, [entry]) == {row.id}
+    assert await numbers(db, row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
+
+
+async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    async with db.direct() as connection:
+        cut = connection
+    async with db.autocommit() as other:
+        await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
+    await until(cut.is_closed, what="the connection is lost")
+    assert await journal.append(db, [writer.say("a", 1)]) == {row.id}
+
+
+async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repetition(db: Database) -> None:
+    """Also between Postgres' goodbye and the end of the connection."""
+    row = await claimed(db)
+    writer = Writer(row)
+    entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
+    async with db.autocommit() as other:
+        for turns, entry in enumerate(entries):
+            async with db.direct() as connection:
+                pid = connection.get_server_pid()
+            await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            for _ in range(turns % 6):
+                await asyncio.sleep(0)
+            appended = None
+            while appended is None:
+                with suppress(StoreUnavailable):
+                    appended = await journal.append(db, [entry])
+            assert appended == {row.id}
+    log = await numbers(db, row.id)
+    assert log == list(range(len(log)))
+
+
+async def test_a_database_that_is_not_there_is_unavailable(services: Services) -> None:
+    url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
+    absent = Database(url.render_as_string(hide_password=False), 1)
+    with pytest.raises(StoreUnavailable):
+        async with absent.direct():
+            pass
+    await absent.close()
+
+
+async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:
+    row = await finished(db)
+    before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
+    original = b"".join(chunk.frames for chunk in (await journal.read(db, row.id)).chunks)
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    reading = await journal.read(db, row.id)
+    assert len(reading.chunks) == 1
+    assert reading.chunks[0].frames == original
+    assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
+
+
+async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
+    await finished(db)
+    await claimed(db)
+    await queued(db)
+    assert await journal.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
+    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+
+
+async def test_retention_of_events_keeps_the_response(db: Database) -> None:
+    row = await finished(db)
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    await journal.merge_finished(db, soon)
+    assert await journal.delete_events(db, soon) == 1
+    assert await numbers(db, row.id) == []
+    kept = await responses.find(db, row.id)
+    assert kept is not None
+    assert (kept.status, kept.log) == (Status.COMPLETED, "deleted")
+    assert await journal.delete_events(db, soon) == 0
+
+
+async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Database) -> None:
+    rows = [await finished(db) for _ in range(10)]
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    expected = await numbers(db, rows[0].id)
+
+    async def look(row: ResponseRow) -> None:
+        for _ in range(10):
+            assert await numbers(db, row.id) == expected
+
+    await asyncio.gather(journal.merge_finished(db, soon), *(look(row) for row in rows))
+
+
+async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
+    """Statistics of a quiet time say that hardly anything runs: no index of what runs must tempt Postgres."""
+    waiting = [await queued(db) for _ in range(300)]
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))
+    rows = [await claim(db, response_id, WORKER) for response_id in waiting]
+    writers = [Writer(row) for row in rows[:8] if row is not None]
+    begun = [writer.begin() for writer in writers]
+    ended = [writer.finish() for writer in writers]
+    async with db.direct() as connection:
+        appending = await connection.fetch(f"EXPLAIN {journal._APPEND}", *journal._columns(begun))
+        ending = await connection.fetch(
+            f"EXPLAIN {journal._APPEND_AND_END}", *journal._columns(ended), *journal._ending_columns(ended)
+        )
+    plan = "\n".join(row[0] for row in (*appending, *ending))
+    for index in ("responses_worker_idx", "responses_unfinished_idx", "responses_released_idx"):
+        assert index not in plan

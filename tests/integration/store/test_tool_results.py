@@ -1,0 +1,107 @@
+"""What models are told of calls that ran on the server: kept, given to workers, and shown to nobody else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, text
+
+from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
+from app.store import conversations as conversation_store
+from app.store import journal, responses
+from app.store.context import chain_items, context_items, recalled
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from app.store.tables import conversations
+from tests.support.requests import message
+from tests.support.rows import Writer, claimed
+
+CALL = {"name": "s__t", "arguments": "{}", "result": "told\u0000 to the model"}
+STEPS = ({"end": {"items": [0, 1]}}, {"result": {"index": 0, "call": CALL}})
+
+
+async def called(db: Database, **request: Any) -> ResponseRow:
+    """A finished response that called a tool, and said something."""
+    row = await claimed(db, **request)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    shown = {"output": "shown\u0000"}  # which Postgres cannot look into
+    deltas = (McpStart("s", "t"), McpArguments("{}"), TurnEnd(), ToolEnded(0, True, shown), Text("x"))
+    for delta in deltas:
+        await journal.append(db, [writer.entry(writer.stream.feed(delta))])
+    last = writer.finish()
+    assert last.ending is not None
+    await journal.append(db, [replace(last, ending=replace(last.ending, hidden={"0": CALL}))])
+    return row
+
+
+async def conversation(db: Database) -> str:
+    async with db.begin() as connection:
+        row = {"id": "conv_1", "project": "default", "metadata": {}, "created_at": datetime.now(UTC)}
+        await connection.execute(insert(conversations).values(**row))
+    return "conv_1"
+
+
+async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    begun = writer.begin()
+    stepped = writer.say("x", 1)
+    stepped = replace(stepped, chunk=replace(stepped.chunk, steps=STEPS))
+    for entry in (begun, stepped, stepped):  # a repeated append is the same chunk
+        assert await journal.append(db, [entry]) == {row.id}
+    reading = await journal.read(db, row.id)
+    assert [chunk.steps for chunk in reading.chunks] == [(), (), STEPS]
+    async with db.begin() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM chunks WHERE steps IS NULL"))).scalar_one() == 2
+
+
+async def test_merging_forgets_steps(db: Database) -> None:
+    row = await called(db)
+    await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
+    [chunk] = (await journal.read(db, row.id)).chunks
+    assert chunk.steps == ()
+
+
+async def test_a_chain_tells_workers_what_its_calls_gave_and_nobody_else(db: Database) -> None:
+    first = await called(db)
+    second = await claimed(db, previous_response_id=first.id)
+    [_, call, said] = await context_items(db, second)
+    assert call["call"] == CALL
+    assert "call" not in said
+    found = await responses.find(db, first.id)
+    assert found is not None
+    shown = json.dumps(found.as_object())
+    assert "told" not in shown
+    assert "shown" in shown
+
+
+async def test_a_conversation_keeps_it_even_when_the_response_goes(db: Database) -> None:
+    await conversation(db)
+    first = await called(db, conversation={"id": "conv_1"})
+    await responses.delete(db, "default", first.id)
+    second = await claimed(db, conversation={"id": "conv_1"}, input=[message("b") | {"id": "msg_b"}])
+    assert [item.get("call") for item in await context_items(db, second)] == [None, CALL, None]
+    listed = await conversation_store.list_items(db, "conv_1", None, 20, descending=False)
+    assert "told" not in json.dumps(listed)
+
+
+@pytest.mark.parametrize("project", ["default", "theirs"])
+async def test_items_that_a_client_sends_again_are_recalled_in_its_own_project_alone(
+    db: Database, project: str
+) -> None:
+    row = await called(db)
+    [_, call, said] = await chain_items(db, "default", row.id)
+    del call["call"]
+    again = await recalled(db, project, [message("a"), call, said])
+    assert again[1].get("call") == (CALL if project == "default" else None)
+    assert again[2] == said
+
+
+async def test_items_of_responses_that_are_gone_stay_as_they_are(db: Database) -> None:
+    items = [{"type": "mcp_call", "id": "mcp_0123_4"}, {"type": "mcp_call", "id": "theirs"}, {"type": "mcp_call"}]
+    assert await recalled(db, "default", items) == items

@@ -1,0 +1,49 @@
+"""The outermost layer of the app, without a server around it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.middleware import Edge
+
+SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": [(b"x-request-id", b"mine")]}
+
+
+async def nothing() -> Message:
+    return await asyncio.Event().wait()  # type: ignore[return-value]
+
+
+async def cancelled(begin: bool) -> list[Message]:
+    """What is sent by an app that never ends, and that uvicorn cancels at the end of its grace."""
+    waiting, sent = asyncio.Event(), []
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        if begin:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    task = asyncio.create_task(Edge(endless)(dict(SCOPE), nothing, send))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return sent
+
+
+async def test_a_request_that_is_cancelled_before_its_answer_is_told_to_come_again() -> None:
+    """Found by tests/faults: an API that was stopped while Postgres was slow had uvicorn answer 500."""
+    start, _ = await cancelled(begin=False)
+    headers = dict(start["headers"])
+    assert (start["status"], headers[b"retry-after"], headers[b"x-request-id"]) == (503, b"1", b"mine")
+
+
+async def test_a_stream_that_is_cancelled_just_ends() -> None:
+    assert [message["type"] for message in await cancelled(begin=True)] == ["http.response.start"]

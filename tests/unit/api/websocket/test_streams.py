@@ -1,0 +1,90 @@
+"""A WebSocket whose client is gone, as its lanes see it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from starlette.websockets import WebSocketDisconnect
+
+from app.api.websocket import streams
+from app.api.websocket.session import Session
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.requests.request import ResponseRequest
+from tests.support.waiting import until
+
+
+class GoneSocket:
+    """Nothing can be sent any more, and that the client has left is not seen before `seen`."""
+
+    scope: dict[str, Any]
+
+    def __init__(self, *sent: dict[str, Any]) -> None:
+        self._sent = [{"type": "websocket.receive", "text": json.dumps(each)} for each in sent]
+        self.seen = asyncio.Event()
+        self.refused = 0
+
+    async def receive(self) -> dict[str, Any]:
+        if self._sent:
+            return self._sent.pop(0)
+        await self.seen.wait()
+        return {"type": "websocket.disconnect"}
+
+    async def send_text(self, _: str) -> None:
+        self.refused += 1
+        raise WebSocketDisconnect
+
+
+class Service:
+    """Says one event of each response that it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @asynccontextmanager
+    async def foreground(self, _: str, request: ResponseRequest, **__: Any) -> AsyncIterator[Any]:
+        self.asked.append(request.fields.model)
+
+        async def beginning() -> Sequence[Chunk]:
+            event = {"type": "response.created", "sequence_number": 0, "response": {}}
+            return [Chunk("resp_1", 0, 0, 0, (), frames.encode_all([event]))]
+
+        yield SimpleNamespace(beginning=beginning)
+
+
+def creation(model: str, lane: str) -> dict[str, Any]:
+    return {"type": "response.create", "model": model, "input": "Hi", "stream_id": lane}
+
+
+@pytest.mark.parametrize("active", [1, 16])
+async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone(
+    monkeypatch: pytest.MonkeyPatch, active: int
+) -> None:
+    monkeypatch.setattr(streams, "ACTIVE", active)
+    socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
+    runtime = SimpleNamespace(service=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
+    await until(lambda: socket.refused)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert "never" not in service.asked
+    assert service.asked[0] == "first"
+    socket.seen.set()
+    await running
+    assert "never" not in service.asked
+
+
+async def test_nor_where_the_answer_would_have_been_an_error() -> None:
+    socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
+    runtime = SimpleNamespace(service=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
+    await until(lambda: socket.refused)
+    socket.seen.set()
+    await running
+    assert service.asked == []

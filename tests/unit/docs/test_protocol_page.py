@@ -1,0 +1,60 @@
+"""docs/protocol.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from app.api.errors import _STATUS
+from app.main import create_app
+from app.protocol.requests.request import CreateResponse
+from app.protocol.requests.vllm_params import EXTRAS, MEANINGS
+from config.models import ModelCatalog
+from config.settings import load_settings
+from tests.unit.protocol.requests.test_fields import openai_fields
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading."""
+    section = PAGE.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_every_field_has_its_row() -> None:
+    fields = [row[0].strip("`") for row in table("Fields of a request")]
+    assert sorted(fields) == sorted(set(CreateResponse.model_fields) - set(EXTRAS))
+    assert openai_fields() <= set(fields)
+
+
+def test_every_row_says_honoured_or_refused_and_names_a_test_that_there_is() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = set(re.findall(r"def (test_\w+)", sources))
+    for field, said, shown in table("Fields of a request"):
+        assert re.match(r"honoured|refused|ours", said), field
+        assert shown.strip("`") in tests, shown
+
+
+def test_the_list_of_extras_is_the_codes() -> None:
+    documented = {row[0].strip("`"): row[1] for row in table("vLLM's parameters")}
+    meanings = {name: meaning.replace("`", "") for name, meaning in MEANINGS.items()}
+    assert {name: meaning.replace("`", "") for name, meaning in documented.items()} == meanings
+
+
+def test_every_route_has_its_row() -> None:
+    settings = load_settings(DATABASE_URL="postgresql://x/x", REDIS_URL="redis://x")
+    document = create_app(settings, ModelCatalog(())).openapi()
+    routes = {
+        f"{method.upper()} {path}"
+        for path, operations in document["paths"].items()
+        for method in operations
+        if path.startswith("/v1/")
+    }
+    assert {row[0].strip("`") for row in table("Endpoints")} == {route.replace(":path", "") for route in routes}
+
+
+def test_every_status_of_an_error_has_its_row() -> None:
+    assert {int(row[0]) for row in table("Errors")} == set(_STATUS.values())

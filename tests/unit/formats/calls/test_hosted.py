@@ -1,0 +1,292 @@
+"""Tools that the server runs, in the words of a chat model: what it may call, what it calls, what it is told."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events.deltas import (
+    Approval,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CodeText,
+    Delta,
+    McpArguments,
+    McpStart,
+    Text,
+    WebSearch,
+)
+from app.protocol.requests.hosted_items import McpCall
+from tests.support.requests import message, stored_request
+from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
+from workers.engine.base import InvalidSampling
+from workers.engine.output_format import Choice
+from workers.formats.calls.hosted import HostedCall, Kind, Style, hosted_of
+from workers.formats.calls.parsing import Calls
+from workers.formats.calls.permission import is_offered, needs_approval
+from workers.formats.calls.tools import tools_of
+from workers.formats.chat.messages import messages_of
+from workers.formats.chat.parser import merged
+
+Json = dict[str, Any]
+LISTED = [{"name": "get.it", "description": "Gets it.", "input_schema": {"type": "object"}, "annotations": None}]
+FUNCTION = {"type": "function", "name": "python", "parameters": None, "strict": None, "description": None}
+TOOLS = [CODE_INTERPRETER, WEB_SEARCH, mcp_tool("my-box")]
+
+
+def hosted(style: Style = Style.CHAT, *tools: Json, listed: Any = LISTED) -> dict[str, Any]:
+    return hosted_of(stored_request(tools=list(tools) or TOOLS), {"my-box": listed}, style)
+
+
+# -- what may be called ----------------------------------------------------------------------------------------
+
+
+def test_names_are_functions_for_chat_models_and_namespaces_for_harmony() -> None:
+    browser = ["search", "open", "find"]
+    assert list(hosted()) == ["python", *(f"browser_{name}" for name in browser), "my-box__get_it"]
+    assert list(hosted(Style.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
+    tool = hosted()["my-box__get_it"]
+    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (Kind.MCP, "my-box", "get.it", "tools[2]")
+
+
+def test_a_name_that_a_function_has_is_refused_where_they_would_meet() -> None:
+    with pytest.raises(InvalidSampling, match=r"tools\[1\] and tools\[0\] would both be called 'python'"):
+        hosted(Style.CHAT, FUNCTION, CODE_INTERPRETER)
+    assert "python" in hosted(Style.HARMONY, FUNCTION, CODE_INTERPRETER)
+
+
+def test_two_tools_of_one_server_that_would_have_one_name_are_refused() -> None:
+    listed = [{**LISTED[0], "name": name} for name in ("a.b", "a_b")]
+    with pytest.raises(InvalidSampling, match="'my-box__a_b'"):
+        hosted(Style.CHAT, mcp_tool("my-box"), listed=listed)
+
+
+def chosen(choice: Any, *, later: bool = False, parallel: bool = True) -> tuple[Choice, list[str], bool]:
+    request = stored_request(
+        tools=[*TOOLS, {**FUNCTION, "name": "f"}], tool_choice=choice, parallel_tool_calls=parallel
+    )
+    tools = tools_of(request, hosted_of(request, {"my-box": LISTED}, Style.CHAT), later=later)
+    return tools.choice, [tool.name for tool in tools.allowed], tools.single
+
+
+BROWSER = [f"browser_{name}" for name in ("search", "open", "find")]
+ALL = ["python", *BROWSER, "my-box__get_it", "f"]
+
+
+def test_a_choice_may_be_a_tool_of_the_server() -> None:
+    assert chosen({"type": "code_interpreter"}) == (Choice.NAMED, ["python"], True)
+    assert chosen({"type": "web_search"}) == (Choice.REQUIRED, BROWSER, False)
+    assert chosen({"type": "mcp", "server_label": "my-box"}) == (Choice.NAMED, ["my-box__get_it"], True)
+    some = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}],
+    }
+    assert chosen(some) == (Choice.AUTO, [*BROWSER, "f"], False)
+
+
+def test_what_is_forced_is_forced_in_the_first_turn_alone() -> None:
+    assert chosen("required", later=True) == (Choice.AUTO, ALL, False)
+    assert chosen({"type": "code_interpreter"}, later=True) == (Choice.AUTO, ALL, False)
+    some = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "code_interpreter"}]}
+    assert chosen(some, later=True) == (Choice.AUTO, ["python"], False)
+
+
+def test_a_choice_of_what_is_not_offered_is_refused() -> None:
+    with pytest.raises(InvalidSampling, match="tool_choice"):
+        chosen({"type": "mcp", "server_label": "my-box", "name": "other"})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "offered"),
+    [
+        (None, True),
+        (["t"], True),
+        (["u"], False),
+        ({"tool_names": ["t"], "read_only": None}, True),
+        ({"tool_names": None, "read_only": True}, False),
+        ({"tool_names": ["t"], "read_only": False}, True),
+    ],
+)
+def test_allowed_tools_are_names_or_a_filter(allowed: Any, offered: bool) -> None:
+    assert is_offered({"allowed_tools": allowed}, {"name": "t", "annotations": None}) is offered
+
+
+def test_approval_is_asked_for_unless_it_is_said_otherwise() -> None:
+    tool = {"name": "t", "annotations": {"readOnlyHint": True}}
+    rules: list[tuple[Any, bool]] = [
+        (None, True),
+        ("always", True),
+        ("never", False),
+        ({}, True),
+        ({"never": {"tool_names": ["u"]}}, True),
+        ({"never": {"tool_names": ["t"]}}, False),
+        ({"never": {"read_only": True}}, False),
+        ({"always": {"tool_names": ["u"]}}, False),
+        ({"always": {"tool_names": ["t"]}, "never": {"read_only": True}}, True),
+        ({"always": {"tool_names": ["u"]}, "never": {"tool_names": ["v"]}}, True),
+    ]
+    assert [needs_approval({"require_approval": rule}, tool) for rule, _ in rules] == [asked for _, asked in rules]
+
+
+# -- what is called --------------------------------------------------------------------------------------------
+
+
+def said(name: str, *arguments: str, cut: bool = False, approve: bool = False) -> tuple[list[Delta], list[HostedCall]]:
+    tools = hosted(Style.CHAT, *TOOLS[:2], mcp_tool("my-box", "always" if approve else "never"))
+    calls = Calls({"f"}, set(), tools, single=False)
+    deltas = calls.feed([CallStart(name), *map(CallArguments, arguments)])
+    return [*merged([*deltas, *calls.flush(cut=cut)])], calls.hosted
+
+
+@given(st.text(max_size=20), st.booleans(), st.data())
+def test_code_comes_out_as_it_was_written(code: str, ascii_only: bool, data: st.DataObject) -> None:
+    code = code.encode(errors="replace").decode()
+    written = json.dumps({"code": code}, ensure_ascii=ascii_only)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(written)), max_size=6)))
+    deltas, calls = said("python", *(written[a:b] for a, b in pairwise([0, *cuts, len(written)]) if a < b))
+    assert deltas == [CodeStart("python"), *([CodeText(code)] if code else [])]
+    assert [call.arguments for call in calls] == [written]
+
+
+def test_code_that_is_no_json_is_code_as_it_is() -> None:
+    assert said("python", "print(1)")[0] == [CodeStart("python"), CodeText("print(1)")]
+
+
+def test_mcp_arguments_are_passed_on_as_they_come() -> None:
+    deltas, calls = said("my-box__get_it", '{"a"', ": 1}")
+    assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": 1}')]
+    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', Kind.MCP, "my-box", "get.it")]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "action"),
+    [
+        ("search", {"query": "q"}, {"type": "search", "query": "q", "queries": ["q"]}),
+        ("open", {"id": 3, "cursor": 1}, {"type": "open_page", "url": None}),
+        ("open", {"id": "https://example.test"}, {"type": "open_page", "url": "https://example.test"}),
+        ("find", {"pattern": "p"}, {"type": "find_in_page", "pattern": "p", "url": ""}),
+    ],
+)
+def test_the_browser_is_called_once_the_call_is_whole(tool: str, arguments: Json, action: Json) -> None:
+    written = json.dumps(arguments)
+    deltas, calls = said(f"browser_{tool}", written[:4], written[4:])
+    assert deltas == [WebSearch(f"browser_{tool}", written, action)]
+    assert calls[0].tool == tool
+
+
+def test_what_needs_approval_is_asked_for_and_not_run() -> None:
+    assert said("my-box__get_it", '{"a": 1}', approve=True) == ([Approval("my-box", "get.it", '{"a": 1}')], [])
+
+
+def test_nobody_is_asked_to_allow_what_cannot_be_run() -> None:
+    deltas, calls = said("my-box__get_it", '{"a": ', approve=True)
+    assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": ')]
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["browser_search", "my-box__get_it"])
+def test_of_a_call_that_was_cut_nothing_is_said_before_it_is_whole(name: str) -> None:
+    assert said(name, '{"query": "x', cut=True, approve=True) == ([], [])
+
+
+def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
+    calls = Calls({"f"}, set(), hosted(), single=True)
+    first = [CallStart("browser_search"), CallArguments('{"query": "x"}')]
+    deltas = calls.feed([*first, CallStart("f"), CallArguments("{}")])
+    assert [type(delta) for delta in deltas] == [WebSearch]
+    assert calls.ended
+    assert len(calls.hosted) == 1
+
+
+def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> None:
+    deltas, calls = said("my-box__other", "{}")
+    assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
+    assert calls == [HostedCall("my-box__other", "{}", Kind.NONE, "my-box", "other")]
+    assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
+
+
+@pytest.mark.parametrize("name", ["rm", "__", "", "x y__z", "é" * 400])
+def test_whatever_name_a_model_makes_up_is_one_that_its_item_can_be_sent_back_with(name: str) -> None:
+    [start] = said(name)[0]
+    assert isinstance(start, McpStart)
+    item = {"type": "mcp_call", "server_label": start.server_label, "name": start.name, "arguments": ""}
+    assert McpCall.model_validate(item).server_label == start.server_label
+
+
+def test_where_the_server_runs_no_tools_it_is_text() -> None:
+    calls = Calls({"f"}, set(), single=False)
+    deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
+    assert merged(deltas) == (Text('{"name": "g", "arguments": {}}'),)
+
+
+# -- what a model is told of it later --------------------------------------------------------------------------
+
+
+def ran(kind: str, turn: int | None = 1, call: Json | None = None, **fields: Any) -> Json:
+    hidden = {"call": {"result": "told", "arguments": "{}", "kind": "mcp", "turn": turn, **(call or {})}}
+    return {
+        "type": kind,
+        "id": f"{kind}_{turn}",
+        "status": "completed",
+        **fields,
+        **(hidden if call is not None else {}),
+    }
+
+
+def mcp(turn: int | None, name: str = "t", call: Json | None = None, **fields: Any) -> Json:
+    shown: Json = {"server_label": "s", "name": name, "arguments": "{}", "output": "shown", "error": None}
+    return ran("mcp_call", turn, call, **{**shown, "approval_request_id": None, **fields})
+
+
+def calls_and_results(items: list[Json]) -> list[Any]:
+    """Roles of messages, with the names of calls, or what a tool said."""
+    return [
+        [call["function"]["name"] for call in made["tool_calls"]] if made.get("tool_calls") else made["content"]
+        for made in messages_of([message("q"), *items])[1:]
+    ]
+
+
+def test_calls_of_one_turn_are_one_message_and_their_results_follow() -> None:
+    items = [mcp(1, "a", {}), mcp(1, "b", {}), mcp(2, "c", {"result": "last"}), message("Done.", "assistant")]
+    assert calls_and_results(items) == [["s__a", "s__b"], "told", "told", ["s__c"], "last", "Done."]
+
+
+def test_a_clients_call_beside_them_is_in_the_same_message() -> None:
+    mine = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "mine"}
+    assert calls_and_results([mcp(1, "a", {}), mine, output]) == [["s__a", "f"], "told", "mine"]
+
+
+def test_without_what_was_hidden_they_are_told_by_what_they_show() -> None:
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "no"}]}
+    items = [
+        ran("code_interpreter_call", code="1", outputs=[{"type": "logs", "logs": "one"}]),
+        ran("web_search_call", action={"type": "find_in_page", "pattern": "p", "url": "u"}),
+        mcp(None),
+        mcp(None, output=None, error={"type": "mcp_protocol_error", "code": 1, "message": "away"}),
+        mcp(None, output=None, error=error),
+    ]
+    calls, *results = calls_and_results(items)
+    assert calls == ["python", "browser_find", "s__t", "s__t", "s__t"]
+    assert [result[:9] for result in results] == ["one", "There is ", "shown", "away", '[{"type":']
+
+
+def test_what_was_asked_for_is_told_where_it_was_asked_with_its_answer() -> None:
+    def asked(number: int) -> Json:
+        return {"type": "mcp_approval_request", "id": f"r{number}", "server_label": "s", "name": "t", "arguments": "{}"}
+
+    def answered(number: int, approve: bool) -> Json:
+        said = {"approval_request_id": f"r{number}", "approve": approve, "reason": "No."}
+        return {"type": "mcp_approval_response", "id": f"a{number}", **said}
+
+    items = [asked(1), asked(2), asked(3), answered(1, False), answered(2, True), message("Go on.")]
+    items.append(mcp(0, "t", {}, approval_request_id="r2"))
+    shown = calls_and_results(items)
+    assert shown == [["s__t", "s__t"], "The user did not allow this call. No.", "told", "Go on."]

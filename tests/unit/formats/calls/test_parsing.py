@@ -1,0 +1,122 @@
+"""Calls held against what may be called, and custom tools' inputs read back from JSON."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from workers.formats.calls.custom import InputReader
+from workers.formats.calls.parsing import Calls
+from workers.formats.chat.parser import merged
+from workers.formats.trim import Trim
+
+
+def read(arguments: str, cuts: list[int]) -> str:
+    reader, places = InputReader(), [0, *sorted(cuts), len(arguments)]
+    said = [reader.feed(arguments[start:stop]) for start, stop in pairwise(places)]
+    return "".join(said) + reader.flush()
+
+
+@given(st.text(max_size=20), st.booleans(), st.sampled_from([None, 1]), st.data())
+def test_an_input_comes_out_as_it_was_written(
+    text: str, ascii_only: bool, indent: int | None, data: st.DataObject
+) -> None:
+    text = text.encode(errors="replace").decode()
+    written = json.dumps({"input": text}, ensure_ascii=ascii_only, indent=indent)
+    assert read(written, data.draw(st.lists(st.integers(0, len(written)), max_size=6))) == text
+
+
+@given(st.text(max_size=20), st.data())
+def test_a_cut_input_is_the_beginning_of_the_whole(text: str, data: st.DataObject) -> None:
+    text = text.encode(errors="replace").decode()
+    written = json.dumps({"input": text})
+    assert text.startswith(read(written[: data.draw(st.integers(0, len(written)))], []).rstrip("\ufffd"))
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"code": "x"}', "just text", '["input"]', '{"input": 5}', '{"input" : {"a":1}}']
+)
+def test_what_is_no_input_is_the_input_as_it_is(arguments: str) -> None:
+    assert read(arguments, list(range(len(arguments)))) == arguments
+
+
+def test_half_a_surrogate_pair_is_a_replacement() -> None:
+    assert read(r'{"input": "\ud83dx\udc4b\ud83d\ud83d\udc4b"}', [16]) == "\ufffdx\ufffd\ufffd👋"
+
+
+def call(name: str, *arguments: str) -> list[Delta]:
+    return [CallStart(name), *map(CallArguments, arguments)]
+
+
+def filtered(*deltas: Delta, single: bool = False) -> tuple[Delta, ...]:
+    made = Calls({"f", "g"}, {"c"}, single=single)
+    return merged([*made.feed(deltas), *made.flush()])
+
+
+def test_calls_that_may_be_made_pass() -> None:
+    said = [*call("f", '{"a"', ":1}"), *call("g", "{}"), Text("x")]
+    assert filtered(*said) == merged(said)
+
+
+def test_a_custom_call_becomes_one() -> None:
+    assert filtered(*call("c", '{"inp', 'ut": "a\\n', 'b"}'), Text("x")) == (
+        CustomStart("c"),
+        CustomInput("a\nb"),
+        Text("x"),
+    )
+
+
+def test_a_custom_call_that_is_not_of_that_form_loses_nothing() -> None:
+    assert filtered(*call("c", '{"in', 'the": 1}')) == (CustomStart("c"), CustomInput('{"inthe": 1}'))
+    assert filtered(*call("c", '{"in')) == (CustomStart("c"),)
+
+
+def test_a_call_that_may_not_be_made_is_text() -> None:
+    said = [Text("hm "), *call("rm", '{"path"', ':"/"}'), *call("f", "{}")]
+    assert filtered(*said) == (Text('hm {"name": "rm", "arguments": {"path":"/"}}'), *call("f", "{}"))
+
+
+def test_a_cut_call_that_may_not_be_made_is_cut_text() -> None:
+    assert filtered(*call("rm", '{"pa')) == (Text('{"name": "rm", "arguments": {"pa'),)
+
+
+def test_the_answer_ends_where_a_second_call_begins_if_one_is_the_most() -> None:
+    made = Calls({"f"}, set(), single=True)
+    said = made.feed([Reasoning("r"), *call("f", "{}"), Text("x"), CallStart("f"), CallArguments("{}"), Text("y")])
+    assert merged(said) == (Reasoning("r"), *call("f", "{}"), Text("x"))
+    assert made.ended
+    assert made.flush() == []
+
+
+def test_a_call_that_may_not_be_made_is_not_the_one_call() -> None:
+    assert filtered(*call("rm", "{}"), *call("f", "{}"), single=True) == (
+        Text('{"name": "rm", "arguments": {}}'),
+        *call("f", "{}"),
+    )
+
+
+TRIMMED: list[tuple[list[Delta], list[Delta]]] = [
+    ([Reasoning("\nI see.\n"), Text("\n\nYes.\n")], [Reasoning("I see."), Text("Yes.\n")]),
+    ([Reasoning("\n"), Reasoning("\na\n"), Reasoning("\nb\n")], [Reasoning("a\n\nb")]),
+    ([Reasoning("\n\n"), Text("\n\n"), Text("x")], [Text("x")]),
+    ([Reasoning("a"), Text("\n"), Text("\n"), *call("f", "{}")], [Reasoning("a"), *call("f", "{}")]),
+    ([*call("f", "{}"), Text("\n"), *call("g", "{}"), Text("\n")], [*call("f", "{}"), *call("g", "{}")]),
+    ([Text("  "), Text("x ")], [Text("  x ")]),
+    ([Text("\n\n x")], [Text("\n\n x")]),
+    ([Text(" \n")], [Text(" \n")]),
+    ([Text("Look.\n"), *call("f", "{}")], [Text("Look.\n"), *call("f", "{}")]),
+    ([Text("\n"), *call("f", "{}")], call("f", "{}")),
+    ([Reasoning("a"), Text("  b")], [Reasoning("a"), Text("  b")]),
+    ([Reasoning("a"), Text("\n")], [Reasoning("a")]),
+]
+
+
+@pytest.mark.parametrize(("said", "expected"), TRIMMED)
+def test_a_template_s_line_feeds_are_not_part_of_what_was_said(said: list[Delta], expected: list[Delta]) -> None:
+    trim = Trim()
+    assert merged([*trim.feed(said), *trim.flush()]) == tuple(expected)

@@ -1,0 +1,128 @@
+"""`tools` and `tool_choice`: what the model is shown, and what it may call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.requests import stored_request
+from tests.support.worker import scripted_model
+from workers.engine import make_engine
+from workers.engine.base import InvalidSampling
+from workers.engine.output_format import Choice
+from workers.formats.calls.custom import PARAMETERS
+from workers.formats.calls.tools import Tools, form_of, shown, tools_of
+from workers.formats.chat.turn import chat_turn
+from workers.formats.turn import Seen
+
+Json = dict[str, Any]
+
+WEATHER: Json = {
+    "type": "function",
+    "name": "weather",
+    "description": "How it is.",
+    "parameters": {"type": "object"},
+    "strict": True,
+}
+SEARCH: Json = {"type": "function", "name": "search", "description": None, "parameters": None, "strict": None}
+SHELL: Json = {"type": "custom", "name": "shell", "description": "Runs it.", "format": {"type": "text"}}
+SUM: Json = {
+    "type": "custom",
+    "name": "sum",
+    "description": None,
+    "format": {"type": "grammar", "syntax": "regex", "definition": r"\d\+\d"},
+}
+ALL = [WEATHER, SEARCH, SHELL, SUM]
+
+
+def tools(choice: Any, parallel: bool = True, of: list[Json] = ALL) -> Tools:
+    return tools_of(stored_request(tools=of, tool_choice=choice, parallel_tool_calls=parallel))
+
+
+def allowed(mode: str, *names: str) -> Json:
+    return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name} for name in names]}
+
+
+CHOICES: list[tuple[Any, Choice, list[str]]] = [
+    ("auto", Choice.AUTO, ["weather", "search", "shell", "sum"]),
+    ("required", Choice.REQUIRED, ["weather", "search", "shell", "sum"]),
+    ({"type": "function", "name": "search"}, Choice.NAMED, ["search"]),
+    ({"type": "custom", "name": "shell"}, Choice.NAMED, ["shell"]),
+    (allowed("auto", "search", "shell"), Choice.AUTO, ["search", "shell"]),
+    (allowed("required", "weather"), Choice.REQUIRED, ["weather"]),
+]
+
+
+@pytest.mark.parametrize(("said", "choice", "names"), CHOICES)
+def test_what_may_be_called(said: Any, choice: Choice, names: list[str]) -> None:
+    made = tools(said)
+    assert made.choice is choice
+    assert [tool.name for tool in made.allowed] == names
+    assert [tool.name for tool in made.all] == ["weather", "search", "shell", "sum"]
+    assert made.functions | made.custom_allowed == set(names)
+    assert made.custom_allowed <= {"shell", "sum"}
+
+
+@pytest.mark.parametrize(("said", "closed"), [("auto", False), (allowed("auto", "search"), True)])
+def test_the_model_may_see_more_than_it_may_call(said: Any, closed: bool) -> None:
+    assert tools(said).closed is closed
+    assert not tools({"type": "function", "name": "search"}).closed
+
+
+@pytest.mark.parametrize("made", [tools("none"), tools("auto", of=[])])
+def test_without_tools_or_with_choice_none_there_are_none(made: Tools) -> None:
+    assert (made.choice, made.all, made.allowed) == (Choice.NONE, (), ())
+
+
+def test_one_call_at_most_where_it_is_named_or_not_parallel() -> None:
+    assert not tools("auto").single
+    assert tools("auto", parallel=False).single
+    assert tools({"type": "function", "name": "search"}).single
+
+
+def test_a_function_is_shown_as_it_came_and_a_custom_tool_as_one_that_takes_a_string() -> None:
+    weather, search, shell, total = shown(tools("auto").all)
+    assert weather == {
+        "type": "function",
+        "function": {"name": "weather", "description": "How it is.", "parameters": {"type": "object"}},
+    }
+    assert search == {"type": "function", "function": {"name": "search"}}
+    assert shell["function"] == {"name": "shell", "description": "Runs it.", "parameters": PARAMETERS}
+    assert r"\d\+\d" in total["function"]["description"]
+
+
+def test_a_tool_knows_where_its_sender_wrote_it() -> None:
+    assert [tool.field for tool in tools("auto").all] == ["tools[0]", "tools[1]", "tools[2]", "tools[3]"]
+    assert [tool.strict for tool in tools("auto").all] == [True, False, False, True]
+    assert tools("auto").all[3].grammar == ("regex", r"\d\+\d")
+
+
+def test_the_form_tells_the_engine_what_it_must_know() -> None:
+    extra = {"stop_token_ids": [3, 4], "skip_special_tokens": False}
+    request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"), extra=extra)
+    form = form_of(request, tools_of(request), {"enable_thinking": True})
+    assert (form.choice, form.closed, form.single) == (Choice.AUTO, True, False)
+    assert form.stop_tokens == (3, 4)
+    assert form.special_tokens
+    assert form.template_args == {"enable_thinking": True}
+    shown_stop = form_of({**request, "extra": {**extra, "include_stop_str_in_output": True}}, tools_of(request), {})
+    assert shown_stop.stop_tokens == ()
+
+
+async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
+    turn = await chat_turn(engine, scripted_model(), request, request["input"], (), Seen())
+    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    assert '"search"' in prompt
+    assert '"weather"' not in prompt
+
+
+async def test_an_input_of_which_the_model_sees_nothing_is_the_callers_fault() -> None:
+    item = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "f", "arguments": "{}"}
+    engine = make_engine(scripted_model())
+    await engine.start()
+    with pytest.raises(InvalidSampling, match="'input' holds nothing"):
+        await chat_turn(engine, scripted_model(), stored_request(), [item], (), Seen())

@@ -1,0 +1,175 @@
+"""Items of a context -> messages for a chat template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.requests import message, stored_request
+from workers.engine.base import EngineError, InvalidSampling
+from workers.formats.chat.messages import messages_of
+from workers.formats.chat.template import template_args_of
+
+Item = dict[str, Any]
+
+
+def thought(*texts: str, summary: str = "") -> Item:
+    content = [{"type": "reasoning_text", "text": text} for text in texts]
+    summaries = [{"type": "summary_text", "text": summary}] if summary else []
+    return {"type": "reasoning", "id": "rs_1", "status": "completed", "content": content, "summary": summaries}
+
+
+def call(name: str = "f", arguments: str = "{}", call_id: str = "call_1") -> Item:
+    return {"type": "function_call", "id": "fc_1", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def custom(text: str) -> Item:
+    return {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_1", "name": "c", "input": text}
+
+
+def output(said: Any, call_id: str = "call_1", kind: str = "function_call_output") -> Item:
+    return {"type": kind, "id": "fco_1", "call_id": call_id, "output": said}
+
+
+def function(name: str, arguments: str, call_id: str = "call_1") -> Item:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_instructions_and_the_system_messages_at_the_head_are_one() -> None:
+    items = [message("a", "developer"), message("b", "system"), message("c"), message("d", "developer")]
+    assert messages_of(items, "i") == [
+        {"role": "system", "content": "i\n\na\n\nb"},
+        {"role": "user", "content": "c"},
+        {"role": "system", "content": "d"},
+    ]
+
+
+def test_what_the_model_said_in_one_turn_is_one_message() -> None:
+    items = [
+        message("q"),
+        thought("I ", "see."),
+        message("Let me look.", "assistant"),
+        call("f", '{"a":1}', "call_1"),
+        call("g", "{}", "call_2"),
+        output("one"),
+        output("two", "call_2"),
+        message("Done.", "assistant"),
+    ]
+    assert messages_of(items) == [
+        {"role": "user", "content": "q"},
+        {
+            "role": "assistant",
+            "content": "Let me look.",
+            "reasoning": "I see.",
+            "tool_calls": [function("f", '{"a":1}'), function("g", "{}", "call_2")],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "one"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "two"},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+
+def test_two_answers_in_a_row_stay_apart_in_one_message() -> None:
+    items = [message("a", "assistant"), thought("x"), message("b", "assistant"), thought("y")]
+    assert messages_of(items) == [{"role": "assistant", "content": "a\n\nb", "reasoning": "x\ny"}]
+
+
+def test_a_summary_stands_in_for_reasoning_that_is_not_there() -> None:
+    assert messages_of([thought(summary="in short")]) == [{"role": "assistant", "content": "", "reasoning": "in short"}]
+    assert messages_of([thought()]) == [{"role": "assistant", "content": ""}]
+
+
+def test_a_refusal_is_what_the_model_said() -> None:
+    refused = {**message("", "assistant"), "content": [{"type": "refusal", "refusal": "No."}]}
+    assert messages_of([refused]) == [{"role": "assistant", "content": "No."}]
+
+
+def test_a_custom_call_is_a_call_with_one_string() -> None:
+    items = [custom('say "hi"\n'), output("ok", kind="custom_tool_call_output")]
+    assert messages_of(items) == [
+        {"role": "assistant", "content": "", "tool_calls": [function("c", '{"input": "say \\"hi\\"\\n"}')]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ("", "{}"),
+        ('{"a": ', '{"arguments": "{\\"a\\": "}'),
+        ("5", '{"arguments": "5"}'),
+    ],
+)
+def test_arguments_are_an_object_whatever_was_cut(arguments: str, shown: str) -> None:
+    [turn] = messages_of([call("f", arguments)])
+    assert turn["tool_calls"][0]["function"]["arguments"] == shown
+
+
+def test_images_make_a_list_of_parts_and_text_alone_does_not() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "low"}
+    text = {"type": "input_text", "text": "What is it?"}
+    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}}
+    items = [{**message(""), "content": [text, image]}, call(), output([text]), output([image])]
+    contents = [turn["content"] for turn in messages_of(items) if turn["role"] != "assistant"]
+    assert contents == [[{"type": "text", "text": "What is it?"}, shown], "What is it?", [shown]]
+
+
+def test_call_ids_are_what_the_model_s_format_wants() -> None:
+    items = [call("f", call_id="call_abc_1"), call("g", call_id="call_abc_2"), output("x", "call_abc_2")]
+
+    def ids(tool_parser: str | None) -> list[str]:
+        turn, answer = messages_of(items, None, tool_parser)
+        return [*(made["id"] for made in turn["tool_calls"]), answer["tool_call_id"]]
+
+    assert ids("hermes") == ["call_abc_1", "call_abc_2", "call_abc_2"]
+    assert ids("kimi_k2") == ["functions.f:0", "functions.g:1", "functions.g:1"]
+    nine = ids("mistral")
+    assert nine[1] == nine[2] != nine[0]
+    assert all(len(made) == 9 and made.isalnum() for made in nine)
+
+
+@pytest.mark.parametrize("item", [{"type": "compaction"}, {**message(""), "content": [{"type": "input_file"}]}])
+def test_what_has_no_place_in_a_chat_is_refused_by_its_name(item: Item) -> None:
+    with pytest.raises(EngineError, match=r"no place for (an item|a part) of type '(compaction|input_file)'"):
+        messages_of([item])
+
+
+EFFORTS = [
+    (None, {}),
+    ("none", {"reasoning_effort": "none", "enable_thinking": False, "thinking": False}),
+    ("minimal", {"reasoning_effort": "minimal", "enable_thinking": False, "thinking": False}),
+    ("low", {"reasoning_effort": "low", "enable_thinking": True, "thinking": True}),
+    ("xhigh", {"reasoning_effort": "xhigh", "enable_thinking": True, "thinking": True}),
+]
+
+
+@pytest.mark.parametrize(("effort", "args"), EFFORTS)
+def test_the_effort_says_whether_to_think(effort: str | None, args: Item) -> None:
+    request = stored_request(reasoning={"effort": effort, "summary": None})
+    assert template_args_of(request, {}) == args
+
+
+def test_a_request_s_own_template_arguments_win_over_its_fields_and_those_over_the_model_s() -> None:
+    text = {"format": {"type": "text"}, "verbosity": "low"}
+    own = {"thinking": False, "colour": "red"}
+    request = {
+        **stored_request(reasoning={"effort": "high"}, extra={"chat_template_kwargs": own}),
+        "text": text,
+    }
+    args = template_args_of(request, {"enable_thinking": False, "colour": "blue", "shape": "round"})
+    assert args == {
+        "enable_thinking": True,
+        "thinking": False,
+        "reasoning_effort": "high",
+        "verbosity": "low",
+        "colour": "red",
+        "shape": "round",
+    }
+
+
+@pytest.mark.parametrize("name", ["chat_template", "tools", "add_generation_prompt"])
+def test_a_request_cannot_bring_its_own_template(name: str) -> None:
+    with pytest.raises(InvalidSampling, match=f"chat_template_kwargs.{name}"):
+        template_args_of(stored_request(extra={"chat_template_kwargs": {name: "x"}}), {})

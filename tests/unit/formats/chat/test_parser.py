@@ -1,0 +1,192 @@
+"""One response's tokens -> what was said: a function of the whole list, on the scripted engine's dialect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
+from workers.engine.output_format import Choice, Form
+from workers.engine.scripted.output_format import ScriptedDialect, logprob_of
+from workers.engine.scripted.script import END, marked_tokens
+from workers.formats.chat.parser import ChatParser, Rules, merged
+from workers.formats.turn import Parsed
+
+CALLING = ScriptedDialect(Form(choice=Choice.AUTO))
+RULES = Rules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}))
+
+WEATHER = '<tool_call>{"name": "f", "arguments": {"city": "Paris", "n": {"a": [1]}}}</tool_call>'
+SAMPLES = [
+    "Hello, wörld 👋!",
+    "<think>\nI see: 你好.\n</think>\n\nIt is so.",
+    f'<think>\nA call.\n</think>\n\n{WEATHER}\n<tool_call>\n{{"name": "g", "arguments": {{}}}}\n</tool_call>',
+    f"Let me look.\n{WEATHER}",
+    '<tool_call>{"name": "c", "arguments": {"input": "a\\n\\u00e9\\ud83d\\udc4b\\"b"}}</tool_call>',
+    '<tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>',
+    "<think></think>ok",
+    "<tool_call>no call</tool_call>",
+    "1. red\n2. green\n3. blue",
+]
+STOPS = [(), ("green",), ("Paris", "blue"), ("\n\n",), ("o", "é"), ("lloX", "o, X", ", wX"), ("I sX", " see:X", ":X")]
+
+
+def parser(rules: Rules = RULES, dialect: ScriptedDialect = CALLING) -> ChatParser:
+    return ChatParser(dialect, (), rules)
+
+
+def likely(tokens: list[int]) -> list[dict[str, Any]]:
+    return [logprob_of(token, 1) for token in tokens]
+
+
+def parsed(text: str, rules: Rules = RULES, cut: int | None = None, dialect: ScriptedDialect = CALLING) -> Parsed:
+    made = parser(rules, dialect)
+    tokens = [*marked_tokens(text), END][:cut]
+    return whole(made.feed(tokens, likely(tokens)) + made.flush())
+
+
+def whole(said: Parsed) -> Parsed:
+    return Parsed(merged(said.deltas), said.tokens)
+
+
+def said_of(*deltas: Delta) -> tuple[Delta, ...]:
+    """Without log probabilities."""
+    return tuple(Text(delta.text) if isinstance(delta, Text) else delta for delta in deltas)
+
+
+EXPECTED = [
+    (Text("Hello, wörld 👋!"),),
+    (Reasoning("I see: 你好."), Text("It is so.")),
+    (
+        Reasoning("A call."),
+        CallStart("f"),
+        CallArguments('{"city": "Paris", "n": {"a": [1]}}'),
+        CallStart("g"),
+        CallArguments("{}"),
+    ),
+    (Text("Let me look.\n"), CallStart("f"), CallArguments('{"city": "Paris", "n": {"a": [1]}}')),
+    (CustomStart("c"), CustomInput('a\né👋"b')),
+    (Text('{"name": "rm", "arguments": {"path": "/"}}'),),
+    (Text("ok"),),
+    (),
+    (Text("1. red\n2. green\n3. blue"),),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), list(zip(SAMPLES, EXPECTED, strict=True)))
+def test_what_was_said(text: str, expected: tuple[Delta, ...]) -> None:
+    said = parsed(text)
+    assert said_of(*said.deltas) == expected
+    assert said.tokens == (*marked_tokens(text), END)
+
+
+@given(text=st.sampled_from(SAMPLES), stops=st.sampled_from(STOPS), cut=st.integers(1, 120), data=st.data())
+def test_it_is_the_same_however_tokens_are_batched_and_wherever_a_new_worker_takes_over(
+    text: str, stops: tuple[str, ...], cut: int, data: st.DataObject
+) -> None:
+    rules = replace(RULES, stop=stops, min_tokens=data.draw(st.sampled_from([0, 9])))
+    tokens = [*marked_tokens(text), END][:cut]
+    expected = parsed(text, rules, cut)
+    told = likely if data.draw(st.booleans(), "logprobs") else lambda _: []
+    made, committed, said = parser(rules), [], Parsed()
+    place = 0
+    while place < len(tokens) and not made.ended:
+        stop = place + data.draw(st.integers(1, 20))
+        out = made.feed(tokens[place:stop], told(tokens[place:stop]))
+        said, place = said + out, stop
+        committed += out.tokens
+        if data.draw(st.booleans()):  # the worker dies; what was not settled is generated again
+            made = parser(rules)
+            made.feed(committed)
+            place = len(committed)
+    said += made.flush()
+    assert said_of(*whole(said).deltas) == said_of(*expected.deltas)
+    assert said.tokens == expected.tokens
+    assert told is not likely or whole(said) == expected
+    assert made.tokens == len(expected.tokens)
+
+
+@given(text=st.sampled_from(SAMPLES), data=st.data())
+def test_text_that_goes_as_one_settles_the_tokens_that_it_would_one_by_one(text: str, data: st.DataObject) -> None:
+    tokens = [*marked_tokens(text), END]
+    at_once, one_by_one = parser(), parser()
+    place = 0
+    while place < len(tokens):
+        stop = place + data.draw(st.integers(1, 20))
+        said = at_once.feed(tokens[place:stop])
+        singly = Parsed()
+        for token in tokens[place:stop]:
+            singly += one_by_one.feed([token], likely([token]))
+        assert said.tokens == singly.tokens
+        assert said_of(*merged(said.deltas)) == said_of(*merged(singly.deltas))
+        place = stop
+    assert (at_once.tokens, at_once.reasoning_tokens) == (one_by_one.tokens, one_by_one.reasoning_tokens)
+
+
+@pytest.mark.parametrize("text", SAMPLES[:5])
+def test_wherever_it_is_cut_no_markup_leaks_and_nothing_is_taken_back(text: str) -> None:
+    full = said_of(*parsed(text).deltas)
+    for cut in range(1, len(marked_tokens(text))):
+        cut_deltas = said_of(*parsed(text, cut=cut).deltas)
+        assert len(cut_deltas) <= len(full)
+        for ours, theirs in zip(cut_deltas, full, strict=False):
+            assert type(ours) is type(theirs)
+        for ours, theirs in zip(cut_deltas[:-1], full, strict=False):
+            assert ours == theirs
+        if cut_deltas and isinstance(cut_deltas[-1], Text | Reasoning | CallArguments | CustomInput):
+            last, same = cut_deltas[-1], full[len(cut_deltas) - 1]
+            assert not isinstance(same, CallStart | CustomStart)
+            assert same.text.startswith(last.text.rstrip("\ufffd"))  # type: ignore[union-attr]
+
+
+def test_without_tools_and_with_choice_none_markup_is_text() -> None:
+    none = ScriptedDialect(Form(choice=Choice.NONE))
+    assert said_of(*parsed(WEATHER, Rules(), dialect=none).deltas) == (Text(WEATHER),)
+
+
+def test_reasoning_tokens_are_counted_with_their_opening_and_without_the_rest() -> None:
+    made = parser()
+    made.feed(marked_tokens("<think>abc</think>de"))
+    assert (made.reasoning_tokens, made.tokens) == (4, 7)
+
+
+def test_a_stop_string_ends_the_answer_and_what_follows_is_not_taken() -> None:
+    made = parser(replace(RULES, stop=("green",)))
+    said = made.feed([*marked_tokens("1. red\n2. green\n3. blue"), END]) + made.flush()
+    assert made.ended
+    assert said_of(*said.deltas) == (Text("1. red\n2. "),)
+    assert made.tokens == len(said.tokens) == len("1. red\n2. green")
+    assert made.feed([65]) == Parsed()
+
+
+def test_a_stop_string_that_is_kept() -> None:
+    said = parsed("1. red\n2. green", replace(RULES, stop=("gr",), keep_stop=True))
+    assert said_of(*said.deltas) == (Text("1. red\n2. gr"),)
+
+
+def test_one_call_where_one_is_the_most() -> None:
+    made = parser(replace(RULES, single_call=True))
+    text = WEATHER + WEATHER
+    said = made.feed(marked_tokens(text)) + made.flush()
+    assert made.ended
+    assert said_of(*said.deltas) == (CallStart("f"), CallArguments('{"city": "Paris", "n": {"a": [1]}}'))
+    assert made.tokens < len(marked_tokens(text))
+
+
+def test_log_probabilities_go_with_the_text_and_with_nothing_else() -> None:
+    [thought, text, start, arguments] = parsed(f"<think>hm</think>\n\nSo é.{WEATHER}").deltas
+    assert (thought, start) == (Reasoning("hm"), CallStart("f"))
+    assert isinstance(arguments, CallArguments)
+    assert isinstance(text, Text)
+    spelled = bytes(byte for entry in text.logprobs for byte in entry["bytes"])
+    assert spelled.decode() == text.text == "So é."
+
+
+@given(text=st.sampled_from(SAMPLES[-1:] + SAMPLES[:1]), stop=st.sampled_from(["green", "wör", "👋!", "3. "]))
+def test_log_probabilities_end_with_the_text_before_a_stop_string(text: str, stop: str) -> None:
+    said = parsed(text, replace(RULES, stop=(stop,)))
+    spelled = bytes(byte for delta in said.deltas for entry in delta.logprobs for byte in entry["bytes"])  # type: ignore[union-attr]
+    assert spelled.decode() == text.partition(stop)[0]

@@ -1,0 +1,47 @@
+"""What a model that speaks harmony cannot do is refused by name, before anything is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.capabilities import Abilities, check_abilities
+from tests.support.requests import stored_request
+
+HARMONY = Abilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
+OTHER = Abilities(images=False, tools=True, reasoning=True, verbosity=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"reasoning": {"effort": "minimal"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "none"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "xhigh"}}, "reasoning.effort"),
+        ({"extra": {"skip_special_tokens": False}}, "skip_special_tokens"),
+        ({"extra": {"thinking_token_budget": 0}}, "thinking_token_budget"),
+        ({"extra": {"chat_template_kwargs": {"builtin_tools": []}}}, "chat_template_kwargs.builtin_tools"),
+    ],
+)
+def test_what_harmony_has_no_place_for_is_refused(fields: dict[str, Any], named: str) -> None:
+    request = stored_request(**fields)
+    check_abilities(request, OTHER)
+    with pytest.raises(InvalidRequest) as caught:
+        check_abilities(request, HARMONY)
+    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning": {"effort": "high"}},
+        {"reasoning": {"effort": None, "summary": None}},
+        {"extra": {"chat_template_kwargs": {"model_identity": "You are Ada.", "reasoning_effort": "low"}}},
+        {"extra": {"skip_special_tokens": True, "cache_salt": "x"}},
+        {"enable_response_messages": True, "previous_input_messages": [{"role": "user", "content": "x"}]},
+    ],
+)
+def test_what_it_knows_is_taken(fields: dict[str, Any]) -> None:
+    check_abilities(stored_request(**fields), HARMONY)

@@ -1,0 +1,352 @@
+"""Harmony's tokens -> what was said: a function of the whole list, whatever is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai_harmony import Role
+
+from app.protocol.events.deltas import (
+    Annotation,
+    Approval,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CodeText,
+    CustomInput,
+    CustomStart,
+    Delta,
+    McpArguments,
+    McpStart,
+    Reasoning,
+    Text,
+    WebSearch,
+)
+from tests.support.deltas import new_stream
+from workers.formats.calls.hosted import HostedTool, Kind
+from workers.formats.chat.parser import Rules, merged
+from workers.formats.harmony import encoding as harmony
+from workers.formats.harmony.parser import HarmonyParser
+from workers.formats.harmony.reader import messages_in
+from workers.formats.turn import Parsed
+
+
+def tool(name: str, kind: Kind, label: str | None = None, **more: Any) -> HostedTool:
+    return HostedTool(name, kind, label, name.split(".")[-1], None, {}, "tools[0]", **more)
+
+
+HOSTED = {
+    "python": tool("python", Kind.PYTHON),
+    "browser.search": tool("browser.search", Kind.BROWSER),
+    "browser.open": tool("browser.open", Kind.BROWSER),
+    "library.find": tool("library.find", Kind.MCP, "library"),
+    "library.lend": tool("library.lend", Kind.MCP, "library", needs_approval=True),
+}
+RULES = Rules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
+SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
+
+A = "<|channel|>analysis<|message|>"
+F = "<|channel|>final<|message|>"
+P = "<|channel|>commentary<|message|>"
+N = "<|end|><|start|>assistant"
+
+
+def call(name: str, text: str = "{}") -> str:
+    return f"<|channel|>commentary to={name} <|constrain|>json<|message|>{text}"
+
+
+def answer(text: str) -> Text:
+    return Text(text, phase="final_answer")
+
+
+def preamble(text: str) -> Text:
+    return Text(text, phase="commentary")
+
+
+CITED = Annotation({"type": "url_citation", "start_index": 2, "end_index": 8, "url": "https://x.test/a", "title": "A"})
+FOUND = WebSearch("browser.search", '{"query":"q"}', {"type": "search", "query": "q", "queries": ["q"]})
+OPENED = WebSearch("browser.open", '{"id":3}', {"type": "open_page", "url": None})
+
+SAID: list[tuple[str, list[Delta]]] = [
+    (f"{F}Hello!<|return|>", [answer("Hello!")]),
+    (f"{A}Hm 👋.{N}{F}你好 é<|return|>", [Reasoning("Hm 👋."), answer("你好 é")]),
+    (f"{A}one{N}{A}two{N}{F}x<|return|>", [Reasoning("one\n\ntwo"), answer("x")]),
+    (f"{A}a{N}{call('functions.f', '{1}')}<|call|>", [Reasoning("a"), CallStart("f"), CallArguments("{1}")]),
+    (f"{P}Look:{N}{call('functions.f')}<|call|>", [preamble("Look:"), CallStart("f"), CallArguments("{}")]),
+    (f"{P}First.{N}{F}Second.<|return|>", [preamble("First."), answer("Second.")]),
+    (
+        f"{call('functions.f')}{N} to=functions.g<|channel|>commentary json<|message|>[]<|call|>",
+        [CallStart("f"), CallArguments("{}"), CallStart("g"), CallArguments("[]")],
+    ),
+    (call("functions.c", '{"input":"ls\\n"}') + "<|call|>", [CustomStart("c"), CustomInput("ls\n")]),
+    ("<|channel|>commentary to=f json<|message|>{}<|call|>", [CallStart("f"), CallArguments("{}")]),
+    ("<|channel|>analysis to=python code<|message|>print({1})<|call|>", [CodeStart("python"), CodeText("print({1})")]),
+    (" to=python<|channel|>analysis code<|message|>{}<|call|>", [CodeStart("python"), CodeText("{}")]),
+    ('<|channel|>analysis to=browser.search code<|message|>{"query":"q"}<|call|>', [FOUND]),
+    (
+        f'{A}a{N}<|channel|>analysis to=browser.search<|message|>{{"query":"q"}}{N}'
+        '<|channel|>analysis to=browser.open code<|message|>{"id":3}<|call|>',
+        [Reasoning("a"), FOUND, OPENED],
+    ),
+    (f"{call('library.find', '{2}')}<|call|>", [McpStart("library", "find"), McpArguments("{2}")]),
+    (f"{call('library.lend')}<|call|>", [Approval("library", "lend", "{}")]),
+    ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", [answer("{}")]),
+    ("<|channel|>final json<|message|>{}<|return|>", [answer("{}")]),
+    # A stop token of the model's in other places, or none: the same.
+    (f"{F}Hello!<|end|>", [answer("Hello!")]),
+    (f"{F}Hello!", [answer("Hello!")]),
+    (f"{call('functions.f')}<|return|>", [CallStart("f"), CallArguments("{}")]),
+    # Calls that may not be made.
+    (f"{call('functions.rm', '[1]')}<|call|>", [McpStart("functions", "rm"), McpArguments("[1]")]),
+    (f"{call('rm')}<|call|>", [McpStart("rm", "rm"), McpArguments("{}")]),
+    (f"{call('library.burn')}<|call|>", [McpStart("library", "burn"), McpArguments("{}")]),
+    ("<|channel|>analysis to=container.exec<|message|>ls<|call|>", [McpStart("container", "exec"), McpArguments("ls")]),
+    (f"{call('my/box.a.b')}<|call|>", [McpStart("my_box", "a.b"), McpArguments("{}")]),
+    # Headers gone wrong.
+    ("Hello there.<|return|>", [answer("Hello there.")]),
+    (f"{F}a<|end|>junk{F}b<|return|>", [answer("a\n\nb")]),
+    (f"{A}a{F}b<|return|>", [Reasoning("a"), answer("b")]),
+    ("<|message|>a<|return|>", [answer("a")]),
+    ("<|channel|>finale<|message|>a<|return|>", [answer("a")]),
+    ("<|channel|><|message|>a<|return|>", [answer("a")]),
+    (
+        "<|channel|>commentary to=functions.f to=functions.f json<|message|>{}<|call|>",
+        [CallStart("f"), CallArguments("{}")],
+    ),
+    (
+        "<|start|>assistant to=functions.f<|channel|>commentary to=functions.f json<|message|>{}<|call|>",
+        [CallStart("f"), CallArguments("{}")],
+    ),
+    ("<|channel|>analysis to=assistant<|message|>a<|return|>", [Reasoning("a")]),
+    (f"{F}a<|end|><|start|>user<|message|>More!<|end|><|start|>assistant{F}b<|return|>", [answer("a\n\nb")]),
+    (f"<|start|>functions.f to=assistant<|channel|>commentary<|message|>made up{N}{F}b<|return|>", [answer("b")]),
+    ("<|channel|>final and no text<|return|>", []),
+    ("<|channel|>ana", []),
+    ("", []),
+    # Special tokens are no text.
+    (f"{F}a<|constrain|>b<|message|>c<|endoftext|><|return|>", [answer("abc")]),
+    # Citations.
+    (f"{F}It【1†L3】 is【9†L3】.<|return|>", [answer("It【1†L3】"), CITED, answer(" is【9†L3】.")]),
+]
+by_sample = pytest.mark.parametrize(("text", "expected"), SAID, ids=[text[:60] for text, _ in SAID])
+
+
+def tokens_of(text: str) -> list[int]:
+    tokens: list[int] = harmony.encoding().encode(text, allowed_special="all")
+    return tokens
+
+
+def parser(rules: Rules = RULES, silent: frozenset[int] = frozenset()) -> HarmonyParser:
+    return HarmonyParser(rules, SOURCES, silent)
+
+
+def parsed(tokens: Sequence[int], rules: Rules = RULES, *, cut: bool = False) -> Parsed:
+    made = parser(rules)
+    said = made.feed(tokens)
+    return whole(said + made.flush(cut=cut))
+
+
+def whole(said: Parsed) -> Parsed:
+    return Parsed(merged(said.deltas), said.tokens)
+
+
+@by_sample
+def test_messages_are_items_by_their_channels_and_recipients(text: str, expected: list[Delta]) -> None:
+    assert list(parsed(tokens_of(text)).deltas) == expected
+
+
+@by_sample
+def test_every_split_says_the_same(text: str, expected: list[Delta]) -> None:
+    tokens = tokens_of(text)
+    for cut in range(len(tokens) + 1):
+        made = parser()
+        said = whole(made.feed(tokens[:cut]) + made.feed(tokens[cut:]) + made.flush())
+        assert list(said.deltas) == expected
+        assert list(said.tokens) == tokens
+
+
+@by_sample
+def test_a_cut_answer_is_an_honest_beginning(text: str, expected: list[Delta]) -> None:
+    tokens = tokens_of(text)
+    for cut in range(len(tokens)):
+        said = parsed(tokens[:cut], cut=True).deltas
+        assert len(said) <= len(expected)
+        assert said[:-1] == tuple(expected[: max(len(said) - 1, 0)])
+        for last, meant in zip(said[-1:], expected[len(said) - 1 :], strict=False):
+            assert type(last) is type(meant)
+            if hasattr(last, "text"):
+                begun = last.text.rstrip("\ufffd")
+                assert meant.text.startswith(begun)  # type: ignore[union-attr]
+            else:
+                assert last == meant
+
+
+@by_sample
+def test_a_parser_that_is_fed_committed_tokens_is_where_the_other_one_was(text: str, expected: list[Delta]) -> None:
+    """What was settled says what was said; what was held back is generated again."""
+    tokens = tokens_of(text)
+    for cut in range(len(tokens) + 1):
+        first = parser()
+        before = first.feed(tokens[:cut])
+        second = parser()
+        again = second.feed(before.tokens)
+        assert whole(again).deltas == whole(before).deltas
+        after = second.feed(tokens[len(before.tokens) :])
+        assert list(whole(before + after + second.flush()).deltas) == expected
+        assert (second.tokens, second.calls) == (len(tokens), tuple(parser_after(tokens).calls))
+
+
+def parser_after(tokens: Sequence[int]) -> HarmonyParser:
+    made = parser()
+    made.feed(tokens)
+    made.flush()
+    return made
+
+
+OVER_THE_END = [("\n\n",), ("eH",), ("thereHello", ".W")]
+
+
+@pytest.mark.parametrize("stop", [("there",), ("o", "é"), ("Paris", "blue"), *OVER_THE_END])
+def test_stop_strings_end_the_answer_wherever_it_is_split(stop: tuple[str, ...]) -> None:
+    tokens = tokens_of(f"{A}Hé there{N}{F}Hello there.<|end|><|start|>assistant{F}World.<|return|>")
+    rules = replace(RULES, stop=stop)
+    expected = parsed(tokens, rules)
+    joined = "".join(delta.text for delta in expected.deltas if isinstance(delta, Text | Reasoning))
+    plain = "Hé thereHello there.\n\nWorld."
+    assert joined == (min((plain.split(each)[0] for each in stop), key=len) if stop not in OVER_THE_END else plain)
+    for cut in range(len(tokens) + 1):
+        first = parser(rules)
+        before = first.feed(tokens[:cut])
+        second = parser(rules)
+        assert second.feed(before.tokens).deltas == before.deltas
+        after = second.feed(tokens[len(before.tokens) :])
+        assert whole(before + after + second.flush()).deltas == expected.deltas
+
+
+def test_a_stop_string_may_be_kept_and_min_tokens_hold_it_off() -> None:
+    tokens = tokens_of(f"{F}one two one two<|return|>")
+    assert parsed(tokens, replace(RULES, stop=("two",), keep_stop=True)).deltas == (answer("one two"),)
+    assert parsed(tokens, replace(RULES, stop=("two",), min_tokens=6)).deltas == (answer("one two one "),)
+
+
+def test_behind_a_stop_string_nobody_runs_calls() -> None:
+    made = parser(replace(RULES, stop=("x)",)))
+    said = made.feed(tokens_of("<|channel|>analysis to=python code<|message|>print(x)<|call|>"))
+    assert made.ended
+    assert whole(said + made.flush()).deltas == (CodeStart("python"), CodeText("print("))
+    assert made.calls == ()
+
+
+def test_a_second_call_ends_an_answer_that_may_have_one() -> None:
+    made = parser(replace(RULES, single_call=True))
+    said = made.feed(tokens_of(f"{call('functions.f')}{N}{call('functions.g')}<|call|>"))
+    assert made.ended
+    assert whole(said + made.flush()).deltas == (CallStart("f"), CallArguments("{}"))
+
+
+def test_a_stop_token_of_the_request_is_no_text() -> None:
+    [token] = tokens_of(" there")
+    made = parser(silent=frozenset({token}))
+    said = made.feed(tokens_of(f"{F}Hello there"))
+    assert whole(said + made.flush()) == Parsed((answer("Hello"),), tuple(tokens_of(f"{F}Hello there")))
+
+
+def test_the_server_s_calls_are_told_in_order_once_they_are_whole() -> None:
+    tokens = tokens_of(
+        f"<|channel|>analysis to=python code<|message|>1{N}{call('library.find', '{}')}{N}{call('functions.f')}<|call|>"
+    )
+    made = parser()
+    told = []
+    for token in tokens:
+        made.feed([token])
+        told.append([(each.name, each.arguments) for each in made.calls])
+    assert told[-1] == [("python", "1"), ("library.find", "{}")]
+    assert sorted(told, key=len) == told
+    assert parser_after(tokens_of("<|channel|>analysis to=python code<|message|>print(1")).calls
+
+
+def test_reasoning_tokens_are_those_of_the_chain_of_thought() -> None:
+    made = parser_after(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
+    assert made.reasoning_tokens == 3
+    assert made.tokens == len(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
+
+
+def test_half_a_browser_call_is_no_item_and_half_a_function_call_an_incomplete_one() -> None:
+    half = '<|channel|>analysis to=browser.search code<|message|>{"query":"q'
+    assert parsed(tokens_of(half), cut=True).deltas == ()
+    assert parsed(tokens_of('<|channel|>commentary to=functions.f json<|message|>{"a'), cut=True).deltas == (
+        CallStart("f"),
+        CallArguments('{"a'),
+    )
+
+
+MARKS = [
+    harmony.special(mark) for mark in ("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|call|>", "<|return|>")
+]
+WORDS = tokens_of("assistant final analysis commentary to=functions.f to=python to=library.lend json code user 👋 é")
+tokens = st.lists(st.one_of(st.sampled_from(MARKS), st.sampled_from(WORDS), st.integers(0, 201087)), max_size=40)
+cuts = st.lists(st.integers(0, 40), max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tokens=tokens, cuts=cuts, cut=st.booleans(), stop=st.sampled_from([(), ("a",), ("an", " to"), ("\ufffd",)]))
+def test_no_tokens_break_it_and_batches_do_not_matter(
+    tokens: list[int], cuts: list[int], cut: bool, stop: tuple[str, ...]
+) -> None:
+    rules = replace(RULES, stop=stop)
+    made, alone = parser(rules), parser(rules)
+    places = [0, *sorted(min(place, len(tokens)) for place in cuts), len(tokens)]
+    said = Parsed()
+    for first, last in pairwise(places):
+        said += made.feed(tokens[first:last])
+    said = whole(said + made.flush(cut=cut))
+    singly = Parsed()
+    for token in tokens:
+        singly += alone.feed([token])
+    assert whole(singly + alone.flush(cut=cut)) == said
+    assert list(said.tokens) == tokens[: made.tokens]
+    assert (made.calls, made.reasoning_tokens) == (alone.calls, alone.reasoning_tokens)
+    stream = new_stream()
+    stream.open()
+    stream.begin()
+    for delta in said.deltas:
+        stream.feed(delta)  # whatever is said is legal
+
+
+channels = st.sampled_from(["analysis", "commentary", "final"])
+recipients = st.sampled_from([None, "functions.f", "python", "library.find", "nobody"])
+kinds = st.sampled_from([None, "json", "code", "<|constrain|>json"])
+words = st.lists(st.one_of(st.sampled_from(WORDS), st.integers(0, 199997)), max_size=12)
+
+
+@st.composite
+def headers(draw: st.DrawFn) -> str:
+    """As gpt-oss writes them, the recipient in one place or the other."""
+    channel, recipient, kind = draw(channels), draw(recipients), draw(kinds)
+    to = f" to={recipient}" if recipient else ""
+    kind = f" {kind}" if kind else ""
+    first = draw(st.booleans())
+    return f"{to if first else ''}<|channel|>{channel}{'' if first else to}{kind}<|message|>"
+
+
+@settings(max_examples=200, deadline=None)
+@given(said=st.lists(st.tuples(headers(), words), min_size=1, max_size=4))
+def test_what_is_well_formed_is_parsed_as_the_library_does(said: list[tuple[str, list[int]]]) -> None:
+    between = tokens_of("<|end|><|start|>assistant")
+    written = [[*tokens_of(header), *text] for header, text in said]
+    tokens = [token for message in written for token in (*message, *between)][: -len(between)]
+    tokens.append(harmony.special("<|call|>"))
+    messages = harmony.encoding().parse_messages_from_completion_tokens(tokens, Role.ASSISTANT)
+    mine = messages_in(tokens)
+    assert [text for _, text in mine] == ["".join(part.text for part in message.content) for message in messages]
+    assert [header.channel for header, _ in mine] == [message.channel for message in messages]
+    for (header, _), message, (written_header, _) in zip(mine, messages, said, strict=True):
+        addressed = "to=" in written_header
+        assert header.recipient == (message.recipient.split("<|")[0].strip() if addressed else None)
+        assert "json" not in written_header or "json" in (header.content_type or "")

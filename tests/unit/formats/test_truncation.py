@@ -1,0 +1,108 @@
+"""Truncation: whole units go, the oldest first, and as few as will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.engine.base import PromptTooLong
+from workers.formats.truncation import fitted, room_of, units_of, without
+
+Item = Mapping[str, Any]
+
+
+def said(role: str, text: str = "") -> Item:
+    return {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+
+
+def call(name: str) -> Item:
+    return {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
+
+
+def output(name: str) -> Item:
+    return {"type": "function_call_output", "call_id": name, "output": "1"}
+
+
+THOUGHT: Item = {"type": "reasoning", "content": [], "summary": []}
+
+
+def test_system_messages_are_in_no_unit() -> None:
+    assert units_of([said("system"), said("user"), said("developer"), said("assistant")]) == [[1], [3]]
+
+
+def test_a_call_goes_with_its_output_and_its_reasoning() -> None:
+    items = [said("user"), THOUGHT, call("a"), call("b"), output("a"), output("b"), said("assistant")]
+    assert units_of(items) == [[0], [1, 2, 4], [3, 5], [6]]
+
+
+def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:
+    assert units_of([output("a"), said("user")]) == [[0], [1]]
+
+
+def test_what_is_left_keeps_its_order() -> None:
+    items = [said("system"), said("user", "a"), said("assistant", "b"), said("user", "c")]
+    assert without(items, units_of(items)[:1]) == [items[0], items[2], items[3]]
+
+
+ALL = 10**6
+
+
+class Model:
+    """Its prompt is as long as the texts are."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.renders = 0
+
+    async def render(self, items: Sequence[Item]) -> tuple[int, ...]:
+        self.renders += 1
+        length = sum(len(item["content"][0]["text"]) for item in items)
+        if length > self.limit:
+            raise PromptTooLong(length, self.limit)
+        return tuple(range(length))
+
+
+async def test_what_fits_is_rendered_once_and_whole() -> None:
+    model = Model(10)
+    assert len(await fitted([said("user", "12345")] * 2, model.render, truncate=True, most=ALL)) == 10
+    assert model.renders == 1
+
+
+async def test_disabled_truncation_drops_nothing() -> None:
+    with pytest.raises(PromptTooLong):
+        await fitted([said("user", "12345")] * 3, Model(10).render, truncate=False, most=ALL)
+
+
+async def test_the_newest_unit_and_the_system_message_stay_or_nothing_does() -> None:
+    items = [said("system", "12345"), said("user", "1"), said("user", "123456")]
+    assert len(await fitted(items, Model(11).render, truncate=True, most=ALL)) == 11
+    with pytest.raises(PromptTooLong):
+        await fitted(items, Model(10).render, truncate=True, most=ALL)
+
+
+async def test_dropping_begins_where_the_answer_s_room_does() -> None:
+    items = [said("user", "12345")] * 3
+    assert len(await fitted(items, Model(100).render, truncate=True, most=14)) == 10
+    assert len(await fitted(items, Model(100).render, truncate=True, most=15)) == 15
+    assert len(await fitted(items, Model(100).render, truncate=False, most=1)) == 15
+
+
+async def test_the_newest_unit_may_take_of_the_answer_s_room() -> None:
+    assert len(await fitted([said("user", "12345")] * 3, Model(6).render, truncate=True, most=3)) == 5
+
+
+def test_the_room_is_what_the_answer_may_have_and_a_quarter_at_most() -> None:
+    assert [room_of(None, 400), room_of(10, 400), room_of(1000, 400)] == [100, 10, 100]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(30, 200))
+async def test_no_more_is_dropped_than_must_be(lengths: list[int], limit: int) -> None:
+    model = Model(limit)
+    prompt = await fitted([said("user", "x" * length) for length in lengths], model.render, truncate=True, most=ALL)
+    expected = next(sum(lengths[n:]) for n in range(len(lengths)) if sum(lengths[n:]) <= limit)
+    assert len(prompt) == expected
+    assert model.renders <= 9

@@ -1,0 +1,52 @@
+"""What a response's log says of its turns and calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.deltas import Usage
+from workers.formats.calls.hosted import HostedCall, Kind
+from workers.generation.history import EndedTurn, History
+
+ONE = HostedCall("s__t", '{"a": 1}', Kind.MCP, "s", "t")
+TWO = HostedCall("python", "{}", Kind.PYTHON, None, "python")
+TURN = EndedTurn((1, 2, 3), 1, 4, Usage(10, 2, 3, 1, 0), {1: ONE, 3: TWO})
+
+
+def chunk(number: int, *tokens: int, steps: tuple[Any, ...] = ()) -> Chunk:
+    return Chunk("resp_1", number, number, 1, tokens, b"", steps=json.loads(json.dumps(steps)))
+
+
+def test_tokens_belong_to_the_turn_that_no_end_was_said_of_before() -> None:
+    ended = chunk(2, 3, steps=({"end": TURN.as_step()["end"]},))
+    history = History.of([chunk(0), chunk(1, 1, 2), ended, chunk(3), chunk(4, 4, 5)])
+    assert history.turns == [TURN]
+    assert (history.tokens, history.spent) == ((4, 5), 3)
+
+
+def test_calls_without_a_result_are_left_and_those_with_one_are_hidden_items() -> None:
+    history = History()
+    assert history.unanswered == {}
+    history.ended(TURN)
+    step = history.answered(3, TWO, "told", {"0": {"url": "u"}})
+    assert history.unanswered == {1: ONE}
+    again = History.of([chunk(1, 1, 2, 3, steps=(TURN.as_step(),)), chunk(2, steps=(step,))])
+    assert (again.turns, again.results, again.unanswered) == ([TURN], history.results, {1: ONE})
+    call = {"name": "python", "arguments": "{}", "kind": "python", "server_label": None, "tool": "python"}
+    assert again.hidden == {"3": {**call, "turn": 1, "result": "told", "sources": {"0": {"url": "u"}}}}
+
+
+def test_past_turns_show_their_items_with_what_was_told() -> None:
+    history = History([TURN], results={1: {"result": "x"}})
+    output = [
+        {"type": "mcp_list_tools"},
+        {"type": "mcp_call"},
+        {"type": "message"},
+        {"type": "mcp_call"},
+        {"type": "x"},
+    ]
+    [past] = history.past(output)
+    assert past.tokens == (1, 2, 3)
+    assert past.items == ({"type": "mcp_call", "call": {"result": "x"}}, {"type": "message"}, {"type": "mcp_call"})

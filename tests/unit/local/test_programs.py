@@ -1,0 +1,128 @@
+"""What the Procfile's commands become: arguments, variables, and what is refused before."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from flower.options import default_options
+from flower.views.tasks import visible_task_columns
+
+from app.local import programs
+from app.local.ports import free_port
+from config.settings import CHECKOUT, ConfigError, Settings, load_settings
+
+MODELS = (
+    '[[models]]\nname = "Org/One"\nengine = "scripted"\n[[models]]\nname = "two"\nqueue = "q2"\nengine = "scripted"\n'
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    (tmp_path / "models.toml").write_text(MODELS)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:hunter2@db/x")
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@r/0")
+    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LONGHAUL_MODELS", str(tmp_path / "models.toml"))
+    monkeypatch.setenv("LONGHAUL_PORT", str(free_port()))
+    monkeypatch.setenv("LONGHAUL_FLOWER_PORT", str(free_port()))
+    return load_settings()
+
+
+def option(launch: programs.Launch, name: str) -> str:
+    return launch.argv[launch.argv.index(name) + 1]
+
+
+def test_a_worker_consumes_the_queue_of_its_model_under_a_name_of_its_own(settings: Settings) -> None:
+    launch = programs.worker(settings.model_copy(update={"model": "Org/One"}))
+    assert option(launch, "--queues") == "model.Org/One"
+    assert launch.env["LONGHAUL_MODEL"] == "Org/One"
+    assert option(launch, "--hostname").startswith("Org-One-")
+    assert launch.argv != programs.worker(settings.model_copy(update={"model": "Org/One"})).argv
+
+
+def test_a_worker_brings_our_pool(settings: Settings) -> None:
+    launch = programs.worker(settings.model_copy(update={"model": "two"}))
+    assert option(launch, "--pool") == "custom"
+    assert launch.env["CELERY_CUSTOM_WORKER_POOL"] == "workers.celery_host.pool:TaskPool"
+    assert option(launch, "--queues") == "q2"
+
+
+def test_the_api_pings_its_websockets_and_takes_frames_that_are_too_large_to_say_so(settings: Settings) -> None:
+    launch = programs.api(settings.model_copy(update={"max_body_bytes": 5000, "keepalive_seconds": 7.0}))
+    assert option(launch, "--ws-max-size") == "10000"
+    assert option(launch, "--ws-ping-interval") == "7.0"
+    assert float(option(launch, "--ws-ping-timeout")) > 0
+
+
+def test_a_worker_of_several_models_must_be_told_which(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match="LONGHAUL_MODEL: name the model"):
+        programs.worker(settings)
+
+
+@pytest.mark.parametrize("program", [programs.api, programs.maintenance, programs.flower])
+def test_no_secret_is_an_argument(settings: Settings, program: object) -> None:
+    assert callable(program)
+    assert "hunter2" not in " ".join(program(settings).argv)
+
+
+def test_the_api_needs_both_services(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match="DATABASE_URL is not set"):
+        programs.api(settings.model_copy(update={"database_url": None}))
+    with pytest.raises(ConfigError, match="REDIS_URL is not set"):
+        programs.api(settings.model_copy(update={"redis_url": None}))
+
+
+def test_a_port_in_use_is_one_line(settings: Settings) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.port))
+        taken.listen()
+        with pytest.raises(ConfigError, match=rf"^LONGHAUL_PORT: port {settings.port} of 127.0.0.1 is already in use$"):
+            programs.api(settings)
+
+
+def test_flower_gets_variables_it_knows(settings: Settings) -> None:
+    known = {f"FLOWER_{name.upper().replace('-', '_')}" for name in default_options._options}
+    assert set(programs.flower(settings).env) <= known
+
+
+def test_flower_shows_the_columns_an_operator_wants(settings: Settings) -> None:
+    wanted = programs.flower(settings).env["FLOWER_TASKS_COLUMNS"].split(",")
+    assert [name for name, _ in visible_task_columns(",".join(wanted))] == wanted
+
+
+def test_flower_listens_on_this_machine_with_a_password_that_stays(settings: Settings) -> None:
+    env = programs.flower(settings).env
+    assert env["FLOWER_ADDRESS"] == "127.0.0.1"
+    assert env["FLOWER_BASIC_AUTH"].startswith("longhaul:")
+    assert len(env["FLOWER_BASIC_AUTH"]) > 20
+    assert programs.flower(settings).env["FLOWER_BASIC_AUTH"] == env["FLOWER_BASIC_AUTH"]
+
+
+def test_flower_s_own_variables_are_heard_or_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOWER_MAX_TASKS", "77")
+    assert programs.flower(settings).env["FLOWER_MAX_TASKS"] == "77"
+    monkeypatch.setenv("FLOWER_BASIC_AUTH", "me:hunter2")
+    with pytest.raises(ConfigError, match=r"^FLOWER_BASIC_AUTH is not read here; set LONGHAUL_FLOWER_AUTH$"):
+        programs.flower(settings)
+
+
+def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    became: list[dict[str, str]] = []
+    masks: list[int] = []
+    monkeypatch.setattr(os, "umask", masks.append)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "execve", lambda _path, _argv, env: became.append({**env, "PWD": str(Path.cwd())}))
+    monkeypatch.setenv("LONGHAUL_HOME", "here")
+    programs.Launch(("-m", "x"), {"MORE": "1"}).become(load_settings())
+    assert became[0]["LONGHAUL_HOME"] == str(tmp_path / "here")
+    assert became[0]["MORE"] == "1"
+    assert became[0]["PWD"] == str(CHECKOUT)
+    assert masks == [0o077]
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_who_asks_for_any() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 < free_port() < first for _ in range(50))

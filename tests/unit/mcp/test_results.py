@@ -1,0 +1,98 @@
+"""What a tool gave, for its item and for the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from workers.formats.calls.hosted import HostedCall, Kind
+from workers.mcp.results import View, failed, listed, ran
+
+CALL = HostedCall("s__t", "{}", Kind.MCP, "s", "t")
+CODE = HostedCall("python", "{}", Kind.PYTHON, None, "python")
+SEARCH = HostedCall("browser_search", '{"query": "q"}', Kind.BROWSER, None, "search")
+PICTURE = types.ImageContent(data="aGk=", mime_type="image/png")
+URL = "data:image/png;base64,aGk="
+
+
+def answer(*content: Any, error: bool = False, facts: Any = None) -> types.CallToolResult:
+    blocks = [types.TextContent(text=block) if isinstance(block, str) else block for block in content]
+    return types.CallToolResult(content=blocks, is_error=error, structured_content=facts)
+
+
+def test_every_kind_of_content_becomes_text() -> None:
+    link = types.ResourceLink(name="n", uri="file:///x")
+    file = types.EmbeddedResource(resource=types.TextResourceContents(uri="file:///y", text="inside"))
+    blob = types.EmbeddedResource(resource=types.BlobResourceContents(uri="file:///z", blob="aGk="))
+    sound = types.AudioContent(data="aGk=", mime_type="audio/wav")
+    told = ran(CALL, answer("a", link, file, blob, sound, PICTURE), View(1000)).result
+    assert told == "a\n[n](file:///x)\ninside\n[a file: file:///z]\n[a sound]\n[an image]"
+
+
+def test_what_is_only_structured_is_told_as_json() -> None:
+    assert ran(CALL, answer(facts={"a": "é"}), View(1000)).result == '{"a": "é"}'
+
+
+def test_images_are_shown_to_models_that_see_and_to_clients_that_ask() -> None:
+    given = answer("look", PICTURE)
+    seen = ran(CODE, given, View(1000, ("code_interpreter_call.outputs",), images=True))
+    assert seen.fields["outputs"] == [{"type": "logs", "logs": "look\n[an image]"}, {"type": "image", "url": URL}]
+    assert isinstance(seen.result, list)
+    assert seen.result[1] == {"type": "input_image", "image_url": URL, "detail": "auto"}
+    assert ran(CODE, given, View(1000)).fields == {"outputs": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("abc", "abc"), ("abcd", "abc\n[Cut here: these are the first 3 of 4 bytes.]")]
+)
+def test_text_is_cut_to_bytes(text: str, told: str) -> None:
+    assert ran(CALL, answer(text), View(3)).result == told
+
+
+def test_no_character_is_cut_in_two_and_none_is_half() -> None:
+    assert str(ran(CALL, answer("aé\ud800"), View(2)).result).startswith("a\n[Cut")
+    assert ran(CALL, answer("\ud800"), View(9)).result == "?"
+
+
+def test_a_search_gains_what_the_browser_knows_of_it() -> None:
+    facts = {
+        "cursor": 3,
+        "url": "",
+        "title": "q",
+        "action": {"type": "search", "query": "q", "sources": [{"type": "url", "url": "u"}]},
+        "results": [{"url": "u", "title": "t", "lines": [1, 2]}],
+    }
+    made = ran(SEARCH, answer("text", facts=facts), View(1000, ("web_search_call.action.sources",)))
+    assert made.fields["action"]["sources"] == [{"type": "url", "url": "u"}]
+    assert made.sources == {"3": {"url": "", "title": "q", "results": facts["results"]}}
+    assert "sources" not in ran(SEARCH, answer("text", facts=facts), View(1000)).fields["action"]
+
+
+@pytest.mark.parametrize("facts", [None, [1], {"action": 5}, {"action": {"type": "open_page"}}])
+def test_a_browser_that_tells_nonsense_changes_nothing(facts: Any) -> None:
+    made = ran(SEARCH, answer("text", facts=facts), View(1000))
+    assert made.fields == {"action": {"type": "search", "query": "q", "queries": ["q"]}}
+    assert made.sources == {}
+
+
+def test_a_failure_is_told_in_each_kinds_own_form() -> None:
+    assert failed(CALL, "away", View(99), -32000).fields == {
+        "output": None,
+        "error": {"type": "mcp_protocol_error", "code": -32000, "message": "away"},
+    }
+    shown = failed(CODE, "away", View(99, ("code_interpreter_call.outputs",)))
+    assert shown.fields == {"outputs": [{"type": "logs", "logs": "away"}]}
+    assert (failed(SEARCH, "away", View(99)).fields, failed(SEARCH, "away", View(99)).ok) == ({}, False)
+
+
+def test_a_list_keeps_what_openai_shows_of_a_tool() -> None:
+    tool = types.Tool(name="n", input_schema={"type": "object"}, annotations=types.ToolAnnotations(read_only_hint=True))
+    [shown] = listed([tool])
+    assert shown == {
+        "name": "n",
+        "description": None,
+        "input_schema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }

@@ -1,0 +1,47 @@
+"""Frames and chunks: cut where the reader says, byte for byte."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk, join
+
+texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
+
+
+def chunk_of(said: list[str], first: int = 0) -> Chunk:
+    events = [{"type": "t", "sequence_number": first + i, "delta": text} for i, text in enumerate(said)]
+    return Chunk("resp_1", first, first + len(said) - 1, 1, (), frames.encode_all(events))
+
+
+@given(texts)
+def test_a_frame_holds_any_text_and_only_an_empty_line_ends_it(said: list[str]) -> None:
+    chunk = chunk_of(said)
+    assert [event["delta"] for event in frames.decode(chunk.frames)] == said
+    assert b"".join(frames.split(chunk.frames)) == chunk.frames
+    assert len(frames.split(chunk.frames)) == len(said)
+
+
+@given(texts, st.integers(0, 50), st.data())
+def test_a_chunk_after_a_number_is_the_rest_of_it(said: list[str], first: int, data: st.DataObject) -> None:
+    chunk = chunk_of(said, first)
+    after = data.draw(st.integers(-1, chunk.last - 1))
+    rest = chunk.after(after)
+    numbers = [event["sequence_number"] for event in frames.decode(rest.frames)]
+    assert numbers == [number for number in range(first, chunk.last + 1) if number > after]
+    assert (rest.first, rest.last) == (numbers[0], numbers[-1])
+    assert chunk.frames.endswith(rest.frames)
+
+
+def test_the_event_line_names_the_type() -> None:
+    assert frames.encode({"type": "response.created", "n": 1}) == (
+        b'event: response.created\ndata: {"type":"response.created","n":1}\n\n'
+    )
+
+
+@given(texts, st.integers(1, 7), st.integers(0, 50))
+def test_chunks_that_follow_one_another_are_one_in_the_end(said: list[str], size: int, first: int) -> None:
+    pieces = [chunk_of(said[at : at + size], first + at) for at in range(0, len(said), size)]
+    assert join(pieces) == chunk_of(said, first)

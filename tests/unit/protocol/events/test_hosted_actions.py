@@ -1,0 +1,301 @@
+"""Calls that the server runs, in the event state machine: what is said of them, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.protocol.events import frames
+from app.protocol.events.deltas import (
+    Approval,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CodeText,
+    Delta,
+    Finish,
+    FinishReason,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
+    Reasoning,
+    Text,
+    ToolEnded,
+    TurnEnd,
+    Usage,
+    WebSearch,
+)
+from app.protocol.events.hosted_actions import UNANSWERED
+from app.protocol.events.machine import IllegalInput, ResponseStream
+from app.protocol.response import usage_object
+from tests.support import grammar
+from tests.support.deltas import end, new_stream, play
+
+Event = dict[str, Any]
+
+SEARCH = {"type": "search", "query": "x"}
+RICH: list[Delta] = [
+    Listing("docs"),
+    Listing("wiki"),
+    Listed(1, ({"name": "read", "input_schema": {}},)),
+    Listed(0, (), "down"),
+    Reasoning("hm"),
+    CodeStart("python"),
+    CodeText("1 +"),
+    CodeText(" 1"),
+    McpStart("wiki", "read"),
+    McpArguments("{}"),
+    WebSearch("browser.search", "{}", SEARCH),
+    Approval("wiki", "write", "{}"),
+    CallStart("f"),
+    CallArguments("{}"),
+    TurnEnd(),
+    ToolEnded(5, False, {}),
+    ToolEnded(3, True, {"outputs": [{"type": "logs", "logs": "2"}]}),
+    ToolEnded(4, True, {"output": "text", "error": None}),
+    Text("Two."),
+]
+
+
+def begun() -> ResponseStream:
+    stream = new_stream()
+    stream.open()
+    stream.begin()
+    return stream
+
+
+def fed(*said: Delta) -> ResponseStream:
+    stream = begun()
+    for delta in said:
+        stream.feed(delta)
+    return stream
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event["type"].removeprefix("response.") for event in events]
+
+
+def test_code_is_added_streamed_interpreted_and_only_then_done() -> None:
+    _, events = play(
+        [CodeStart("python"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {"outputs": None}), Text("a")], "stop"
+    )
+    assert kinds(events)[3:10] == [
+        "output_item.added",
+        "code_interpreter_call.in_progress",
+        "code_interpreter_call_code.delta",
+        "code_interpreter_call_code.done",
+        "code_interpreter_call.interpreting",
+        "code_interpreter_call.completed",
+        "output_item.done",
+    ]
+    assert events[3]["item"] == {
+        "id": "ci_0a1b_0",
+        "type": "code_interpreter_call",
+        "code": "",
+        "container_id": "cntr_0a1b",
+        "outputs": None,
+        "status": "in_progress",
+    }
+    assert (events[9]["item"]["code"], events[9]["item"]["status"]) == ("1", "completed")
+
+
+def test_a_web_search_searches_only_while_it_searches() -> None:
+    stream = begun()
+    assert kinds(stream.feed(WebSearch("browser.search", "{}", SEARCH))) == [
+        "output_item.added",
+        "web_search_call.in_progress",
+    ]
+    assert stream.pending == (0,)
+    assert kinds(stream.feed(TurnEnd())) == ["web_search_call.searching"]
+    assert stream.response["output"][0]["status"] == "searching"
+    done = stream.feed(ToolEnded(0, True, {"action": {**SEARCH, "sources": []}}))
+    assert kinds(done) == ["web_search_call.completed", "output_item.done"]
+    assert done[-1]["item"]["action"]["sources"] == []
+    assert stream.pending == ()
+
+
+@pytest.mark.parametrize(("ok", "told"), [(True, ["mcp_call.completed"]), (False, ["mcp_call.failed"])])
+def test_an_mcp_call_tells_how_it_ended(ok: bool, told: list[str]) -> None:
+    stream = fed(McpStart("docs", "read", "mcpr_1"), McpArguments('{"a":'), McpArguments("1}"), TurnEnd())
+    assert kinds(stream.feed(ToolEnded(0, ok, {"output": "x"}))) == [*told, "output_item.done"]
+    assert stream.response["output"][0] == {
+        "id": "mcp_0a1b_0",
+        "type": "mcp_call",
+        "server_label": "docs",
+        "name": "read",
+        "arguments": '{"a":1}',
+        "output": "x",
+        "error": None,
+        "approval_request_id": "mcpr_1",
+        "status": "completed" if ok else "failed",
+    }
+
+
+@pytest.mark.parametrize(
+    "call", [[CodeStart("python"), CodeText("1")], [WebSearch("browser.open", "{}", {"type": "open_page"})]]
+)
+def test_what_has_no_event_of_its_failure_is_just_done(call: list[Delta]) -> None:
+    events = fed(*call, TurnEnd()).feed(ToolEnded(0, False, {}))
+    assert kinds(events) == ["output_item.done"]
+    assert events[0]["item"]["status"] == "failed"
+
+
+def test_an_approval_request_is_added_and_done_and_has_no_status() -> None:
+    stream = begun()
+    added, done = stream.feed(Approval("docs", "write", "{}"))
+    assert added["item"] == done["item"] == stream.response["output"][0]
+    assert added["item"] == {
+        "id": "mcpr_0a1b_0",
+        "type": "mcp_approval_request",
+        "server_label": "docs",
+        "name": "write",
+        "arguments": "{}",
+    }
+    assert stream.pending == ()
+
+
+def test_a_list_of_tools_is_pending_until_the_server_answers() -> None:
+    stream = begun()
+    assert kinds(stream.feed(Listing("docs"))) == ["output_item.added", "mcp_list_tools.in_progress"]
+    stream.feed(Listing("wiki"))
+    assert stream.pending == (0, 1)
+    assert kinds(stream.feed(Listed(1, ({"name": "read", "input_schema": {}},)))) == [
+        "mcp_list_tools.completed",
+        "output_item.done",
+    ]
+    assert kinds(stream.feed(Listed(0, (), "no answer"))) == ["mcp_list_tools.failed", "output_item.done"]
+    assert [item["error"] for item in stream.response["output"]] == ["no answer", None]
+
+
+def test_parallel_calls_end_in_any_order_each_under_its_own_index() -> None:
+    stream = fed(CodeStart("python"), CodeText("1"), CodeStart("python"), CodeText("2"), TurnEnd())
+    assert stream.pending == (0, 1)
+    second = stream.feed(ToolEnded(1, True, {}))
+    assert {event["output_index"] for event in second} == {1}
+    assert stream.pending == (0,)
+    stream.feed(ToolEnded(0, True, {}))
+    assert [item["status"] for item in stream.response["output"]] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("said", "delta"),
+    [
+        ([], ToolEnded(0, True, {})),
+        ([CodeStart("python"), CodeText("1"), TurnEnd()], ToolEnded(1, True, {})),
+        ([CodeStart("python"), CodeText("1"), TurnEnd()], ToolEnded(-1, True, {})),
+        ([CodeStart("python"), CodeText("1"), TurnEnd()], Listed(0, ())),
+        ([CodeStart("python"), CodeText("1"), Approval("d", "f", "{}")], ToolEnded(0, True, {})),
+        ([Listing("docs")], ToolEnded(0, True, {})),
+        ([CodeStart("python"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], ToolEnded(0, True, {})),
+        ([Text("a"), TurnEnd()], ToolEnded(0, True, {})),
+    ],
+    ids=["nothing", "beyond", "negative", "not a list", "not started", "not a call", "twice", "a message"],
+)
+def test_a_result_for_what_does_not_wait_for_one_is_illegal_and_changes_nothing(
+    said: list[Delta], delta: Delta
+) -> None:
+    stream = fed(*said)
+    before = frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending
+    with pytest.raises(IllegalInput):
+        stream.feed(delta)
+    assert (frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending) == before
+
+
+def test_the_end_of_a_turn_starts_only_what_has_not_started() -> None:
+    stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
+    assert stream.feed(TurnEnd()) == []
+    stream.feed(WebSearch("browser.search", "{}", SEARCH))
+    assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
+
+
+@pytest.mark.parametrize("how", ["stop", "length", "fail", "cancel"])
+def test_the_end_of_a_response_ends_what_is_pending_as_incomplete(how: str) -> None:
+    pending: list[Delta] = [
+        Listing("docs"),
+        McpStart("wiki", "read"),
+        WebSearch("browser.search", "{}", SEARCH),
+        CodeStart("python"),
+        CodeText("1 +"),
+    ]
+    stream, events = play(pending, how)
+    grammar.check(events)
+    first, *rest = stream.response["output"]
+    assert (first["tools"], first["error"]) == ([], UNANSWERED)
+    assert [item["status"] for item in rest] == ["incomplete"] * 3
+    assert rest[-1]["code"] == "1 +"
+    assert stream.pending == ()
+
+
+@pytest.mark.parametrize("cut", range(len(RICH) + 1))
+def test_a_machine_restored_behind_any_delta_goes_on_with_what_is_pending(cut: int) -> None:
+    stream = new_stream()
+    events = stream.open() + stream.begin()
+    for delta in RICH[:cut]:
+        events += stream.feed(delta)
+    restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
+    assert (restored.state, restored.pending) == (stream.state, stream.pending)
+    for delta in RICH[cut:]:
+        assert restored.feed(delta) == stream.feed(delta)
+    assert end(restored, "stop") == end(stream, "stop")
+    assert restored.response == stream.response
+
+
+def test_a_rich_response_keeps_the_grammar_whatever_ends_it() -> None:
+    for cut in range(len(RICH) + 1):
+        for how in ("stop", "length", "fail", "cancel"):
+            grammar.check(play(RICH[:cut], how)[1])
+
+
+def test_usage_of_one_turn_has_no_details_of_turns() -> None:
+    assert usage_object(Usage.of([Usage(3, 1, 5, 2)])) == {
+        "input_tokens": 3,
+        "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 8,
+    }
+
+
+def test_usage_of_several_turns_is_their_sum_with_each_turns_own() -> None:
+    stream = begun()
+    usage = Usage.of([Usage(3, 1, 5, 2), Usage(12, 8, 4, 0, 4)])
+    final = stream.finish(Finish(FinishReason.STOP, usage), 1)[-1]["response"]["usage"]
+    assert final == {
+        "input_tokens": 15,
+        "input_tokens_details": {
+            "cached_tokens": 9,
+            "cache_write_tokens": 0,
+            "input_tokens_per_turn": [3, 12],
+            "cached_tokens_per_turn": [1, 8],
+        },
+        "output_tokens": 9,
+        "output_tokens_details": {
+            "reasoning_tokens": 2,
+            "tool_output_tokens": 4,
+            "output_tokens_per_turn": [5, 4],
+            "tool_output_tokens_per_turn": [0, 4],
+        },
+        "total_tokens": 24,
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "spoil"),
+    [
+        ([CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], "code_interpreter_call.interpreting"),
+        ([CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], "code_interpreter_call.completed"),
+        ([CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], "output_item.done"),
+        ([McpStart("d", "f"), McpArguments("{}"), TurnEnd(), ToolEnded(0, False, {})], "mcp_call_arguments.done"),
+        ([McpStart("d", "f"), McpArguments("{}"), TurnEnd(), ToolEnded(0, False, {})], "mcp_call.failed"),
+        ([Listing("d"), Listed(0, ())], "mcp_list_tools.in_progress"),
+        ([Approval("d", "f", "{}")], "output_item.done"),
+    ],
+)
+def test_the_grammar_misses_an_event_of_a_hosted_call(said: list[Delta], spoil: str) -> None:
+    _, events = play(said, "stop")
+    kept = [event for event in events if event["type"] != f"response.{spoil}"]
+    assert len(kept) == len(events) - 1
+    with pytest.raises(grammar.Violation):
+        grammar.check([{**event, "sequence_number": number} for number, event in enumerate(kept)])

@@ -1,0 +1,235 @@
+"""The event state machine, by its table, by the grammar, and by the openai package's own reader."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import omit
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from app.protocol.events import frames
+from app.protocol.events.deltas import (
+    Annotation,
+    Approval,
+    CallArguments,
+    CallStart,
+    CodeStart,
+    CodeText,
+    CustomInput,
+    CustomStart,
+    Delta,
+    Finish,
+    FinishReason,
+    Listed,
+    Listing,
+    McpArguments,
+    McpStart,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolEnded,
+    TurnEnd,
+    WebSearch,
+)
+from app.protocol.events.fold import fold
+from app.protocol.events.machine import IllegalInput, ResponseStream
+from app.protocol.events.table import TABLE, Input, State
+from tests.support import grammar
+from tests.support.deltas import deltas, end, endings, new_stream, play
+
+SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+INPUTS: dict[Input, Any] = {
+    Input.OPEN: ResponseStream.open,
+    Input.BEGIN: ResponseStream.begin,
+    Input.TEXT: lambda stream: stream.feed(Text("a")),
+    Input.OTHER_TEXT: lambda stream: stream.feed(Text("a", phase="commentary")),
+    Input.REASONING: lambda stream: stream.feed(Reasoning("a")),
+    Input.CALL_START: lambda stream: stream.feed(CallStart("f")),
+    Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
+    Input.REFUSAL: lambda stream: stream.feed(Refusal("a")),
+    Input.ANNOTATION: lambda stream: stream.feed(Annotation({"type": "file_path"})),
+    Input.CUSTOM_START: lambda stream: stream.feed(CustomStart("f")),
+    Input.CUSTOM_INPUT: lambda stream: stream.feed(CustomInput("x")),
+    Input.CODE_START: lambda stream: stream.feed(CodeStart("python")),
+    Input.CODE_TEXT: lambda stream: stream.feed(CodeText("1")),
+    Input.MCP_START: lambda stream: stream.feed(McpStart("docs", "f")),
+    Input.MCP_ARGUMENTS: lambda stream: stream.feed(McpArguments("{}")),
+    Input.WEB_SEARCH: lambda stream: stream.feed(WebSearch("browser.search", "{}", {"type": "search", "query": "x"})),
+    Input.APPROVAL: lambda stream: stream.feed(Approval("docs", "f", "{}")),
+    Input.LISTING: lambda stream: stream.feed(Listing("docs")),
+    Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
+    Input.TURN_END: lambda stream: stream.feed(TurnEnd()),
+    Input.TOOL_ENDED: lambda stream: stream.feed(ToolEnded(1, True, {"outputs": None})),
+    Input.FINISH: lambda stream: stream.finish(Finish(FinishReason.STOP), 1),
+    Input.FAIL: lambda stream: stream.fail({"code": "server_error", "message": "x"}),
+    Input.CANCEL: ResponseStream.cancel,
+}
+PATHS: dict[State, list[Input]] = {
+    State.NEW: [],
+    State.QUEUED: [Input.OPEN],
+    State.IDLE: [Input.OPEN, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
+    State.MESSAGE: [Input.OPEN, Input.BEGIN, Input.TEXT],
+    State.REASONING: [Input.OPEN, Input.BEGIN, Input.REASONING],
+    State.CALL: [Input.OPEN, Input.BEGIN, Input.CALL_START],
+    State.REFUSAL: [Input.OPEN, Input.BEGIN, Input.REFUSAL],
+    State.CUSTOM: [Input.OPEN, Input.BEGIN, Input.CUSTOM_START],
+    State.CODE: [Input.OPEN, Input.BEGIN, Input.CODE_START],
+    State.MCP: [Input.OPEN, Input.BEGIN, Input.MCP_START],
+    State.ENDED: [Input.OPEN, Input.CANCEL],
+}
+
+
+def at(state: State) -> ResponseStream:
+    stream = new_stream()
+    for step in PATHS[state]:
+        INPUTS[step](stream)
+    assert stream.state is state
+    return stream
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("given_input", Input)
+def test_every_cell_leads_where_the_table_says_and_a_missing_one_changes_nothing(
+    state: State, given_input: Input
+) -> None:
+    stream = at(state)
+    before = copy.deepcopy((stream.response, stream.next_sequence))
+    if given_input in TABLE[state]:
+        events = INPUTS[given_input](stream)
+        assert stream.state is TABLE[state][given_input][1]
+        assert [event["sequence_number"] for event in events] == list(range(before[1], stream.next_sequence))
+    else:
+        with pytest.raises(IllegalInput, match=state.value):
+            INPUTS[given_input](stream)
+        assert stream.state is state
+        assert (stream.response, stream.next_sequence) == before
+
+
+def test_the_table_knows_every_state() -> None:
+    assert set(TABLE) == set(State)
+
+
+@given(deltas(), endings)
+def test_every_legal_sequence_keeps_the_grammar(said: list[Delta], ending: str) -> None:
+    _, events = play(said, ending)
+    grammar.check(events)
+
+
+@given(deltas(), endings)
+def test_every_event_is_one_of_the_openai_packages(said: list[Delta], ending: str) -> None:
+    for event in play(said, ending)[1]:
+        if event["type"] != "response.cancelled":  # ours: every stream has exactly one terminal event
+            SDK_EVENT.validate_python(event)
+
+
+@given(deltas(), st.sampled_from(["stop", "length"]))
+def test_the_openai_packages_reader_rebuilds_the_same_output(said: list[Delta], ending: str) -> None:
+    stream, events = play(said, ending)
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    for event in events:
+        state.handle_event(SDK_EVENT.validate_python(copy.deepcopy(event)))
+    if ending == "stop":
+        rebuilt = [item.to_dict() for item in state._completed_response.output]
+        assert [drop_parsed(item) for item in rebuilt] == stream.response["output"]
+
+
+def drop_parsed(item: dict[str, Any]) -> dict[str, Any]:
+    """The item without the fields that the openai package adds for its own `.parse`."""
+    kept = {key: value for key, value in item.items() if key not in ("parsed", "parsed_arguments")}
+    if "content" in kept:
+        kept["content"] = [drop_parsed(part) for part in kept["content"]]
+    return kept
+
+
+@given(deltas(), endings)
+def test_folding_the_events_gives_the_response(said: list[Delta], ending: str) -> None:
+    stream, events = play(said, ending)
+    wire = frames.decode(frames.encode_all(events))
+    snapshot = fold(wire)
+    assert snapshot.response == stream.response
+    assert snapshot.next_sequence == len(events)
+    assert events[-1]["response"] == stream.response
+
+
+@given(deltas(), endings, st.data())
+def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
+    said: list[Delta], ending: str, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(said)))
+    stream = new_stream()
+    events = stream.open() + stream.begin()
+    for delta in said[:cut]:
+        events += stream.feed(delta)
+    restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
+    assert (restored.state, restored.pending) == (stream.state, stream.pending)
+    expected, actual = [], []
+    for delta in said[cut:]:
+        expected += stream.feed(delta)
+        actual += restored.feed(delta)
+    assert actual + end(restored, ending) == expected + end(stream, ending)
+    assert restored.response == stream.response
+
+
+def test_an_event_that_was_made_never_changes() -> None:
+    stream = new_stream()
+    events = stream.open() + stream.begin() + stream.feed(Text("one"))
+    before = copy.deepcopy(events)
+    stream.feed(Text(" two"))
+    stream.finish(Finish(FinishReason.STOP), 5)
+    assert events == before
+
+
+def test_the_same_deltas_give_the_same_events() -> None:
+    said = [Reasoning("hm"), Text("a"), CallStart("f"), CallArguments("{}")]
+    assert play(said, "stop")[1] == play(said, "stop")[1]
+
+
+def test_a_length_cut_marks_the_open_item_and_the_response_incomplete() -> None:
+    stream, events = play([Text("half a sent")], "length")
+    assert events[-1]["type"] == "response.incomplete"
+    assert stream.response["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert stream.response["output"][0]["status"] == "incomplete"
+    assert stream.response["completed_at"] is None
+
+
+def test_only_a_completed_response_has_completed_at() -> None:
+    assert play([Text("x")], "stop")[0].response["completed_at"] == 1_700_000_009
+    assert play([Text("x")], "cancel")[0].response["completed_at"] is None
+
+
+def test_a_failure_in_the_middle_closes_the_item_then_says_error_then_failed() -> None:
+    _, events = play([Text("x")], "fail")
+    assert [event["type"] for event in events[-3:]] == ["response.output_item.done", "error", "response.failed"]
+    assert events[-2]["message"] == "it broke"
+    assert "error" not in events[-2]  # a nested error object would make the openai package raise
+
+
+def test_a_response_that_never_began_can_be_cancelled_and_failed() -> None:
+    for how in ("cancel", "fail"):
+        stream = new_stream()
+        grammar.check(stream.open() + end(stream, how))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda events: events.pop(5),
+        lambda events: events.append(events[-1] | {"sequence_number": len(events)}),
+        lambda events: [event.update(output_index=1) for event in events if "output_index" in event],
+        lambda events: events.pop(),
+    ],
+    ids=["an event is missing", "two terminal events", "wrong output_index", "no terminal event"],
+)
+def test_the_grammar_catches(spoil: Any) -> None:
+    _, events = play([Text("a"), Text("b")], "stop")
+    events = copy.deepcopy(events)
+    spoil(events)
+    with pytest.raises(grammar.Violation):
+        grammar.check(events)

@@ -1,0 +1,51 @@
+"""Preambles and answers: messages of their own, that say which they are."""
+
+from __future__ import annotations
+
+import copy
+
+from app.protocol.events.deltas import Annotation, Delta, Finish, FinishReason, Refusal, Text
+from app.protocol.events.machine import ResponseStream
+from tests.support import grammar
+from tests.support.deltas import new_stream, play
+
+
+def output(*deltas: Delta) -> list[dict[str, object]]:
+    stream, events = play(list(deltas), "stop")
+    grammar.check(events)
+    made: list[dict[str, object]] = stream.response["output"]
+    return made
+
+
+def said(item: dict[str, object]) -> tuple[object, str]:
+    content = item["content"]
+    assert isinstance(content, list)
+    return item.get("phase"), "".join(part.get("text") or part.get("refusal") for part in content)
+
+
+def test_text_of_another_phase_is_a_message_of_its_own() -> None:
+    items = output(
+        Text("Look", phase="commentary"),
+        Text(":", phase="commentary"),
+        Text("It is ", phase="final_answer"),
+        Text("so.", phase="final_answer"),
+        Text("{}"),
+    )
+    assert [said(item) for item in items] == [("commentary", "Look:"), ("final_answer", "It is so."), (None, "{}")]
+
+
+def test_messages_without_a_phase_have_no_such_field() -> None:
+    [item] = output(Text("a"), Annotation({"type": "file_path"}), Text("b"), Refusal("c"))
+    assert said(item) == (None, "abc")
+    assert "phase" not in item
+
+
+def test_a_restored_machine_knows_the_phase_of_its_open_message() -> None:
+    stream = new_stream()
+    events = [*stream.open(), *stream.begin(), *stream.feed(Text("a", phase="commentary"))]
+    stream = ResponseStream.restore(copy.deepcopy(events))  # which takes them over
+    events += stream.feed(Text("b", phase="commentary"))
+    events += stream.feed(Text("c", phase="final_answer"))
+    events += stream.finish(Finish(FinishReason.STOP), 1)
+    grammar.check(events)
+    assert [said(item) for item in stream.response["output"]] == [("commentary", "ab"), ("final_answer", "c")]

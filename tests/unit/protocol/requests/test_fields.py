@@ -1,0 +1,397 @@
+"""Every field of a request: honoured, or refused by a sentence that names it."""
+
+from __future__ import annotations
+
+import json
+import typing
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.responses import ResponseCreateParams, ResponseIncludable
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.request import INCLUDED, NOT_INCLUDED, CreateResponse, ResponseRequest, parse_request
+from app.protocol.requests.vllm_params import EXTRAS, Extras
+
+PLAIN = {"model": "m", "input": "Hello!"}
+
+
+def parse(**fields: Any) -> ResponseRequest:
+    return parse_request(json.dumps({**PLAIN, **fields}).encode())
+
+
+def stored(**fields: Any) -> dict[str, Any]:
+    return parse(**fields).stored("resp_1", {})
+
+
+def refusal(**fields: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(**fields)
+    return caught.value
+
+
+def openai_fields() -> set[str]:
+    """The fields of every variant of openai's ResponseCreateParams."""
+    variants = typing.get_args(ResponseCreateParams)
+    return {name for variant in variants for name in variant.__annotations__}
+
+
+def test_every_field_of_the_openai_package_is_known() -> None:
+    assert openai_fields() - set(CreateResponse.model_fields) == set()
+
+
+def test_every_other_field_is_a_documented_extra() -> None:
+    others = set(CreateResponse.model_fields) - openai_fields()
+    assert others == {
+        *EXTRAS,
+        *("presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"),
+        *("previous_input_messages", "enable_response_messages"),
+    }
+    assert set(EXTRAS) == set(Extras.model_fields)
+
+
+def test_every_value_of_include_is_known() -> None:
+    assert set(typing.get_args(ResponseIncludable)) == NOT_INCLUDED | set(INCLUDED)
+
+
+@pytest.mark.parametrize("field", sorted(set(CreateResponse.model_fields) - {"model", "input"}))
+def test_null_means_not_sent(field: str) -> None:
+    assert stored(**{field: None}) == stored()
+
+
+HARMLESS = [
+    ("stream_options", {"include_obfuscation": False}),
+    ("reasoning", {"context": "auto", "mode": "standard"}),
+    ("context_management", []),
+    ("access_programs", {}),
+    ("image", {"context_compression": "auto"}),
+    ("prompt_cache_options", {"mode": "implicit"}),
+    ("prompt_cache_retention", "in_memory"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), HARMLESS)
+def test_what_we_do_anyhow_may_be_asked_for(field: str, value: Any) -> None:
+    parse(**{field: value})
+
+
+NOT_YET = [
+    ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
+    ("reasoning", {"summary": "detailed"}, "reasoning.summary"),
+    ("reasoning", {"generate_summary": "concise"}, "reasoning.generate_summary"),
+    ("reasoning", {"context": "all_turns"}, "reasoning.context"),
+    ("reasoning", {"mode": "pro"}, "reasoning.mode"),
+    ("context_management", [{"type": "compaction"}], "context_management"),
+    ("prompt", {"id": "pmpt_1"}, "prompt"),
+    ("moderation", {"model": "m"}, "moderation"),
+    ("access_programs", {"cyber": "standard"}, "access_programs"),
+    ("image", {"context_compression": "enabled"}, "image.context_compression"),
+    ("prompt_cache_options", {"mode": "explicit"}, "prompt_cache_options.mode"),
+    ("prompt_cache_options", {"ttl": "30m"}, "prompt_cache_options.ttl"),
+    ("prompt_cache_options", {"prewarm": True}, "prompt_cache_options.prewarm"),
+    ("prompt_cache_retention", "24h", "prompt_cache_retention"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "named"), NOT_YET)
+def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any, named: str) -> None:
+    error = refusal(**{field: value}).error
+    assert (error.param, error.code) == (named, "unsupported_parameter")
+    assert error.message.startswith(f"'{named}' is not supported yet")
+
+
+@pytest.mark.parametrize("value", sorted(NOT_INCLUDED))
+def test_what_cannot_be_included_yet_is_refused_by_its_place(value: str) -> None:
+    error = refusal(include=["message.output_text.logprobs", value]).error
+    assert (error.param, error.code) == ("include[1]", "unsupported_parameter")
+    assert value in error.message
+
+
+RANGES = [
+    ("temperature", 2, 2.01, "decimal_above_max_value"),
+    ("temperature", 0, -0.1, "decimal_below_min_value"),
+    ("top_p", 1, 1.5, "decimal_above_max_value"),
+    ("top_p", 0.01, 0, "decimal_below_min_value"),
+    ("presence_penalty", -2, -2.5, "decimal_below_min_value"),
+    ("frequency_penalty", 2, 3, "decimal_above_max_value"),
+    ("max_output_tokens", 1, 0, "integer_below_min_value"),
+    ("max_output_tokens", 2**31 - 1, 2**31, "integer_above_max_value"),
+    ("top_k", -1, -2, "integer_below_min_value"),
+    ("min_p", 1, 1.1, "decimal_above_max_value"),
+    ("repetition_penalty", 0.5, 0, "decimal_below_min_value"),
+    ("seed", -(2**63), 2**63, "integer_above_max_value"),
+    ("min_tokens", 0, -1, "integer_below_min_value"),
+    ("top_logprobs", 20, 21, "integer_above_max_value"),
+    ("max_tool_calls", 1, 0, "integer_below_min_value"),
+    ("thinking_token_budget", 0, -1, "integer_below_min_value"),
+    ("priority", -5, 2**31, "integer_above_max_value"),
+    ("queue_timeout", 0.5, 0, "decimal_below_min_value"),
+    ("run_timeout", 60, -1, "decimal_below_min_value"),
+]
+
+
+@pytest.mark.parametrize(("field", "good", "bad", "code"), RANGES)
+def test_a_number_out_of_range_is_refused_with_its_bound(field: str, good: float, bad: float, code: str) -> None:
+    parse(**{field: good})
+    error = refusal(**{field: bad}).error
+    assert (error.param, error.code) == (field, code)
+    assert error.message.startswith(f"Invalid '{field}': expected a value ")
+    assert f"got {bad} instead" in error.message
+
+
+WRONG_TYPES = [
+    ("temperature", "0.5", "a number", "a string"),
+    ("temperature", True, "a number", "a boolean"),
+    ("max_output_tokens", 1.5, "an integer", "a decimal number"),
+    ("max_output_tokens", 10**30, "an integer", "a decimal number"),
+    ("seed", "1", "an integer", "a string"),
+    ("ignore_eos", 1, "a boolean", "an integer"),
+    ("stream", "true", "a boolean", "a string"),
+    ("background", 1, "a boolean", "an integer"),
+    ("store", "no", "a boolean", "a string"),
+    ("instructions", ["x"], "a string", "an array"),
+    ("metadata", [], "an object", "an array"),
+    ("model", 5, "a string", "an integer"),
+    ("user", {}, "a string", "an object"),
+    ("text", "text", "an object", "a string"),
+    ("reasoning", [], "an object", "an array"),
+    ("tools", {}, "an array", "an object"),
+    ("tool_choice", 1, "a string or an object", "an integer"),
+    ("conversation", 1, "a string or an object", "an integer"),
+    ("previous_response_id", 1, "a string", "an integer"),
+    ("include", "message.output_text.logprobs", "an array", "a string"),
+    ("top_logprobs", False, "an integer", "a boolean"),
+    ("stop", 1, "a string or an array", "an integer"),
+    ("chat_template_kwargs", [], "an object", "an array"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "expected", "got"), WRONG_TYPES)
+def test_a_wrong_type_is_refused(field: str, value: Any, expected: str, got: str) -> None:
+    error = refusal(**{field: value}).error
+    assert error.message == f"Invalid type for '{field}': expected {expected}, but got {got} instead."
+    assert (error.param, error.code) == (field, "invalid_type")
+
+
+BAD_EXTRAS = [
+    ({"stop": []}, "stop"),
+    ({"stop": [""]}, "stop[0]"),
+    ({"stop": ["x"] * 17}, "stop"),
+    ({"stop_token_ids": [1, "2"]}, "stop_token_ids[1]"),
+    ({"allowed_token_ids": []}, "allowed_token_ids"),
+    ({"bad_words": ["a", 1]}, "bad_words[1]"),
+    ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+    ({"logit_bias": {"-1": 1}}, "logit_bias.-1"),
+    ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+    ({"cache_salt": ""}, "cache_salt"),
+    ({"chat_template_kwargs": {"a": 1, "chat_template": "{{ x }}"}}, "chat_template_kwargs.chat_template"),
+    ({"run_timeout": 10**10}, "run_timeout"),
+]
+
+
+@pytest.mark.parametrize(("sent", "named"), BAD_EXTRAS)
+def test_a_bad_extra_is_refused_by_its_place(sent: dict[str, Any], named: str) -> None:
+    error = refusal(**sent).error
+    assert error.param == named
+    assert f"'{named}'" in error.message
+
+
+def test_an_unknown_field_is_refused_by_name() -> None:
+    error = refusal(max_tokens=5).error
+    assert (error.message, error.param) == ("Unknown parameter: 'max_tokens'.", "max_tokens")
+    assert error.code == "unknown_parameter"
+
+
+def test_unknown_fields_inside_are_named_with_their_path() -> None:
+    assert refusal(text={"shape": 1}).error.param == "text.shape"
+
+
+def test_something_to_go_on_with_may_stand_in_for_input() -> None:
+    for context in ({"previous_response_id": "resp_0"}, {"conversation": "conv_0"}):
+        kept = parse_request(orjson.dumps({"model": "m", **context})).stored("resp_1", {})
+        assert kept["input"] == []
+
+
+def test_a_response_continues_one_thing() -> None:
+    error = refusal(previous_response_id="resp_0", conversation="conv_0").error
+    assert (error.param, error.code) == ("conversation", "mutually_exclusive_parameters")
+    assert refusal(conversation="conv_0", previous_response_id="resp_0").error.param == "previous_response_id"
+
+
+class TestFingerprint:
+    def test_it_is_that_of_the_value_not_of_the_bytes(self) -> None:
+        one = parse_request(b'{"model":"m","input":"x","metadata":{"a":"1","b":"2"}}')
+        same = parse_request(b'{ "input": "x", "metadata": {"b": "2", "a": "1"},  "model": "m"}')
+        assert one.fingerprint() == same.fingerprint()
+        assert len(one.fingerprint()) == 32
+
+    def test_another_body_has_another(self) -> None:
+        assert parse().fingerprint() != parse(stream=True).fingerprint()
+
+
+@pytest.mark.parametrize("missing", ["model", "input"])
+def test_a_missing_field_is_named(missing: str) -> None:
+    body = {name: value for name, value in PLAIN.items() if name != missing}
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(orjson.dumps(body))
+    assert caught.value.error.message == f"Missing required parameter: '{missing}'."
+    assert caught.value.error.code == "missing_required_parameter"
+
+
+def test_of_several_faults_the_first_one_as_written_is_named() -> None:
+    assert refusal(zzz=1, temperature=9).error.param == "zzz"
+    assert refusal(temperature=9, zzz=1).error.param == "temperature"
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(b'{"input": [{"role": "user", "content": 1}, {"x": 1}], "model": 5}')
+    assert caught.value.error.param == "input[0].content"
+
+
+def test_min_tokens_above_max_output_tokens_is_refused() -> None:
+    parse(min_tokens=4, max_output_tokens=4)
+    assert refusal(min_tokens=5, max_output_tokens=4).error.param == "min_tokens"
+
+
+class TestMetadata:
+    def test_it_is_kept(self) -> None:
+        metadata = {f"k{i}": "v" * 512 for i in range(16)}
+        assert stored(metadata=metadata)["metadata"] == metadata
+
+    def test_seventeen_keys_are_refused(self) -> None:
+        error = refusal(metadata={f"k{i}": "" for i in range(17)}).error
+        assert error.message == "Invalid 'metadata': expected at most 16 keys, but got 17 instead."
+
+    def test_a_long_key_is_refused_and_not_repeated_in_full(self) -> None:
+        error = refusal(metadata={"k" * 65: "v"}).error
+        assert "at most 64 characters" in error.message
+        assert "k" * 65 not in error.message
+
+    def test_a_long_value_is_refused(self) -> None:
+        assert refusal(metadata={"a": "v" * 513}).error.param == "metadata.a"
+
+    def test_values_are_strings(self) -> None:
+        assert refusal(metadata={"a": 1}).error.param == "metadata.a"
+        assert refusal(metadata={"a b": None}).error.param == "metadata['a b']"
+
+
+class TestStored:
+    def test_a_plain_request(self) -> None:
+        part = {"type": "input_text", "text": "Hello!"}
+        item = {"type": "message", "id": "msg_1_in0", "status": "completed", "role": "user", "content": [part]}
+        assert stored() == {
+            "model": "m",
+            "input": [item],
+            "instructions": None,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "max_output_tokens": None,
+            "conversation": None,
+            "include": [],
+            "metadata": {},
+            "store": True,
+            "stream": False,
+            "background": False,
+            "tools": [],
+            "tool_choice": "auto",
+            "truncation": "disabled",
+            "parallel_tool_calls": True,
+            "text": {"format": {"type": "text"}},
+            "top_logprobs": 0,
+            "reasoning": None,
+            "max_tool_calls": None,
+            "service_tier": "default",
+            "safety_identifier": None,
+            "prompt_cache_key": None,
+            "user": None,
+            "previous_response_id": None,
+            "extra": {},
+            "previous_input_messages": None,
+            "enable_response_messages": False,
+            "secrets": {},
+            "task": None,
+        }
+
+    def test_what_was_sent_is_kept(self) -> None:
+        sent = {
+            "instructions": "Be brief.",
+            "temperature": 0.25,
+            "top_p": 0.5,
+            "presence_penalty": 1.0,
+            "frequency_penalty": -1.0,
+            "max_output_tokens": 7,
+            "store": False,
+            "stream": True,
+            "background": True,
+            "user": "u",
+            "safety_identifier": "s",
+            "prompt_cache_key": "p",
+            "tool_choice": "none",
+            "parallel_tool_calls": False,
+            "max_tool_calls": 3,
+            "truncation": "auto",
+            "top_logprobs": 2,
+            "include": ["message.output_text.logprobs"],
+            "previous_response_id": "resp_0",
+            "service_tier": "flex",
+            "enable_response_messages": True,
+        }
+        kept = stored(**sent)
+        assert {name: kept[name] for name in sent} == sent
+
+    @pytest.mark.parametrize(
+        ("sent", "kept"),
+        [
+            (None, "default"),
+            ("auto", "default"),
+            ("default", "default"),
+            ("flex", "flex"),
+            ("priority", "priority"),
+            ("fast", "priority"),
+        ],
+    )
+    def test_the_service_tier_is_the_one_that_serves(self, sent: str | None, kept: str) -> None:
+        assert stored(service_tier=sent)["service_tier"] == kept
+
+    @pytest.mark.parametrize("sent", ["conv_1", {"id": "conv_1"}])
+    def test_a_conversation_is_an_id_or_an_object(self, sent: Any) -> None:
+        assert stored(conversation=sent)["conversation"] == {"id": "conv_1"}
+
+    def test_whoever_wants_likely_tokens_gets_log_probabilities(self) -> None:
+        assert stored(top_logprobs=2)["include"] == ["message.output_text.logprobs"]
+        assert stored(top_logprobs=0)["include"] == []
+
+    def test_extras_are_kept_by_name_and_only_where_sent(self) -> None:
+        assert stored(top_k=5, seed=0, ignore_eos=False)["extra"] == {"top_k": 5, "seed": 0, "ignore_eos": False}
+
+    def test_every_extra_is_kept(self) -> None:
+        sent: dict[str, Any] = {
+            "top_k": 5,
+            "min_p": 0.1,
+            "repetition_penalty": 1.1,
+            "seed": 1,
+            "min_tokens": 1,
+            "ignore_eos": True,
+            "stop": ["a", "b"],
+            "include_stop_str_in_output": True,
+            "stop_token_ids": [1],
+            "bad_words": ["x"],
+            "logit_bias": {"5": -100},
+            "allowed_token_ids": [1, 2],
+            "skip_special_tokens": False,
+            "thinking_token_budget": 10,
+            "chat_template_kwargs": {"enable_thinking": False},
+            "cache_salt": "s",
+            "priority": -1,
+        }
+        assert set(sent) == set(EXTRAS)
+        assert stored(**sent)["extra"] == sent
+        assert stored(stop="a")["extra"] == {"stop": ["a"]}
+
+    def test_the_models_defaults_fill_what_was_left_open(self) -> None:
+        kept = parse(top_p=0.5).stored("resp_1", {"temperature": 0.6, "top_p": 0.95})
+        assert (kept["temperature"], kept["top_p"], kept["presence_penalty"]) == (0.6, 0.5, 0.0)
+
+    def test_it_is_json(self) -> None:
+        assert orjson.loads(orjson.dumps(stored(temperature=1))) == stored(temperature=1)

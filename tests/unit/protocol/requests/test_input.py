@@ -1,0 +1,295 @@
+"""`input`: every form that clients send, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.responses import (
+    ResponseCustomToolCall,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseReasoningItem,
+)
+
+from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.requests.consistency import check_calls
+from app.protocol.requests.content import PARTS_NOT_YET
+from app.protocol.requests.items import NOT_YET, REFERENCE
+from app.protocol.requests.request import parse_request
+
+Json = dict[str, Any]
+
+
+def items(sent: Any) -> list[Json]:
+    """`input` as it is stored."""
+    kept: list[Json] = parse_request(orjson.dumps({"model": "m", "input": sent})).stored("resp_ab", {})["input"]
+    return kept
+
+
+def error(sent: Any) -> ApiError:
+    with pytest.raises(InvalidRequest) as caught:
+        items(sent)
+    return caught.value.error
+
+
+def text(value: str) -> Json:
+    return {"type": "input_text", "text": value}
+
+
+def said(value: str) -> Json:
+    return {"type": "output_text", "text": value, "annotations": [], "logprobs": []}
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+@pytest.mark.parametrize("typed", [{}, {"type": "message"}])
+@pytest.mark.parametrize("content", ["Hi", [{"type": "input_text", "text": "Hi"}]])
+def test_messages_of_callers(role: str, typed: Json, content: Any) -> None:
+    (item,) = items([{"role": role, "content": content, **typed}])
+    assert item == {
+        "type": "message",
+        "id": "msg_ab_in0",
+        "status": "completed",
+        "role": role,
+        "content": [text("Hi")],
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Hi",
+        [{"type": "output_text", "text": "Hi"}],
+        [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": None}],
+        [{"type": "input_text", "text": "Hi"}],
+    ],
+)
+def test_messages_of_the_model_are_stored_as_output_text(content: Any) -> None:
+    (item,) = items([{"role": "assistant", "content": content}])
+    assert (item["role"], item["content"]) == ("assistant", [said("Hi")])
+
+
+@pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}])
+def test_output_messages_come_back_as_the_sdk_dumps_them(dump: Any) -> None:
+    part = ResponseOutputText(type="output_text", text="Hi", annotations=[], logprobs=[])
+    message = ResponseOutputMessage(
+        id="msg_7", type="message", role="assistant", status="completed", content=[part], phase=None
+    )
+    (item,) = items([message.model_dump(**dump)])
+    assert (item["id"], item["status"], item["content"]) == ("msg_7", "completed", [said("Hi")])
+    assert "phase" not in item
+
+
+def test_what_is_not_understood_but_harmless_is_kept() -> None:
+    annotation = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
+    part = {"type": "output_text", "text": "Hi", "annotations": [annotation], "logprobs": []}
+    sent = {"role": "assistant", "status": "incomplete", "phase": "final_answer", "content": [part]}
+    (item,) = items([sent])
+    assert (item["status"], item["phase"], item["content"]) == ("incomplete", "final_answer", [part])
+
+
+def test_items_get_ids_by_their_place() -> None:
+    sent = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "id": "msg_x"}]
+    assert [item["id"] for item in items([*sent, sent[0]])] == ["msg_ab_in0", "msg_x", "msg_ab_in2"]
+
+
+def test_several_parts_stay_apart() -> None:
+    assert items([{"role": "user", "content": [text("a"), text("")]}])[0]["content"] == [text("a"), text("")]
+
+
+@pytest.mark.parametrize("content", ["", []])
+def test_an_empty_message_is_one(content: Any) -> None:
+    assert len(items([{"role": "assistant", "content": content}])) == 1
+
+
+@pytest.mark.parametrize(("sent", "code"), [("", "empty_string"), ([], "empty_array")])
+def test_an_empty_input_is_refused(sent: Any, code: str) -> None:
+    assert (error(sent).param, error(sent).code) == ("input", code)
+
+
+IMAGE: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+
+
+def user(content: Any, **more: Any) -> list[Json]:
+    return [{"role": "user", "content": content, **more}]
+
+
+FAULTS: list[tuple[Any, str, str]] = [
+    (5, "input", "invalid_type"),
+    (None, "input", "missing_required_parameter"),
+    ({"role": "user", "content": "x"}, "input", "invalid_type"),
+    ([5], "input[0]", "invalid_type"),
+    (["x"], "input[0]", "invalid_type"),
+    ([None], "input[0]", "invalid_type"),
+    ([{"role": "user"}], "input[0].content", "missing_required_parameter"),
+    ([{"content": "x"}], "input[0].role", "missing_required_parameter"),
+    ([{}], "input[0].role", "missing_required_parameter"),
+    ([{"role": "tool", "content": "x"}], "input[0].role", "invalid_value"),
+    ([{"role": 5, "content": "x"}], "input[0].role", "invalid_value"),
+    ([{"type": "telegram"}], "input[0].type", "invalid_value"),
+    ([{"type": None, "role": "user", "content": "x"}], "input[0].type", "invalid_type"),
+    (user(7), "input[0].content", "invalid_type"),
+    (user(None), "input[0].content", "invalid_type"),
+    (user({"type": "input_text", "text": "x"}), "input[0].content", "invalid_type"),
+    (user(["x"]), "input[0].content[0]", "invalid_type"),
+    (user([{"text": "x"}]), "input[0].content[0].type", "missing_required_parameter"),
+    (user([{"type": "text", "text": "x"}]), "input[0].content[0].type", "invalid_value"),
+    (user([{"type": "output_text", "text": "x"}]), "input[0].content[0].type", "invalid_value"),
+    (user([{"type": "input_text"}]), "input[0].content[0].text", "missing_required_parameter"),
+    (user([{"type": "input_text", "text": 5}]), "input[0].content[0].text", "invalid_type"),
+    (user([text("a"), text("b"), {"type": "input_text", "text": None}]), "input[0].content[2].text", "invalid_type"),
+    (user([{**text("x"), "tone": "loud"}]), "input[0].content[0].tone", "unknown_parameter"),
+    (user("x", name="me"), "input[0].name", "unknown_parameter"),
+    (user("x", phase="commentary"), "input[0].phase", "invalid_value"),
+    (user("x", status="done"), "input[0].status", "invalid_value"),
+    (user("x", id=""), "input[0].id", "empty_string"),
+    ([*user("x"), *user("y"), {"role": "user", "content": [{"type": "input_text"}]}], "input[2].content[0].text", ""),
+    ([{"role": "assistant", "content": [{"type": "output_text", "text": "x", "annotations": 1}]}],
+     "input[0].content[0].annotations", "invalid_type"),
+    ([{"role": "assistant", "content": [{"type": "refusal"}]}],
+     "input[0].content[0].refusal", "missing_required_parameter"),
+    (user([{"type": "refusal", "refusal": "x"}]), "input[0].content[0].type", "invalid_value"),
+    (user([{"type": "input_image"}]), "input[0].content[0].image_url", "missing_required_parameter"),
+    (user([{**IMAGE, "detail": "low"}]), "input[0].content[0].detail", "unsupported_parameter"),
+    (user([{**IMAGE, "file_id": "f"}]), "input[0].content[0].file_id", "unsupported_parameter"),
+    (user([{**IMAGE, "image_url": "file:///etc/passwd"}]), "input[0].content[0].image_url", "invalid_value"),
+    ([{**CALL, "arguments": {}}], "input[0].arguments", "invalid_type"),
+    ([{**CALL, "call_id": ""}], "input[0].call_id", "empty_string"),
+    ([{**CALL, "namespace": "n"}], "input[0].namespace", "unsupported_parameter"),
+    ([{**CALL, "async": True}], "input[0].async", "unsupported_parameter"),
+    ([{"type": "function_call", "name": "f", "arguments": "{}"}], "input[0].call_id", "missing_required_parameter"),
+    ([CALL, {"type": "function_call_output", "call_id": "call_1"}], "input[1].output", "missing_required_parameter"),
+    ([CALL, {"type": "function_call_output", "call_id": "call_1", "output": 5}], "input[1].output", "invalid_type"),
+    ([{"type": "custom_tool_call", "call_id": "c", "name": "f"}], "input[0].input", "missing_required_parameter"),
+    ([{"type": "reasoning", "summary": [{"type": "x", "text": "y"}]}], "input[0].summary[0].type", "invalid_value"),
+    ([{"type": "reasoning", "content": [{"type": "reasoning_text"}]}],
+     "input[0].content[0].text", "missing_required_parameter"),
+    ([{"type": "item_reference"}], "input[0].id", "missing_required_parameter"),
+    ([{"type": "item_reference", "id": "x", "y": 1}], "input[0].y", "unknown_parameter"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "named", "code"), FAULTS)
+def test_the_field_at_fault_is_named_as_the_caller_wrote_it(sent: Any, named: str, code: str) -> None:
+    found = error(sent)
+    assert found.param == named
+    assert code in ("", found.code)
+    assert f"'{named}'" in found.message
+    assert "\n" not in found.message
+    assert "<" not in found.message, "a tag of a union"
+
+
+@pytest.mark.parametrize("kind", sorted(NOT_YET))
+def test_item_types_to_come_are_refused_by_name(kind: str) -> None:
+    found = error([{"type": kind, "content": "x"}])
+    assert (found.param, found.code) == ("input[0].type", "unsupported_parameter")
+    assert kind in found.message
+
+
+@pytest.mark.parametrize("kind", sorted(PARTS_NOT_YET))
+def test_part_types_to_come_are_refused_by_name(kind: str) -> None:
+    found = error([{"role": "user", "content": [{"type": kind, "x": 1}]}])
+    assert (found.param, found.code) == ("input[0].content[0].type", "unsupported_parameter")
+
+
+def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
+    ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+    hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
+    approvals = {"mcp_approval_request", "mcp_approval_response"}
+    assert openai_item_types() == NOT_YET | ours | hosted | approvals | {"reasoning", "compaction", REFERENCE}
+
+
+def test_images_are_kept_with_their_detail() -> None:
+    (item,) = items(user([text("What is this?"), IMAGE, {**IMAGE, "detail": "high"}]))
+    assert item["content"][1:] == [{**IMAGE, "detail": "auto"}, {**IMAGE, "detail": "high"}]
+
+
+def test_refusals_come_back() -> None:
+    part = {"type": "refusal", "refusal": "No."}
+    (item,) = items([{"role": "assistant", "content": [part, {"type": "output_text", "text": "Hi"}]}])
+    assert item["content"] == [part, said("Hi")]
+
+
+class TestCalls:
+    def test_a_call_and_its_output(self) -> None:
+        call, output = items([CALL, {"type": "function_call_output", "call_id": "call_1", "output": "42"}])
+        assert call == {**CALL, "id": "fc_ab_in0", "status": "completed"}
+        assert output == {
+            "type": "function_call_output",
+            "id": "fco_ab_in1",
+            "status": "completed",
+            "call_id": "call_1",
+            "output": "42",
+        }
+
+    def test_outputs_may_have_parts(self) -> None:
+        _, output = items([CALL, {"type": "function_call_output", "call_id": "call_1", "output": [text("a"), IMAGE]}])
+        assert output["output"] == [text("a"), {**IMAGE, "detail": "auto"}]
+
+    def test_custom_calls(self) -> None:
+        call = {"type": "custom_tool_call", "call_id": "call_2", "name": "sql", "input": "SELECT 1"}
+        kept, output = items([call, {"type": "custom_tool_call_output", "call_id": "call_2", "output": "1"}])
+        assert kept == {**call, "id": "ctc_ab_in0", "status": "completed"}
+        assert (output["id"], output["output"]) == ("ctco_ab_in1", "1")
+
+    @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}, {"by_alias": True}])
+    def test_they_come_back_as_the_sdk_dumps_them(self, dump: Any) -> None:
+        call = ResponseFunctionToolCall(
+            type="function_call", id="fc_7", call_id="call_1", name="f", arguments="{}", status="completed"
+        )
+        custom = ResponseCustomToolCall(type="custom_tool_call", id="ctc_7", call_id="call_2", name="g", input="x")
+        kept = items([call.model_dump(**dump), custom.model_dump(**dump)])
+        assert [item["id"] for item in kept] == ["fc_7", "ctc_7"]
+
+    def test_an_output_follows_its_call(self) -> None:
+        output = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
+        check_calls(items([CALL, output]))
+        for wrong in ([output], [output, CALL], [CALL, {**output, "call_id": "call_2"}]):
+            with pytest.raises(InvalidRequest) as caught:
+                check_calls(items(wrong))
+            assert caught.value.error.param is not None
+            assert caught.value.error.param.endswith(".call_id")
+
+    def test_a_custom_output_does_not_follow_a_functions_call(self) -> None:
+        with pytest.raises(InvalidRequest):
+            check_calls(items([CALL, {"type": "custom_tool_call_output", "call_id": "call_1", "output": ""}]))
+
+
+@pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}])
+def test_reasoning_comes_back_as_the_sdk_dumps_it(dump: Any) -> None:
+    thought = ResponseReasoningItem.model_validate(
+        {"type": "reasoning", "id": "rs_7", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    )
+    (item,) = items([thought.model_dump(**dump)])
+    assert item == {
+        "type": "reasoning",
+        "id": "rs_7",
+        "status": "completed",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": "Hm."}],
+        "encrypted_content": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "sent", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}, {"id": "msg_1", "type": None}]
+)
+def test_references_wait_for_their_item(sent: Json) -> None:
+    assert items([sent]) == [{"type": "item_reference", "id": "msg_1"}]
+
+
+def openai_item_types() -> set[str]:
+    """The `type`s of openai's ResponseInputItem, found in its JSON schema."""
+    from openai.types.responses import ResponseInputItem
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(ResponseInputItem).json_schema()
+    found: set[str] = set()
+    for member in schema.get("oneOf") or schema["anyOf"]:
+        kind = schema["$defs"][member["$ref"].rsplit("/", 1)[-1]]["properties"]["type"]
+        options = kind.get("anyOf", [kind])
+        found |= {name for option in options for name in option.get("enum", [option.get("const")]) if name}
+    return found

@@ -1,0 +1,152 @@
+"""Bodies that are no JSON, or JSON that only an attacker sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.requests.request import parse_request
+from app.protocol.requests.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
+
+
+def error(body: bytes) -> ApiError:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(body)
+    return caught.value.error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"  ",
+        b"{",
+        b"nonsense",
+        b'{"model": "m",}',
+        b'{"model": NaN}',
+        b'{"temperature": Infinity}',
+        b'{"temperature": 1e999}',
+        b"\xff\xfe",
+        b'{"model": "\xff"}',
+        b"\xef\xbb\xbf{}",
+        b'{"model": "\\ud800"}',
+        b'{"model": "\\udc00\\ud800"}',
+        b'{"model": "\xed\xa0\x80"}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"[]",
+        b'"text"',
+        b"null",
+        b"1",
+    ],
+)
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    found = error(body)
+    assert (found.param, found.code) == (None, "invalid_json")
+    assert len(found.message) < 200
+    assert "\n" not in found.message
+
+
+def test_an_empty_body_is_told_so() -> None:
+    assert error(b"").message == "The body is empty; a JSON object is expected."
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
+    assert parse_request(b'{"model": "a", "input": "x", "model": "b"}').model == "b"
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"model": "m", "input": "a\0b"}, "input"),
+        ({"model": "m\0", "input": "x"}, "model"),
+        ({"model": "m", "input": [{"role": "user", "content": "\0"}]}, "input[0].content"),
+        ({"model": "m", "input": [{"role": "user", "content": [{"text": "\0"}]}]}, "input[0].content[0].text"),
+        ({"model": "m", "input": "x", "metadata": {"a": "\0"}}, "metadata.a"),
+        ({"model": "m", "input": "x", "metadata": {"a\0": "b"}}, "metadata['a\\x00']"),
+    ],
+)
+def test_the_nul_character_is_refused_where_it_is(body: Any, named: str) -> None:
+    found = error(orjson.dumps(body))
+    assert found.param == named
+    assert found.message == f"Invalid '{named}': the character U+0000 is not allowed."
+    assert "\0" not in found.message
+
+
+def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
+    assert parse_request(rb'{"model": "m", "input": "\\u0000"}').fields.input == r"\u0000"
+
+
+def nested(depth: int) -> bytes:
+    return b'{"model": "m", "input": "x", "foo": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+def test_deep_nesting_is_refused_without_recursion() -> None:
+    assert error(nested(MAX_DEPTH)).code == "unknown_parameter"
+    found = error(nested(MAX_DEPTH + 1))
+    assert found.message == f"Invalid 'foo': nested deeper than {MAX_DEPTH} levels."
+    error(nested(1000))
+
+
+def test_an_object_of_very_many_keys_is_refused() -> None:
+    many = {f"k{i}": 1 for i in range(MAX_KEYS + 1)}
+    assert error(orjson.dumps(many)).message == f"Invalid body: an object with more than {MAX_KEYS} keys."
+    assert error(orjson.dumps({"model": "m", "input": "x", "metadata": many})).param == "metadata"
+
+
+@pytest.mark.parametrize("value", [1, {}, []])
+def test_very_many_values_are_refused(value: Any) -> None:
+    found = error(orjson.dumps({"model": "m", "input": [value] * (MAX_CONTAINERS + 1)}))
+    assert found.message == f"Invalid 'input': more than {MAX_CONTAINERS} values."
+
+
+_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+_json = st.recursive(_scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+_fields = st.sampled_from(["model", "input", "metadata", "temperature", "text", "tools", "stream", "role", "content"])
+
+
+@given(st.dictionaries(_fields | st.text(), _json))
+def test_whatever_comes_is_parsed_or_refused_in_one_line(body: dict[str, Any]) -> None:
+    _parse_or_refuse(json.dumps(body).encode())
+
+
+_items = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["message", "function_call"]) | _json,
+        "role": st.sampled_from(["user", "assistant"]) | _json,
+        "content": st.text() | st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": _json})) | _json,
+        "id": _json,
+    },
+)
+
+
+@given(st.lists(_items | _json))
+def test_whatever_comes_as_input_is_parsed_or_refused_in_one_line(items: list[Any]) -> None:
+    _parse_or_refuse(json.dumps({"model": "m", "input": items}).encode())
+
+
+def _parse_or_refuse(body: bytes) -> None:
+    try:
+        stored = parse_request(body).stored("resp_1", {})
+    except InvalidRequest as refusal:
+        message = refusal.error.message
+        assert message
+        assert "\n" not in message
+        assert "\0" not in message
+    else:
+        orjson.dumps(stored)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_bytes_come_are_decoded_or_refused(body: bytes) -> None:
+    try:
+        decode_object(body)
+    except InvalidRequest as refusal:
+        assert refusal.error.message

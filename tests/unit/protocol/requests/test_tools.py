@@ -1,0 +1,291 @@
+"""`tools`, `tool_choice`, `text` and `reasoning`; and what a request needs of its model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import orjson
+import pytest
+from openai.types.responses import ToolChoiceTypesParam, ToolParam
+from pydantic import TypeAdapter
+
+from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.requests.capabilities import Abilities, check_abilities
+from app.protocol.requests.hosted_tools import SERVER_TOOLS
+from app.protocol.requests.request import parse_request
+from app.protocol.requests.tools import CHOICES_NOT_YET, TOOLS_NOT_YET
+
+Json = dict[str, Any]
+
+SCHEMA: Json = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+FUNCTION: Json = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
+CUSTOM: Json = {"type": "custom", "name": "sql"}
+BOTH = [FUNCTION, CUSTOM]
+
+
+def stored(**fields: Any) -> Json:
+    return parse_request(orjson.dumps({"model": "m", "input": "x", **fields})).stored("resp_1", {})
+
+
+def error(**fields: Any) -> ApiError:
+    with pytest.raises(InvalidRequest) as caught:
+        stored(**fields)
+    return caught.value.error
+
+
+class TestTools:
+    def test_a_function_is_kept_with_every_field(self) -> None:
+        assert stored(tools=[FUNCTION])["tools"] == [{**FUNCTION, "description": None}]
+        plain = {"type": "function", "name": "g", "description": "Does.", "parameters": None, "strict": None}
+        assert stored(tools=[plain])["tools"] == [plain]
+        assert stored(tools=[{"type": "function", "name": "g", "description": "Does."}])["tools"] == [plain]
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            {"type": "text"},
+            {"type": "grammar", "syntax": "lark", "definition": "start: /a/"},
+            {"type": "grammar", "syntax": "regex", "definition": "a+"},
+        ],
+    )
+    def test_a_custom_tool_is_kept_with_its_format(self, shape: Json) -> None:
+        kept = stored(tools=[{**CUSTOM, "format": shape}])["tools"]
+        assert kept == [{**CUSTOM, "description": None, "format": shape}]
+
+    def test_a_custom_tools_format_is_text_by_default(self) -> None:
+        assert stored(tools=[CUSTOM])["tools"][0]["format"] == {"type": "text"}
+
+    @pytest.mark.parametrize("kind", sorted(TOOLS_NOT_YET))
+    def test_tools_to_come_are_refused_by_their_place(self, kind: str) -> None:
+        found = error(tools=[FUNCTION, {"type": kind}])
+        assert (found.param, found.code) == ("tools[1].type", "unsupported_parameter")
+        assert kind in found.message
+
+    def test_the_list_of_tools_is_that_of_the_openai_package(self) -> None:
+        assert kinds_of(ToolParam) == TOOLS_NOT_YET | {"function", "custom", *SERVER_TOOLS}
+
+    FAULTS: ClassVar = [
+        ({}, "tools[0].type", "missing_required_parameter"),
+        (5, "tools[0]", "invalid_type"),
+        ({"type": "telepathy"}, "tools[0].type", "invalid_value"),
+        ({"type": "function"}, "tools[0].name", "missing_required_parameter"),
+        ({**FUNCTION, "name": "a b"}, "tools[0].name", "invalid_value"),
+        ({**FUNCTION, "name": "a" * 129}, "tools[0].name", "string_above_max_length"),
+        ({**FUNCTION, "parameters": "x"}, "tools[0].parameters", "invalid_type"),
+        ({**FUNCTION, "parameters": {"type": "string"}}, "tools[0].parameters", "invalid_function_parameters"),
+        ({**FUNCTION, "strict": "yes"}, "tools[0].strict", "invalid_type"),
+        ({**FUNCTION, "defer_loading": True}, "tools[0].defer_loading", "unsupported_parameter"),
+        ({**FUNCTION, "async": True}, "tools[0].async", "unsupported_parameter"),
+        ({**FUNCTION, "output_schema": {}}, "tools[0].output_schema", "unsupported_parameter"),
+        ({**FUNCTION, "allowed_callers": ["programmatic"]}, "tools[0].allowed_callers", "unsupported_parameter"),
+        ({**FUNCTION, "function": {}}, "tools[0].function", "unknown_parameter"),
+        ({**CUSTOM, "format": {"type": "ebnf"}}, "tools[0].format.type", "invalid_value"),
+        ({**CUSTOM, "format": {"type": "grammar"}}, "tools[0].format.syntax", "missing_required_parameter"),
+        (
+            {**CUSTOM, "format": {"type": "grammar", "syntax": "gbnf", "definition": "x"}},
+            "tools[0].format.syntax",
+            "invalid_value",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("tool", "named", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, tool: Any, named: str, code: str) -> None:
+        found = error(tools=[tool])
+        assert (found.param, found.code) == (named, code)
+        assert f"'{named}'" in found.message
+
+    def test_names_are_unique(self) -> None:
+        found = error(tools=[FUNCTION, {**CUSTOM, "name": "f"}])
+        assert found.param == "tools"
+        assert "'f'" in found.message
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        "choice",
+        [
+            *("none", "auto", "required"),
+            {"type": "function", "name": "f"},
+            {"type": "custom", "name": "sql"},
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "sql"}]},
+        ],
+    )
+    def test_every_form_is_kept(self, choice: Any) -> None:
+        assert stored(tools=BOTH, tool_choice=choice)["tool_choice"] == choice
+
+    @pytest.mark.parametrize("kind", sorted(CHOICES_NOT_YET))
+    def test_choices_of_tools_to_come_are_refused(self, kind: str) -> None:
+        found = error(tools=BOTH, tool_choice={"type": kind})
+        assert (found.param, found.code) == ("tool_choice.type", "unsupported_parameter")
+
+    def test_the_list_of_choices_is_that_of_the_openai_package(self) -> None:
+        assert kinds_of(ToolChoiceTypesParam) <= CHOICES_NOT_YET | set(SERVER_TOOLS)
+
+    FAULTS: ClassVar = [
+        ({"type": "function", "name": "nope"}, "tool_choice.name", "invalid_value"),
+        ({"type": "custom", "name": "f"}, "tool_choice.name", "invalid_value"),
+        ({"type": "function"}, "tool_choice.name", "missing_required_parameter"),
+        ({"name": "f"}, "tool_choice.type", "missing_required_parameter"),
+        ({"type": "nope"}, "tool_choice.type", "invalid_value"),
+        ("maybe", "tool_choice", "invalid_value"),
+        ({"type": "allowed_tools", "mode": "auto", "tools": []}, "tool_choice.tools", "empty_array"),
+        ({"type": "allowed_tools", "mode": "all", "tools": [FUNCTION]}, "tool_choice.mode", "invalid_value"),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]},
+            "tool_choice.tools[0].name",
+            "invalid_value",
+        ),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "file_search"}]},
+            "tool_choice.tools[0].type",
+            "unsupported_parameter",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("choice", "named", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, choice: Any, named: str, code: str) -> None:
+        found = error(tools=BOTH, tool_choice=choice)
+        assert (found.param, found.code) == (named, code)
+
+    def test_required_needs_tools(self) -> None:
+        assert error(tool_choice="required").param == "tool_choice"
+
+
+class TestText:
+    @pytest.mark.parametrize("sent", [None, {}, {"format": None}, {"format": {"type": "text"}, "verbosity": None}])
+    def test_plain_text_is_the_default(self, sent: Any) -> None:
+        assert stored(text=sent)["text"] == {"format": {"type": "text"}}
+
+    def test_json_objects(self) -> None:
+        assert stored(text={"format": {"type": "json_object"}})["text"] == {"format": {"type": "json_object"}}
+
+    def test_json_schemas(self) -> None:
+        sent = {"type": "json_schema", "name": "n", "schema": SCHEMA}
+        kept = stored(text={"format": sent, "verbosity": "low"})["text"]
+        assert kept == {"format": {**sent, "strict": False, "description": None}, "verbosity": "low"}
+        assert stored(text={"format": {**sent, "strict": True}})["text"]["format"]["strict"] is True
+
+    FAULTS: ClassVar = [
+        ({"verbosity": "loud"}, "text.verbosity", "invalid_value"),
+        ({"format": "json"}, "text.format", "invalid_type"),
+        ({"format": {"type": "xml"}}, "text.format.type", "invalid_value"),
+        ({"format": {"type": "json_schema", "schema": SCHEMA}}, "text.format.name", "missing_required_parameter"),
+        ({"format": {"type": "json_schema", "name": "n"}}, "text.format.schema", "missing_required_parameter"),
+        ({"format": {"type": "json_schema", "name": "n", "schema": {}}}, "text.format.schema", "empty_object"),
+        ({"format": {"type": "json_schema", "name": "n", "schema": []}}, "text.format.schema", "invalid_type"),
+        ({"format": {"type": "json_schema", "name": "a b", "schema": SCHEMA}}, "text.format.name", "invalid_value"),
+        (
+            {"format": {"type": "json_schema", "name": "n", "schema": {"type": "array"}}},
+            "text.format.schema",
+            "invalid_json_schema",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("sent", "named", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, sent: Any, named: str, code: str) -> None:
+        found = error(text=sent)
+        assert (found.param, found.code) == (named, code)
+
+
+class TestReasoning:
+    @pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+    def test_every_effort_is_kept(self, effort: str) -> None:
+        assert stored(reasoning={"effort": effort})["reasoning"] == {"effort": effort, "summary": None}
+
+    @pytest.mark.parametrize("name", ["summary", "generate_summary"])
+    def test_a_summary_is_what_the_model_has(self, name: str) -> None:
+        assert stored(reasoning={name: "auto"})["reasoning"] == {"effort": None, "summary": "auto"}
+
+    def test_nothing_asked_is_nothing_kept(self) -> None:
+        assert stored()["reasoning"] is None
+        assert stored(reasoning={})["reasoning"] == {"effort": None, "summary": None}
+
+    def test_other_efforts_are_refused(self) -> None:
+        assert error(reasoning={"effort": "huge"}).param == "reasoning.effort"
+
+
+ABLE = Abilities(images=True, tools=True, reasoning=True, verbosity=True)
+HARMONY = Abilities(images=False, tools=True, reasoning=True, verbosity=True, harmony=True)
+PLAIN = Abilities(images=False, tools=False, reasoning=False, verbosity=False)
+IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
+TEXT = {"type": "input_text", "text": "x"}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+NEEDS = [
+    ({"input": [{"role": "user", "content": [TEXT, IMAGE]}]}, "input[0].content[1]"),
+    (
+        {"input": [CALL, {"type": "function_call_output", "call_id": "c", "output": [IMAGE]}]},
+        "input[1].output[0]",
+    ),
+    ({"tools": BOTH}, "tools"),
+    ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+    ({"text": {"verbosity": "high"}}, "text.verbosity"),
+]
+
+
+@pytest.mark.parametrize(("sent", "named"), NEEDS)
+def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) -> None:
+    check_abilities(stored(**sent), ABLE)
+    with pytest.raises(InvalidRequest) as caught:
+        check_abilities(stored(**sent), PLAIN)
+    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
+    assert f"'{named}'" in caught.value.error.message
+    assert "'m'" in caught.value.error.message
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"previous_input_messages": [{"role": "user", "content": "x"}]}, "previous_input_messages"),
+        ({"enable_response_messages": True}, "enable_response_messages"),
+    ],
+)
+def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: str) -> None:
+    check_abilities(stored(**sent), HARMONY)
+    with pytest.raises(InvalidRequest, match="does not speak harmony") as caught:
+        check_abilities(stored(**sent), ABLE)
+    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, "include[1]"),
+    ],
+)
+def test_harmony_gives_no_log_probabilities(sent: Json, named: str) -> None:
+    check_abilities(stored(**sent), ABLE)
+    with pytest.raises(InvalidRequest) as caught:
+        check_abilities(stored(**sent), HARMONY)
+    assert caught.value.error.param == named
+
+
+def test_harmony_messages_are_a_context_like_another() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    assert stored(input=None, previous_input_messages=messages)["previous_input_messages"] == messages
+    found = error(previous_input_messages=messages, previous_response_id="resp_0")
+    assert (found.param, found.code) == ("previous_response_id", "mutually_exclusive_parameters")
+    assert error(previous_input_messages=["x"]).param == "previous_input_messages[0]"
+    assert error(previous_input_messages=[]).param == "previous_input_messages"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [{"tools": BOTH, "tool_choice": "none"}, {"reasoning": {"effort": "none"}}, {"text": {"verbosity": "medium"}}],
+)
+def test_what_asks_for_nothing_is_taken_by_every_model(sent: Json) -> None:
+    check_abilities(stored(**sent), PLAIN)
+
+
+def kinds_of(union: Any) -> set[str]:
+    """The `type`s of the members of a union of typed dicts."""
+    schema = TypeAdapter(union).json_schema()
+    members = schema.get("oneOf") or schema.get("anyOf") or [schema]
+    found: set[str] = set()
+    for member in members:
+        shape = schema["$defs"][member["$ref"].rsplit("/", 1)[-1]] if "$ref" in member else member
+        kind = shape["properties"]["type"]
+        found |= set(kind.get("enum", [kind.get("const")]))
+    return found

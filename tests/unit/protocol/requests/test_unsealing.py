@@ -1,0 +1,59 @@
+"""Sealed texts: where the machine makes them, and what a model is shown of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.protocol.events.deltas import Finish, FinishReason, Reasoning, Text
+from app.protocol.events.fold import fold
+from app.protocol.events.machine import ResponseStream
+from app.protocol.requests.unsealing import SUMMARY_HEAD, unsealed
+from tests.support.deltas import new_stream
+
+Json = dict[str, Any]
+
+
+def sealing() -> ResponseStream:
+    stream = new_stream()
+    stream.seal = lambda text: f"<{text}>"
+    return stream
+
+
+def test_reasoning_is_sealed_when_it_ends() -> None:
+    stream = sealing()
+    events = [*stream.open(), *stream.begin(), *stream.feed(Reasoning("Hm")), *stream.feed(Reasoning("."))]
+    events += [*stream.feed(Text("Hi")), *stream.finish(Finish(FinishReason.STOP), 1)]
+    items = [event["item"] for event in events if event["type"].startswith("response.output_item")]
+    assert [item.get("encrypted_content") for item in items] == [None, "<Hm.>", None, None]
+    assert fold(events).response["output"][0]["encrypted_content"] == "<Hm.>"
+
+
+def test_a_machine_that_goes_on_seals_the_whole_of_it() -> None:
+    stream = sealing()
+    events = [*stream.open(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
+    other = ResponseStream.restore(events)
+    other.seal = stream.seal
+    assert other.feed(Reasoning("."))
+    (done,) = (event for event in other.feed(Text("Hi")) if event["type"] == "response.output_item.done")
+    assert done["item"]["encrypted_content"] == "<Hm.>"
+
+
+def opened(*items: Json) -> list[Json]:
+    return unsealed(items, lambda token: f"thought {token}", lambda token: f"summary {token}")
+
+
+def test_reasoning_gets_its_text_where_it_has_none() -> None:
+    sealed = {"type": "reasoning", "content": [], "summary": [], "encrypted_content": "x"}
+    said = {**sealed, "content": [{"type": "reasoning_text", "text": "said"}]}
+    assert [item["content"][0]["text"] for item in opened(sealed, said)] == ["thought x", "said"]
+
+
+def test_a_compaction_is_a_message() -> None:
+    (item,) = opened({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
+    assert (item["type"], item["role"]) == ("message", "user")
+    assert item["content"] == [{"type": "input_text", "text": f"{SUMMARY_HEAD}summary x"}]
+
+
+def test_anything_else_is_left_alone() -> None:
+    items = [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "content": []}]
+    assert opened(*items) == items

@@ -1,0 +1,275 @@
+"""An engine without a model: for tests, and for measuring everything of Longhaul that is not the engine.
+
+`script.py` says what it replies to what. The same prompt always gets the same reply, and a prompt that
+ends in the first k tokens of its reply gets the rest of it. Temperature, penalties, grammars and the like
+are checked and have no effect; `max_tokens`, `min_tokens` and `ignore_eos` (the text over and over) do
+what they say.
+
+`engine_args`: see `Args`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.protocol.events.deltas import FinishReason
+from config.models import ServedModel
+from config.settings import ConfigError
+from workers.engine.base import (
+    EngineDead,
+    EngineDelta,
+    EngineError,
+    InvalidSampling,
+    Message,
+    Prompt,
+    PromptTooLong,
+    Sampling,
+)
+from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
+from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedDialect, logprob_of
+from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
+
+__all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
+
+CONTEXT_LENGTH = 32768
+_NAP = 0.2  # seconds, at most, until a sleeping stream notices that the engine is gone
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "max_tokens": (1, float("inf")),
+    "min_tokens": (0, float("inf")),
+    "ignore_eos": (False, True),
+    "min_p": (0, 1),
+    "repetition_penalty": (0, float("inf")),
+    "seed": (-(2**63), 2**63 - 1),
+    "top_k": (-1, 2**31 - 1),
+}
+"""Sampling parameters and what they may be."""
+_INTEGERS = frozenset({"max_tokens", "min_tokens", "seed", "top_k"})
+_NO_NUMBERS = frozenset(
+    {"allowed_token_ids", "bad_words", "cache_salt", "logit_bias", "stop_token_ids", "thinking_token_budget"}
+)
+"""What is taken as it is."""
+
+
+class Args(BaseModel):
+    """What `engine_args` may hold."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens_per_second: Annotated[float, Field(ge=0)] = 0
+    """Of each stream; 0: as fast as they are taken, with a turn for others before each delta."""
+    tokens_per_delta: Annotated[int, Field(ge=1)] = 1
+    """The least tokens of a delta (but the last); more come where the reader is slower than the rate."""
+    max_num_seqs: Annotated[int, Field(ge=1)] = 256
+    """Streams that generate at once; others wait for them, first come first served."""
+    start_seconds: Annotated[float, Field(ge=0)] = 0
+    start_error: str | None = None
+    """Fails the start with this message."""
+
+
+class Life(Enum):
+    NEW = "is not running"
+    READY = "is ready"
+    DEAD = "has died"
+    STOPPED = "has stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tokens of one request by their place in the reply: from `start` up to `last`, and `reason` then.
+
+    Without a reason it is the reply's own ending that comes at `last`.
+    """
+
+    reply: Reply
+    start: int
+    last: int
+    stop_at: int
+    """Where an end token stands."""
+    reason: FinishReason | None
+
+    def delta(self, start: int, stop: int, logprobs: int | None, reason: FinishReason | None = None) -> EngineDelta:
+        tokens = self.tokens(start, stop)
+        likely = () if logprobs is None else tuple(logprob_of(token, logprobs) for token in tokens)
+        return EngineDelta(tokens, reason, logprobs=likely)
+
+    def tokens(self, start: int, stop: int) -> tuple[int, ...]:
+        text = self.reply.tokens or (ord(" "),)
+        return tuple(END if place == self.stop_at else text[place % len(text)] for place in range(start, stop))
+
+
+class ScriptedEngine:
+    def __init__(self, model: ServedModel) -> None:
+        try:
+            self._args = Args.model_validate(dict(model.engine_args))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"model {model.name!r}: engine_args: {where}: {first['msg']}") from None
+        self._name = model.name
+        self._adapters = frozenset(adapter.name for adapter in model.adapters)
+        self._context_length = model.context_length or CONTEXT_LENGTH
+        self._slots = asyncio.Semaphore(self._args.max_num_seqs)
+        self._life = Life.NEW
+        self._gone = asyncio.Event()
+        self._streams: set[str] = set()
+
+    @property
+    def context_length(self) -> int:
+        return self._context_length
+
+    @property
+    def running(self) -> int:
+        return len(self._streams)
+
+    async def start(self) -> None:
+        await asyncio.sleep(self._args.start_seconds)
+        if self._args.start_error is not None:
+            raise ConfigError(f"model {self._name!r}: {self._args.start_error}")
+        if self._life is Life.NEW:
+            self._life = Life.READY
+
+    async def stop(self) -> None:
+        self._end(Life.STOPPED)
+
+    async def check(self) -> None:
+        if self._life is not Life.READY:
+            raise EngineDead(f"the engine {self._life.value}")
+
+    async def render(
+        self, messages: Sequence[Message], template_args: Mapping[str, object], tools: Sequence[Json] = ()
+    ) -> Prompt:
+        await self.check()
+        if not messages:
+            raise EngineError("there are no messages")
+        prompt = Prompt(rendered(messages, template_args, tools))
+        self._room(prompt)
+        return prompt
+
+    async def dialect(self, form: Form) -> Dialect:
+        return ScriptedDialect(form)
+
+    async def harmony(self, form: Form) -> Structured | None:
+        raise EngineError("the scripted engine does not speak harmony")
+
+    def decoder(self) -> Decoder:
+        return ScriptedDecoder()
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        priority: int = 0,
+        committed: Sequence[int] = (),
+    ) -> AsyncGenerator[EngineDelta]:
+        await self.check()
+        if sampling.adapter is not None and sampling.adapter not in self._adapters:
+            raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
+        plan = _plan(prompt, committed, sampling, self._room(prompt))
+        place = plan.start
+        async with self._slot(request_id):
+            begun = asyncio.get_running_loop().time()
+            while (stop := await self._due(plan, place, begun)) < plan.last:
+                yield plan.delta(place, stop, sampling.logprobs)
+                place = stop
+            if plan.reason is None:
+                if place < stop:
+                    yield plan.delta(place, stop, sampling.logprobs)
+                await self._misbehave(plan.reply.ending)
+        yield plan.delta(place, stop, sampling.logprobs, plan.reason)
+
+    @asynccontextmanager
+    async def _slot(self, request_id: str) -> AsyncIterator[None]:
+        if request_id in self._streams:
+            raise EngineError(f"request {request_id} is already running")
+        self._streams.add(request_id)
+        try:
+            async with self._slots:
+                yield
+        finally:
+            self._streams.discard(request_id)
+
+    async def _due(self, plan: Plan, place: int, begun: float) -> int:
+        """Where the next delta ends, once it is due; `place` is where it starts."""
+        loop, rate = asyncio.get_running_loop(), self._args.tokens_per_second
+        stop = min(place + self._args.tokens_per_delta, plan.last)
+        await asyncio.sleep(0)
+        while rate and (delay := begun + (stop - plan.start) / rate - loop.time()) > 0:
+            await self.check()
+            await asyncio.sleep(min(delay, _NAP))
+        await self.check()
+        by_now = plan.start + int((loop.time() - begun) * rate)
+        return min(max(stop, by_now), plan.last)
+
+    async def _misbehave(self, ending: Ending) -> None:
+        if ending is Ending.FAIL:
+            raise EngineError("told to fail")
+        if ending is Ending.DIE:
+            self._end(Life.DEAD)
+        await self._gone.wait()
+        await self.check()
+
+    def _end(self, life: Life) -> None:
+        self._life = life
+        self._gone.set()
+
+    def _room(self, prompt: Sequence[int]) -> int:
+        room = self._context_length - len(prompt)
+        if room < 1:
+            raise PromptTooLong(len(prompt), self._context_length)
+        return room
+
+
+def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, room: int) -> Plan:
+    """Raises InvalidSampling, and EngineError where the prompt is none of ours or the tokens not of its reply."""
+    _check(sampling)
+    if not prompt:
+        raise EngineError("the prompt is empty")
+    if ANSWER not in prompt:
+        raise EngineError("the prompt asks for no answer")
+    asked = list(prompt).index(ANSWER)
+    reply = reply_to(prompt[:asked])
+    begin = len(prompt) - asked - 1
+    start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)
+    stops = reply.ending is Ending.STOP
+    stop_at = max(len(reply.tokens), begin + sampling.extra.get("min_tokens", 0)) if stops else -1
+    if stops and sampling.extra.get("ignore_eos"):
+        stop_at = limit
+    own_end = stop_at + 1 if stops else len(reply.tokens)
+    if own_end <= limit:
+        plan = Plan(reply, start, max(own_end, start), stop_at, FinishReason.STOP if stops else None)
+    else:
+        plan = Plan(reply, start, max(limit, start), stop_at, FinishReason.LENGTH)
+    if tuple(committed) != plan.tokens(begin, start):
+        raise EngineError("the committed tokens are not of this reply")
+    return plan
+
+
+def _check(sampling: Sampling) -> None:
+    fields = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
+    values = {name: getattr(sampling, name) for name in fields} | dict(sampling.extra)
+    for name, value in values.items():
+        if name in _NO_NUMBERS:
+            continue
+        if name not in _RANGES:
+            raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
+        least, most = _RANGES[name]
+        if value is None and name in ("max_tokens", "seed"):
+            continue
+        whole = isinstance(value, int)
+        if not (whole or (isinstance(value, float) and name not in _INTEGERS)) or not least <= value <= most:
+            raise InvalidSampling(f"{name} must be a number from {least} to {most}")
+    if sampling.max_tokens is not None and sampling.extra.get("min_tokens", 0) > sampling.max_tokens:
+        raise InvalidSampling("min_tokens must be at most max_tokens")

@@ -1,0 +1,133 @@
+"""The tools of a request: what the model is shown, and what it may call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.engine.base import InvalidSampling
+from workers.engine.output_format import Choice, Form, Json, Tool
+from workers.formats.calls.custom import PARAMETERS
+from workers.formats.calls.hosted import Hosted, HostedTool, chosen
+from workers.formats.calls.parsing import NONE_HOSTED
+
+_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "required": Choice.REQUIRED}
+_FORCED = (Choice.REQUIRED, Choice.NAMED)
+_CLIENTS = ("function", "custom")
+"""Types of tools that the client runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """`tool_choice` and `tools`, understood. With choice NONE the model is shown no tools, and calls none."""
+
+    choice: Choice = Choice.NONE
+    all: tuple[Tool, ...] = ()
+    allowed: tuple[Tool, ...] = ()
+    custom: frozenset[str] = frozenset()
+    """Names of custom tools."""
+    hosted: Hosted = field(default_factory=dict)
+    """Those of them that the server runs, and that may be called."""
+    single: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """The model may see tools that it may not call."""
+        return self.choice is not Choice.NAMED and len(self.allowed) < len(self.all)
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """Names of the client's functions that may be called."""
+        return frozenset(tool.name for tool in self.allowed) - self.custom - self.hosted.keys()
+
+    @property
+    def custom_allowed(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.allowed) & self.custom
+
+
+def tools_of(request: Mapping[str, Any], hosted: Hosted = NONE_HOSTED, *, later: bool = False) -> Tools:
+    """What a stored request (app/protocol/requests/request.py) says of tools; `hosted` are those that the server runs.
+
+    `later`: in a turn behind the first one, where no call is forced any more.
+    Raises InvalidSampling where it chooses a tool that is not there.
+    """
+    tools = tuple(_tools(request, hosted))
+    custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
+    choice, names = _choice(request["tool_choice"], hosted)
+    if later and choice in _FORCED:
+        choice, names = Choice.AUTO, names if _limits(request["tool_choice"]) else None
+    allowed = tuple(tool for tool in tools if names is None or tool.name in names)
+    if choice is Choice.NONE or not allowed:
+        return Tools()
+    single = choice is Choice.NAMED or not request["parallel_tool_calls"]
+    runs = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
+    return Tools(choice, tools, allowed, custom, runs, single)
+
+
+def shown(tools: Sequence[Tool]) -> list[Json]:
+    """As chat templates take them."""
+    return [tool.as_function() for tool in tools]
+
+
+def form_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> Form:
+    """What the engine must know of the answer's form."""
+    extra = request["extra"]
+    stop_tokens = () if extra.get("include_stop_str_in_output") else extra.get("stop_token_ids") or ()
+    return Form(
+        tools=tools.allowed,
+        choice=tools.choice,
+        single=tools.single,
+        closed=tools.closed,
+        text_format=request["text"]["format"],
+        template_args=template_args,
+        stop_tokens=tuple(stop_tokens),
+        special_tokens=extra.get("skip_special_tokens") is False,
+    )
+
+
+def _choice(choice: Any, hosted: Hosted) -> tuple[Choice, frozenset[str] | None]:
+    """The choice, and the names that may be called (None: all)."""
+    if isinstance(choice, str):
+        return _CHOICES[choice], None
+    if choice["type"] == "allowed_tools":
+        return _CHOICES[choice["mode"]], frozenset(name for tool in choice["tools"] for name in _names(tool, hosted))
+    names = _names(choice, hosted)
+    if not names:
+        raise InvalidSampling("tool_choice names a tool that its server does not offer")
+    return Choice.NAMED if len(names) == 1 else Choice.REQUIRED, names
+
+
+def _limits(choice: Any) -> bool:
+    """Whether it says what may be called, and not only what must be."""
+    return isinstance(choice, dict) and choice["type"] == "allowed_tools"
+
+
+def _names(choice: Json, hosted: Hosted) -> frozenset[str]:
+    return frozenset({choice["name"]}) if choice["type"] in _CLIENTS else chosen(choice, hosted)
+
+
+def _tools(request: Mapping[str, Any], hosted: Hosted) -> Iterator[Tool]:
+    """In the order of the request, the server's own where their tool stands."""
+    for index, tool in enumerate(request["tools"]):
+        field = f"tools[{index}]"
+        if tool["type"] in _CLIENTS:
+            yield _tool(tool, field)
+        else:
+            yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == field)
+
+
+def _hosted_tool(tool: HostedTool) -> Tool:
+    return Tool(tool.name, tool.description, tool.parameters, False, tool.field)
+
+
+def _tool(tool: Json, field: str) -> Tool:
+    if tool["type"] == "function":
+        return Tool(tool["name"], tool.get("description"), tool.get("parameters"), bool(tool.get("strict")), field)
+    made = tool.get("format") or {"type": "text"}
+    if made["type"] == "text":
+        return Tool(tool["name"], tool.get("description"), PARAMETERS, False, field)
+    syntax, definition = made["syntax"], made["definition"]
+    rule = f"Its input must fit this grammar ({syntax}):\n{definition}"
+    description = "\n\n".join(filter(None, (tool.get("description"), rule)))
+    return Tool(tool["name"], description, PARAMETERS, True, field, grammar=(syntax, definition))

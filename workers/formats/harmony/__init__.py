@@ -1,0 +1,1 @@
+"""gpt-oss: items to harmony messages, and harmony tokens to deltas."""

@@ -1,0 +1,181 @@
+"""Harmony models (gpt-oss): one turn, from the items of its context to what the model says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.capabilities import Abilities, check_abilities
+from config.models import ServedModel
+from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
+from workers.engine.output_format import Form, Structured, Tool
+from workers.formats.calls.hosted import Hosted, Kind, Style, hosted_of
+from workers.formats.calls.tools import Tools, form_of, tools_of
+from workers.formats.chat.parser import Rules
+from workers.formats.citations import sources_of
+from workers.formats.harmony import encoding as encoding
+from workers.formats.harmony.history import earlier_messages, results_of, shown
+from workers.formats.harmony.messages import FUNCTIONS, Item
+from workers.formats.harmony.parser import HarmonyParser
+from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.sampling import behind, sampling_of
+from workers.formats.truncation import fitted, room_of
+from workers.formats.turn import PastTurn, Seen, Turn
+
+_ABILITIES = Abilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
+
+
+async def harmony_turn(
+    engine: Engine,
+    model: ServedModel,
+    request: Mapping[str, Any],
+    items: Sequence[Item],
+    past: Sequence[PastTurn],
+    seen: Seen,
+) -> Turn:
+    """The turn that `request` asks for behind `items` (what it continues, and its own input) and its `past` turns.
+
+    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
+    """
+    _check(request)
+    spent = sum(len(turn.tokens) for turn in past)
+    hosted = _hosted(request, seen)
+    tools = tools_of(request, hosted, later=bool(past))
+    form = _form(request, tools)
+    structured = await engine.harmony(form)
+    offered = tools.allowed if tools.closed and structured is None else tools.all
+    preface = _preface(request, model, seen.created_at, offered, hosted)
+    earlier = earlier_messages(request.get("previous_input_messages") or ())
+
+    chosen: dict[tuple[int, ...], Conversation] = {}
+
+    async def render(kept: Sequence[Item]) -> tuple[int, ...]:
+        conversation = Conversation(preface, kept, earlier)
+        tokens = await asyncio.to_thread(_rendered, conversation, past)
+        if len(tokens) >= engine.context_length:
+            raise PromptTooLong(len(tokens), engine.context_length)
+        chosen[tokens] = conversation
+        return tokens
+
+    sampling = _sampling(request, structured, spent)
+    most = engine.context_length - room_of(sampling.max_tokens, engine.context_length)
+    prompt = await fitted(items, render, truncate=request["truncation"] == "auto", most=most)
+    sources = sources_of([*items, *(item for turn in past for item in turn.items)])
+    make = partial(HarmonyParser, _rules(request, tools, spent), sources, frozenset(form.stop_tokens))
+    asked = request.get("enable_response_messages")
+    return Turn(prompt, sampling, make, partial(shown, chosen[prompt], past) if asked else None)
+
+
+def _check(request: Mapping[str, Any]) -> None:
+    """Raises InvalidSampling for what a harmony model cannot do; the API has refused it where it knew the model."""
+    try:
+        check_abilities(request, _ABILITIES)
+    except InvalidRequest as error:
+        raise InvalidSampling(error.error.message) from None
+
+
+def _hosted(request: Mapping[str, Any], seen: Seen) -> Hosted:
+    """Raises InvalidSampling where a server's tools could be taken for the client's."""
+    for place, spec in enumerate(request["tools"]):
+        if spec.get("server_label") == FUNCTIONS.rstrip("."):
+            raise InvalidSampling(f"tools[{place}].server_label: this model calls the client's own tools so")
+    return hosted_of(request, seen.listings, Style.HARMONY)
+
+
+def _preface(
+    request: Mapping[str, Any], model: ServedModel, created_at: int, tools: Sequence[Tool], hosted: Hosted
+) -> Preface:
+    args = _args_of(request, model)
+    mine = [tool for tool in tools if is_hosted(tool, hosted)]
+    kinds = {hosted[tool.name].kind for tool in mine}
+    return Preface(
+        created_at=created_at,
+        effort=_effort(args.get("reasoning_effort")),
+        identity=args.get("model_identity"),
+        instructions=request["instructions"],
+        functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
+        python=Kind.PYTHON in kinds,
+        browser=Kind.BROWSER in kinds,
+        servers=_servers(request, mine, hosted),
+        answer=_answer(request["text"]["format"]),
+    )
+
+
+def _args_of(request: Mapping[str, Any], model: ServedModel) -> dict[str, Any]:
+    """What gpt-oss's chat template would be given."""
+    own = request["extra"].get("chat_template_kwargs") or {}
+    effort = (request.get("reasoning") or {}).get("effort")
+    asked = {} if effort is None else {"reasoning_effort": effort}
+    return {**model.chat_template_args, **asked, **own}
+
+
+def _effort(effort: Any) -> str | None:
+    if effort is None or (isinstance(effort, str) and effort in EFFORTS):
+        return effort
+    raise InvalidSampling(f"reasoning.effort: this model knows {', '.join(EFFORTS)}, and not {effort!r}")
+
+
+def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: Hosted) -> tuple[Namespace, ...]:
+    """The tools of MCP servers under their labels, by the names that they have there."""
+    about = {spec["server_label"]: spec.get("server_description") for spec in request["tools"] if spec["type"] == "mcp"}
+    found: dict[str, list[Tool]] = {}
+    for tool in tools:
+        mine = hosted[tool.name]
+        if mine.kind is Kind.MCP:
+            found.setdefault(mine.server_label or "", []).append(replace(tool, name=mine.tool))
+    return tuple(Namespace(label, about.get(label), tuple(listed)) for label, listed in found.items())
+
+
+def _answer(spec: Mapping[str, Any]) -> AnswerFormat | None:
+    if spec["type"] != "json_schema":
+        return None
+    return AnswerFormat(spec["name"], spec.get("description"), spec["schema"])
+
+
+def _form(request: Mapping[str, Any], tools: Tools) -> Form:
+    """What must be enforced, the tools by their recipients."""
+    form = form_of(request, tools, {})
+    return replace(form, tools=tuple(_addressed(tool, tools.hosted) for tool in form.tools))
+
+
+def _addressed(tool: Tool, hosted: Hosted) -> Tool:
+    if not is_hosted(tool, hosted):
+        return replace(tool, name=FUNCTIONS + tool.name)
+    return replace(tool, parameters=None) if hosted[tool.name].kind is Kind.PYTHON else tool  # it takes bare code
+
+
+def is_hosted(tool: Tool, hosted: Hosted) -> bool:
+    """A client's function may have the name of one of the server's tools: it is called in another namespace."""
+    return tool.name in hosted and hosted[tool.name].field == tool.field
+
+
+def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: int) -> Sampling:
+    sampling = behind(sampling_of(request, structured), spent)
+    if sampling.extra.get("ignore_eos"):
+        return sampling
+    stops = dict.fromkeys((*encoding.stop_tokens(), *(sampling.extra.get("stop_token_ids") or ())))
+    return replace(sampling, extra={**sampling.extra, "stop_token_ids": list(stops)})
+
+
+def _rules(request: Mapping[str, Any], tools: Tools, spent: int) -> Rules:
+    extra = request["extra"]
+    return Rules(
+        stop=tuple(extra.get("stop") or ()),
+        keep_stop=bool(extra.get("include_stop_str_in_output")),
+        min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
+        functions=frozenset(tool.name for tool in tools.allowed if not is_hosted(tool, tools.hosted)) - tools.custom,
+        custom=tools.custom_allowed,
+        hosted=tools.hosted,
+        single_call=tools.single,
+    )
+
+
+def _rendered(conversation: Conversation, past: Sequence[PastTurn]) -> tuple[int, ...]:
+    tokens = conversation.tokens()
+    for turn in past:
+        tokens += continued(turn.tokens, results_of(turn))
+    return tuple(tokens)

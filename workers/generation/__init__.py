@@ -1,0 +1,1 @@
+"""One response from its claim to its last commit."""
