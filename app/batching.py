@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from app.aio import end
+from app.aio import end_tasks
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Batches(Generic[T, R]):
+class Batcher(Generic[T, R]):
     """Calls `perform` with the items that gathered (`most` at a time), and gives each caller its result.
 
     With `weigh`, `most` is what a batch may weigh; one item may always go, whatever it weighs. An error of several is
@@ -55,7 +55,7 @@ class Batches(Generic[T, R]):
         for _, result in self._waiting:
             result.cancel()
         if self._working is not None:
-            await end(self._working)
+            await end_tasks(self._working)
 
     async def _work(self) -> None:
         while self._waiting:

@@ -51,13 +51,13 @@ def up(
     procfile: Annotated[Path, typer.Option(help="The processes to run.")] = CHECKOUT / "Procfile",
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
-    from app.local.up import Wish
+    from app.local.up import UpOptions
     from app.local.up import up as run
 
     with _one_line():
         overrides: dict[str, Any] = {} if port is None else {"port": port}
         settings = load_settings(**overrides)
-        asyncio.run(run(settings, Wish(model, workers, procfile)))
+        asyncio.run(run(settings, UpOptions(model, workers, procfile)))
 
 
 def _become(program: Callable[[Settings], programs.Launch]) -> None:

@@ -13,14 +13,14 @@ from fastapi_offline import FastAPIOffline
 from app.api import openapi
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
-from app.api.middleware import Edge
+from app.api.middleware import RequestIdMiddleware
 from app.api.routes import conversations, health, models, responses, websocket
-from app.api.shutdown import Stopping, set_by_signals
+from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.celery_app import TaskQueue
 from app.responses.conversations import ConversationService
 from app.responses.service import ResponseService
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.collector import settle
 from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog
@@ -56,7 +56,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     for router in (responses.router, websocket.router, conversations.router, models.router, health.router):
         app.include_router(router)
     add_error_handlers(app)
-    app.add_middleware(Edge)
+    app.add_middleware(RequestIdMiddleware)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 
@@ -64,18 +64,18 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 @contextlib.asynccontextmanager
 async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool)
-    relay = Relay(settings.broker_url)
+    pubsub = PubSub(settings.broker_url)
     queue = TaskQueue(settings)
-    service = ResponseService(db, relay, queue, catalog, settings)
-    stopping = Stopping()
-    await relay.start()
+    service = ResponseService(db, pubsub, queue, catalog, settings)
+    stopping = Shutdown()
+    await pubsub.start()
     settle()
     try:
         with set_by_signals(stopping):
             talks = ConversationService(db, service.acceptance.resolved)
-            yield State(runtime=Runtime(settings, catalog, db, relay, service, talks, stopping, int(time.time())))
+            yield State(runtime=Runtime(settings, catalog, db, pubsub, service, talks, stopping, int(time.time())))
     finally:
         await service.close()
         await queue.close()
-        await relay.close()
+        await pubsub.close()
         await db.close()

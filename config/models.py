@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from config.settings import ConfigError, Settings
-from config.tools import ToolServer, ToolServerEntry, merged, servers_from, servers_of
+from config.tools import McpServer, ToolServerEntry, merged, servers_from, servers_of
 
 Format = Literal["auto", "chat", "harmony"]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
@@ -70,7 +70,7 @@ class ModelCatalog:
     """Every model that has workers, in the order of the file."""
 
     models: tuple[ServedModel, ...]
-    tools: tuple[ToolServer, ...] = ()
+    tools: tuple[McpServer, ...] = ()
     """The servers of tools that they may call."""
 
     @property

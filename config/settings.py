@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     database_pool: Annotated[int, Field(ge=1, le=200)] = 10
 
     lease_seconds: Annotated[float, Field(ge=1)] = 30.0
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     shutdown_grace_seconds: Annotated[float, Field(ge=0)] = 5.0
     maintenance_seconds: Seconds = 0.5
     lost_seconds: Seconds = 2.0
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
     """The least time between two chunks of one response, which makes events fewer and larger; 0: one per commit."""
     events_per_second: Annotated[float, Field(ge=0)] = 1500.0
-    """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound (workers/generation/flush_clock.py).
+    """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound.
 
     Where each token is an event, it is so often that they are sent.
     """

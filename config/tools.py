@@ -32,7 +32,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class ToolServer:
+class McpServer:
     """One MCP server. It has a `url` (streamable HTTP) or a `command` (stdio)."""
 
     label: str
@@ -64,7 +64,7 @@ class ToolServerEntry(BaseModel):
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TIMEOUT_SECONDS
     after_crash: AfterCrash = "again"
 
-    def server(self) -> ToolServer:
+    def server(self) -> McpServer:
         """Raises ConfigError."""
         what = f"tool server {self.label!r}"
         if (self.url is None) == (self.command is None):
@@ -74,7 +74,7 @@ class ToolServerEntry(BaseModel):
         elif self.headers or self.request_headers:
             raise ConfigError(f"{what} is a command: it takes no headers")
         _check_headers(self.headers, what)
-        return ToolServer(
+        return McpServer(
             label=self.label,
             kind=self.kind,
             url=self.url,
@@ -86,14 +86,14 @@ class ToolServerEntry(BaseModel):
         )
 
 
-def servers_of(entries: Iterable[ToolServerEntry]) -> tuple[ToolServer, ...]:
+def servers_of(entries: Iterable[ToolServerEntry]) -> tuple[McpServer, ...]:
     """The servers of a models file. Raises ConfigError."""
     servers = tuple(entry.server() for entry in entries)
     _check_unique(servers)
     return servers
 
 
-def servers_from(value: str) -> tuple[ToolServer, ...]:
+def servers_from(value: str) -> tuple[McpServer, ...]:
     """Those of LONGHAUL_TOOL_SERVERS, `label=url,...`: the labels `python` and `browser` tell the kind.
 
     Raises ConfigError that names the variable, and never repeats a URL.
@@ -107,7 +107,7 @@ def servers_from(value: str) -> tuple[ToolServer, ...]:
             _check_url(url, f"tool server {label!r}")
         except ConfigError as error:
             raise ConfigError(f"{VARIABLE}: {error}") from None
-        servers.append(ToolServer(label, _IMPLIED.get(label, "mcp"), url))
+        servers.append(McpServer(label, _IMPLIED.get(label, "mcp"), url))
     try:
         _check_unique(servers)
     except ConfigError as error:
@@ -115,19 +115,19 @@ def servers_from(value: str) -> tuple[ToolServer, ...]:
     return tuple(servers)
 
 
-def merged(file: Sequence[ToolServer], environment: Sequence[ToolServer]) -> tuple[ToolServer, ...]:
+def merged(file: Sequence[McpServer], environment: Sequence[McpServer]) -> tuple[McpServer, ...]:
     """All of them: one of the environment takes the place of the file's with its label, or of its built-in kind."""
     labels = {server.label for server in environment}
     kinds = {server.kind for server in environment} - {"mcp"}
     return (*(server for server in file if server.label not in labels and server.kind not in kinds), *environment)
 
 
-def server_of_kind(servers: Iterable[ToolServer], kind: Kind) -> ToolServer | None:
+def server_of_kind(servers: Iterable[McpServer], kind: Kind) -> McpServer | None:
     """The one server that runs a built-in tool."""
     return next((server for server in servers if server.kind == kind), None)
 
 
-def server_for(servers: Iterable[ToolServer], label: str, url: str | None) -> ToolServer | None:
+def server_for(servers: Iterable[McpServer], label: str, url: str | None) -> McpServer | None:
     """The server that an `mcp` tool means: by its URL where it has one, else by its label. None: it is not allowed.
 
     A worker talks to what this returns, and to nothing that a request wrote.
@@ -183,7 +183,7 @@ def _check_headers(headers: Mapping[str, Any], what: str) -> None:
             raise ConfigError(f"{what}: the header {name!r} is not text with ${{NAME}} in it")
 
 
-def _check_unique(servers: Iterable[ToolServer]) -> None:
+def _check_unique(servers: Iterable[McpServer]) -> None:
     """One label means one server, and so does a built-in tool."""
     labels: set[str] = set()
     kinds: set[str] = set()

@@ -19,7 +19,7 @@ from config.settings import ConfigError, Settings, load_settings
 from workers.celery_host import json_codec, remote_control, tasks
 from workers.celery_host.fetch import Intake
 from workers.celery_host.pool import Lifespan, TaskPool
-from workers.celery_host.program import EventBuffer, PromptConnection, WorkerProgram
+from workers.celery_host.program import EventBuffer, FastReconnectConnection, WorkerProgram
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
@@ -28,7 +28,7 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
     celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
     celery.conf.worker_consumer = "workers.celery_host.program:SturdyConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
-    celery.amqp.Connection = PromptConnection
+    celery.amqp.Connection = FastReconnectConnection
     celery.steps["consumer"].update({EventBuffer, Intake})
     # Celery leaves logging alone where somebody else sees to it.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)

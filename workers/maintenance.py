@@ -20,7 +20,7 @@ from app.queue.message import Message
 from app.store import journal, redelivery, responses, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 
@@ -41,10 +41,10 @@ _OVERDUE = {
 class Maintenance:
     """Takes over from the dead, sends again, and deletes what is due."""
 
-    def __init__(self, settings: Settings, db: Database, relay: Relay, queue: TaskQueue) -> None:
+    def __init__(self, settings: Settings, db: Database, pubsub: PubSub, queue: TaskQueue) -> None:
         self._settings = settings
         self._db = db
-        self._relay = relay
+        self._pubsub = pubsub
         self._queue = queue
         self._away: set[str] = set()
 
@@ -61,9 +61,9 @@ class Maintenance:
     async def rescue(self) -> None:
         """Takes responses from dead workers; `resend` finds them next. What killed too many is failed."""
         for worker in await workers.take_dead(self._db):
-            crashed = await responses.disown(self._db, worker, self._settings.max_attempts)
+            crashed = await responses.disown(self._db, worker, self._settings.max_crashes)
             log.warning("worker %s is gone; its responses go to others", worker)
-            message = f"its worker crashed {self._settings.max_attempts} times while it ran"
+            message = f"its worker crashed {self._settings.max_crashes} times while it ran"
             for response_id in crashed:
                 await self._fail(response_id, "server_error", message)
 
@@ -81,8 +81,8 @@ class Maintenance:
 
     async def _ring(self, chunk: Chunk) -> None:
         try:
-            await self._relay.publish([chunk])
-        except RelayUnavailable:
+            await self._pubsub.publish([chunk])
+        except PubSubUnavailable:
             log.debug("readers of %s will look into Postgres", chunk.response_id)
 
     async def resend(self) -> None:
@@ -141,16 +141,16 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, me.cancel)
     db = Database(settings.database_dsn, 4)
-    relay = Relay(settings.broker_url)
+    pubsub = PubSub(settings.broker_url)
     queue = TaskQueue(settings)
     try:
         await wait_for_schema(db)
-        await Maintenance(settings, db, relay, queue).run()
+        await Maintenance(settings, db, pubsub, queue).run()
     except asyncio.CancelledError:
         log.info("stopped")
     finally:
         await queue.close()
-        await relay.close()
+        await pubsub.close()
         await db.close()
 
 

@@ -12,7 +12,7 @@ from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.collector import settle
 from config.models import load_catalog
 from config.settings import Settings
@@ -23,7 +23,7 @@ from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.runner import Runner
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.worker")
 
@@ -44,11 +44,11 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
     """
     catalog = load_catalog(settings)
     model = catalog.chosen(settings.model)
-    workshop = Workshop(catalog.tools, settings.tool_result_bytes)
+    workshop = McpSessions(catalog.tools, settings.tool_result_bytes)
     db = Database(settings.database_dsn, settings.database_pool)
-    relay = Relay(settings.broker_url)
+    pubsub = PubSub(settings.broker_url)
     queue = TaskQueue(settings)
-    journal = Journal(db, relay)
+    journal = Journal(db, pubsub)
     engine = await asyncio.to_thread(make_engine, model)
 
     async def again(row: ResponseRow) -> None:
@@ -62,7 +62,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         journal,
         engine,
         model,
-        settings.max_attempts,
+        settings.max_crashes,
         again,
         lambda: leave(ENGINE_DIED),
         workshop,
@@ -89,7 +89,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
     finally:
         await engine.stop()
         await queue.close()
-        await relay.close()
+        await pubsub.close()
         await db.close()
 
 

@@ -13,13 +13,13 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
-from app.api.shutdown import Stopping
+from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.locations import shortened
 from app.responses.conversations import ConversationService
 from app.responses.service import ResponseService
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.settings import Settings
 
@@ -33,10 +33,10 @@ class Runtime:
     settings: Settings
     catalog: ModelCatalog
     db: Database
-    relay: Relay
+    pubsub: PubSub
     service: ResponseService
     conversations: ConversationService
-    stopping: Stopping
+    stopping: Shutdown
     started_at: int
     """Epoch seconds."""
 

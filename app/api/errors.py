@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -11,13 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from app.api.replies import reply
 from app.protocol.errors import (
+    ApiError,
     Forbidden,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    Refusal,
     ServerFault,
     TimedOut,
     TooLarge,
@@ -26,14 +27,14 @@ from app.protocol.errors import (
 )
 from app.protocol.requests.locations import shortened
 from app.store.database import StoreUnavailable
-from app.streaming.pubsub import RelayUnavailable
+from app.streaming.pubsub import PubSubUnavailable
 
 NOT_READY = 503
 """What `GET /health/ready` says while something is missing."""
 
 RETRY_AFTER_SECONDS = 1
 
-_STATUS: dict[type[Refusal], int] = {
+_STATUS: dict[type[ApiError], int] = {
     InvalidRequest: 400,
     Forbidden: 403,
     NotFound: 404,
@@ -46,12 +47,17 @@ _STATUS: dict[type[Refusal], int] = {
 }
 
 
-def status_of(refusal: Refusal) -> int:
+def status_of(refusal: ApiError) -> int:
     """The HTTP status of an error: its class's, or that of the nearest base."""
     return next(_STATUS[kind] for kind in type(refusal).__mro__ if kind in _STATUS)
 
 
-def refuse(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
+def reply(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response with this body."""
+    return Response(orjson.dumps(body), status, headers, media_type="application/json")
+
+
+def refuse(refusal: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that is refused."""
     status = status_of(refusal)
     retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == NOT_READY else {}
@@ -63,13 +69,13 @@ def crash() -> ServerFault:
     return ServerFault("The server had an error while processing your request.")
 
 
-def refusal_of(error: Exception) -> Refusal | None:
+def refusal_of(error: Exception) -> ApiError | None:
     """What to tell a request about what it raised; None: it is a bug."""
     if isinstance(error, StoreUnavailable):
         return Unavailable("The database cannot be reached at the moment; try again.")
-    if isinstance(error, RelayUnavailable):
+    if isinstance(error, PubSubUnavailable):
         return Unavailable("Redis cannot be reached at the moment; try again.")
-    return error if isinstance(error, Refusal) else None
+    return error if isinstance(error, ApiError) else None
 
 
 async def _on_refusal(_: Request, error: Exception) -> Response:
@@ -106,7 +112,7 @@ def _allowed(request: Request) -> set[str]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Every error that leaves a route, in the shape of OpenAI's API."""
-    for kind in (Refusal, StoreUnavailable, RelayUnavailable):
+    for kind in (ApiError, StoreUnavailable, PubSubUnavailable):
         app.add_exception_handler(kind, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -17,11 +17,10 @@ from collections.abc import AsyncIterator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.errors import refuse
-from app.api.racing import disconnected, work_until
-from app.api.replies import reply
-from app.api.shutdown import Stopping
-from app.api.sse import send_end, send_pulses, send_start
+from app.aio import run_until
+from app.api.errors import refuse, reply
+from app.api.shutdown import Shutdown
+from app.api.sse import disconnected, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
 from app.protocol.requests.request import ResponseRequest
 from app.queue.celery_app import Priority
@@ -43,7 +42,7 @@ class ForegroundAnswer(Response):
         project: str,
         request: ResponseRequest,
         key: str | None,
-        stopping: Stopping,
+        stopping: Shutdown,
         grace: float,
         priority: Priority | None = None,
         shape: Shape = as_it_is,
@@ -62,7 +61,7 @@ class ForegroundAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._stream if self._request.stream else self._object
         signals = [disconnected(receive)] if self._key is None else [disconnected(receive), self._stopped()]
-        finished = await work_until(answer(scope, receive, send), *signals)
+        finished = await run_until(answer(scope, receive, send), *signals)
         if not finished and self._key is not None and self._stopping.is_set:
             await self._break_off(scope, receive, send)
 

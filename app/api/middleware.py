@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import crash, refuse
-from app.api.throttle import Turnstile
+from app.api.throttle import Throttle
 from app.protocol.errors import Unavailable
 
 log = logging.getLogger("longhaul.api")
@@ -25,7 +25,7 @@ _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.
 _SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
-class Edge:
+class RequestIdMiddleware:
     """Gives every answer an `x-request-id` (the caller's own where it sent a sane one), and answers crashes with 500.
 
     A request that is cancelled because the server stops is told to come again: 503.
@@ -34,7 +34,7 @@ class Edge:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._turnstile = Turnstile()
+        self._turnstile = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from app.store import workers
 from app.store.database import Database, StoreUnavailable
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.models import ModelCatalog
 
 log = logging.getLogger("longhaul.api")
@@ -41,9 +41,9 @@ class Readiness:
         }
 
 
-async def check(db: Database, relay: Relay, catalog: ModelCatalog) -> Readiness:
+async def check(db: Database, pubsub: PubSub, catalog: ModelCatalog) -> Readiness:
     """Looks at everything at once; answers within CHECK_SECONDS and a little. Never raises."""
-    redis, loaded = await asyncio.gather(_within(_heard(relay)), _within(_loaded(db)))
+    redis, loaded = await asyncio.gather(_within(_heard(pubsub)), _within(_loaded(db)))
     names = [model.name for model in catalog.models]
     ready = tuple(name for name in names if name in (loaded or frozenset()))
     missing = []
@@ -56,9 +56,9 @@ async def check(db: Database, relay: Relay, catalog: ModelCatalog) -> Readiness:
     return Readiness(tuple(missing), ready, tuple(name for name in names if name not in ready))
 
 
-async def _heard(relay: Relay) -> bool:
-    await relay.ping()
-    return relay.connected
+async def _heard(pubsub: PubSub) -> bool:
+    await pubsub.ping()
+    return pubsub.connected
 
 
 async def _loaded(db: Database) -> set[str]:
@@ -70,7 +70,7 @@ async def _within(check: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             return await check
-    except (TimeoutError, StoreUnavailable, RelayUnavailable):
+    except (TimeoutError, StoreUnavailable, PubSubUnavailable):
         return None
     except Exception as error:  # a schema that is not there yet, for instance
         log.warning("readiness check failed: %s", type(error).__name__)

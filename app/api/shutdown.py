@@ -16,7 +16,7 @@ from types import FrameType
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stopping:
+class Shutdown:
     """An event: the server stops."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Stopping:
 
 
 @contextlib.contextmanager
-def set_by_signals(stopping: Stopping) -> Iterator[None]:
+def set_by_signals(stopping: Shutdown) -> Iterator[None]:
     """Hears SIGTERM and SIGINT before the handlers that are in place, which then run as ever.
 
     Signals reach the main thread only: a server that runs in another one has to set `stopping` by itself.

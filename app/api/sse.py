@@ -12,8 +12,8 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.racing import disconnected, work_until
-from app.api.shutdown import Stopping
+from app.aio import run_until
+from app.api.shutdown import Shutdown
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.frames import DONE, KEEPALIVE
 
@@ -25,6 +25,12 @@ HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns once the client is gone. The request's body must have been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def send_start(send: Send) -> None:
@@ -57,14 +63,14 @@ class EventStream(Response):
     In the last case it has neither a terminal event nor `[DONE]`: the reader comes back with `starting_after`.
     """
 
-    def __init__(self, pulses: AsyncGenerator[Pulse, None], stopping: Stopping) -> None:
+    def __init__(self, pulses: AsyncGenerator[Pulse, None], stopping: Shutdown) -> None:
         super().__init__()
         self._pulses = pulses
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_start(send)
-        finished = await work_until(self._send(send), disconnected(receive), self._stopping.wait())
+        finished = await run_until(self._send(send), disconnected(receive), self._stopping.wait())
         if not finished and self._stopping.is_set:
             await send_end(send)
 

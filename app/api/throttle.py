@@ -13,7 +13,7 @@ from collections import deque
 FEW = 32
 
 
-class Turnstile:
+class Throttle:
     """Lets `few` through in each turn of the loop, in the order in which they came."""
 
     def __init__(self, few: int = FEW) -> None:

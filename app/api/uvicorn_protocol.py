@@ -18,10 +18,10 @@ class HttpProtocol(HttpToolsProtocol):
     """For uvicorn's `--http`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Joining(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(CoalescingTransport(transport, self.loop))  # type: ignore[arg-type]
 
 
-class Joining:
+class CoalescingTransport:
     """A transport that holds a head back until the next write, or the loop's next turn where none comes before."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

@@ -33,7 +33,7 @@ TWICE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UpOptions:
     """What the command line asks for."""
 
     model: str | None = None
@@ -62,7 +62,7 @@ class Start:
         return Program(process.argv, {**env, **process.env}, self.folder, grace=self.grace, hold=(lock,))
 
 
-async def up(settings: Settings, wish: Wish) -> None:
+async def up(settings: Settings, wish: UpOptions) -> None:
     """Runs until it is asked to stop. Raises ConfigError or LocalError, one line, where it could not start or go on."""
     console = Console()
     stopping = Stopping()
@@ -82,7 +82,7 @@ async def up(settings: Settings, wish: Wish) -> None:
         raise LocalError(stopping.reason)
 
 
-def _checked(settings: Settings, wish: Wish, home: Home) -> Start:
+def _checked(settings: Settings, wish: UpOptions, home: Home) -> Start:
     """Everything that can be wrong and be known before anything runs."""
     try:
         commands = parse(wish.procfile.read_text(encoding="utf-8"))

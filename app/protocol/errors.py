@@ -1,6 +1,6 @@
 """What a request is refused with: the vocabulary of errors, without HTTP (`app/api/errors.py` maps it).
 
-Refusal
+ApiError
  ├── InvalidRequest         the caller's fault: a field, a value, a state that does not allow it
  │    └── TooLarge, UnsupportedMedia, MethodNotAllowed, Forbidden
  ├── NotFound               no such response, model or route
@@ -26,7 +26,7 @@ class ErrorType(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiError:
+class ErrorObject:
     """One error as clients read it."""
 
     message: str
@@ -42,7 +42,7 @@ class ApiError:
         }
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request answered with an error. `message` is one line for the caller."""
 
     type: ClassVar[ErrorType] = ErrorType.INVALID_REQUEST
@@ -50,10 +50,10 @@ class Refusal(Exception):
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.error = ApiError(message, self.type, param, code or self.default_code)
+        self.error = ErrorObject(message, self.type, param, code or self.default_code)
 
 
-class InvalidRequest(Refusal):
+class InvalidRequest(ApiError):
     """The caller can mend it."""
 
 
@@ -73,21 +73,21 @@ class Forbidden(InvalidRequest):
     default_code = "forbidden"
 
 
-class NotFound(Refusal):
+class NotFound(ApiError):
     default_code = "not_found"
 
 
-class Unavailable(Refusal):
+class Unavailable(ApiError):
     type = ErrorType.SERVER
     default_code = "service_unavailable"
 
 
-class TimedOut(Refusal):
+class TimedOut(ApiError):
     type = ErrorType.SERVER
     default_code = "run_timeout"
 
 
-class ServerFault(Refusal):
+class ServerFault(ApiError):
     type = ErrorType.SERVER
     default_code = "server_error"
 
@@ -101,5 +101,5 @@ BAD_PROMPT_CODES: Mapping[str, str] = MappingProxyType(
 )
 """Codes in the `error` of a failed response that say: the caller is at fault, not the server; and with which field."""
 
-FAILURES: Mapping[str, type[Refusal]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
+FAILURES: Mapping[str, type[ApiError]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
 """Other codes in the `error` of a failed response -> what a client that waited for it is refused with."""

@@ -54,7 +54,7 @@ def response_object(
 ) -> Json:
     """All the fields that Open Responses requires and the openai package reads; times in epoch seconds.
 
-    `request` is the stored request (app/protocol/requests/request.py); `messages` has `input_messages` and `output_messages`,
+    `request` is the stored request; `messages` has `input_messages` and `output_messages`,
     where they are shown (`Finish.messages`). Source: Open Responses' ResponseResource.
     """
     return {

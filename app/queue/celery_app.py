@@ -19,10 +19,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
-from app.batching import Batches
+from app.batching import Batcher
 from app.queue.message import Message
 from app.queue.message_template import TASK
-from app.queue.publisher import Post, QueueUnavailable, one_line
+from app.queue.publisher import Publisher, QueueUnavailable, one_line
 from config.settings import ConfigError, Settings, load_settings
 
 __all__ = ["TASK", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]
@@ -156,9 +156,9 @@ class TaskQueue:
         """Connects to nothing. Raises ConfigError where REDIS_URL is unset."""
         self._celery = make_celery(settings)
         self._seconds = seconds
-        self._post = Post(self._celery, settings.broker_url)
+        self._post = Publisher(self._celery, settings.broker_url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
-        self._revokes = Batches(self._tell, most=MOST_REVOKED, weigh=len)
+        self._revokes = Batcher(self._tell, most=MOST_REVOKED, weigh=len)
 
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""

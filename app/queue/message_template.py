@@ -76,7 +76,7 @@ def _with_places(message: Any) -> bytes:
     return form
 
 
-class Template:
+class MessageTemplate:
     """Messages of one model, queue and priority. Making it connects to nothing."""
 
     def __init__(self, celery: Celery, model: str, queue: str, priority: int) -> None:

@@ -11,9 +11,9 @@ from celery import Celery
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.batching import Batches
+from app.batching import Batcher
 from app.queue.message import Message
-from app.queue.message_template import Template
+from app.queue.message_template import MessageTemplate
 from app.queue.redis_commands import send
 
 CONNECT_SECONDS = 2.0
@@ -26,7 +26,7 @@ class QueueUnavailable(Exception):
     """Redis did not take the message in time. It may have arrived all the same."""
 
 
-class Post:
+class Publisher:
     """One connection to the broker; it is made at the first batch, and anew after an error."""
 
     def __init__(self, celery: Celery, url: str) -> None:
@@ -38,8 +38,8 @@ class Post:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-        self._templates: dict[tuple[str, str, int], Template] = {}
-        self._batches = Batches(self._send, most=MAX_BATCH, weigh=len, common=(QueueUnavailable,))
+        self._templates: dict[tuple[str, str, int], MessageTemplate] = {}
+        self._batches = Batcher(self._send, most=MAX_BATCH, weigh=len, common=(QueueUnavailable,))
 
     def send(self, messages: Sequence[Message]) -> asyncio.Future[None]:
         """Done once they are sent; cancelled before its turn, they are not. Nobody has to wait for it.
@@ -63,10 +63,10 @@ class Post:
             raise QueueUnavailable(one_line(error)) from error
         return [None] * len(batch)
 
-    def _template(self, message: Message) -> Template:
+    def _template(self, message: Message) -> MessageTemplate:
         place = (message.model, message.queue, message.priority)
         if (template := self._templates.get(place)) is None:
-            template = self._templates[place] = Template(self._celery, *place)
+            template = self._templates[place] = MessageTemplate(self._celery, *place)
         return template
 
 

@@ -17,7 +17,7 @@ AT_ONCE = 8
 PAUSE_SECONDS = 0.5
 
 
-class Orphans:
+class AbandonedResponses:
     """Cancels by `cancel(response_id)`, which raises StoreUnavailable where it has to be tried again."""
 
     def __init__(self, cancel: Callable[[str], Awaitable[None]]) -> None:

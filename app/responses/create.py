@@ -11,7 +11,7 @@ from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.capabilities import Abilities, check_abilities
+from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.consistency import CONTEXTS, check_calls
 from app.protocol.requests.items import REFERENCE
 from app.protocol.requests.locations import shortened
@@ -214,11 +214,11 @@ def _check_document(document: Json, model: ServedModel) -> None:
     """Raises InvalidRequest."""
     if all(document[name] is None for name in CONTEXTS):
         check_calls(document["input"])
-    abilities = Abilities(
+    abilities = Capabilities(
         images=model.images,
         tools=model.harmony or model.tool_parser is not None,
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
         harmony=model.harmony,
     )
-    check_abilities(document, abilities)
+    check_capabilities(document, abilities)

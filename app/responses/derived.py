@@ -12,7 +12,7 @@ from app.store.sealing import Seal, Sealed
 
 Json = dict[str, Any]
 Shape = Callable[[Json], Awaitable[Json]]
-"""A final response -> the body of the answer. Raises a Refusal."""
+"""A final response -> the body of the answer. Raises a ApiError."""
 
 
 async def as_it_is(response: Json) -> Json:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from app.api.errands import Errands
-from app.batching import Batches
+from app.aio import BackgroundTasks
+from app.batching import Batcher
 from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -26,16 +26,16 @@ from app.protocol.requests.request import CODE_OUTPUTS, SOURCES, ResponseRequest
 from app.protocol.status import Status
 from app.queue.celery_app import Priority, QueueUnavailable, TaskQueue
 from app.queue.message import Message
-from app.responses.abandoned import Orphans
+from app.responses.abandoned import AbandonedResponses
 from app.responses.create import Acceptance
 from app.responses.foreground import Foreground
 from app.responses.ids import may_exist
 from app.responses.paging import PageQuery, page_of
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Intake
-from app.store.rows import Cancellation, Idempotency, NewResponse, ResponseRow
-from app.streaming.pubsub import Relay, RelayUnavailable, Subscription
+from app.store.inserts import Inserter
+from app.store.rows import EndResult, Idempotency, NewResponse, ResponseRow
+from app.streaming.pubsub import PubSub, PubSubUnavailable, Subscription
 from config.models import ModelCatalog
 from config.settings import Settings
 
@@ -68,7 +68,7 @@ class ResponseService:
     def __init__(
         self,
         db: Database,
-        relay: Relay,
+        pubsub: PubSub,
         queue: TaskQueue,
         catalog: ModelCatalog,
         settings: Settings,
@@ -77,20 +77,20 @@ class ResponseService:
     ) -> None:
         self.acceptance = Acceptance(db, catalog, settings, now)
         self._db = db
-        self._relay = relay
+        self._pubsub = pubsub
         self._queue = queue
         self._settings = settings
         self._now = now
-        self._errands = Errands()
-        self._orphans = Orphans(self._cancel_orphan)
-        self._intake = Intake(db, self._created)
-        self._cancels = Batches(self._cancel_all, most=responses.MOST_CANCELLED, common=(StoreUnavailable,))
+        self._background = BackgroundTasks()
+        self._orphans = AbandonedResponses(self._cancel_orphan)
+        self._intake = Inserter(db, self._created)
+        self._cancels = Batcher(self._cancel_all, most=responses.MOST_CANCELLED, common=(StoreUnavailable,))
 
     async def close(self) -> None:
         """Finishes what is under way, within a few seconds."""
-        await self._errands.close(CLOSE_SECONDS)
+        await self._background.close(CLOSE_SECONDS)
         await self._orphans.close(CLOSE_SECONDS)
-        await self._errands.close(CLOSE_SECONDS)
+        await self._background.close(CLOSE_SECONDS)
         await self._intake.close()
         await self._cancels.close()
 
@@ -130,9 +130,9 @@ class ResponseService:
         known = await self._repeated(project, idempotency)
         if known is None:
             accepted = await self.acceptance.accept(project, request, idempotency, priority, unstored)
-            if not self._relay.connected:
+            if not self._pubsub.connected:
                 raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
-            async with self._relay.subscribe(accepted.row.id) as subscription:
+            async with self._pubsub.subscribe(accepted.row.id) as subscription:
                 known = await self._submit(accepted.row)
                 if known is None:
                     pulses = self._follow(accepted.row.id, subscription, opening=accepted.row.opening)
@@ -171,7 +171,7 @@ class ResponseService:
         effect, the response is cancelled: nobody will know its id (but whoever has its key: maintenance sends it).
         """
         abandon = self._orphans.add if row.idempotency is None else lambda _: None
-        inserting = self._errands.start(self._intake.create(row))
+        inserting = self._background.start(self._intake.create(row))
         try:
             return await asyncio.shield(inserting)
         except asyncio.CancelledError:
@@ -183,7 +183,7 @@ class ResponseService:
 
     def _created(self, rows: Sequence[NewResponse]) -> None:
         if rows:
-            self._errands.start(self._send([Message(row.id, row.model, row.queue, row.priority) for row in rows]))
+            self._background.start(self._send([Message(row.id, row.model, row.queue, row.priority) for row in rows]))
 
     async def _send(self, messages: Sequence[Message]) -> None:
         try:
@@ -236,7 +236,7 @@ class ResponseService:
     async def events(self, response_id: str, after: int = -1) -> AsyncGenerator[Chunk | None, None]:
         """`replay` of a response that is known to have events. Survives the absence of Postgres and Redis."""
         async with (
-            self._relay.subscribe(response_id) as subscription,
+            self._pubsub.subscribe(response_id) as subscription,
             aclosing(self._follow(response_id, subscription, after)) as pulses,
         ):
             async for pulse in pulses:
@@ -276,12 +276,12 @@ class ResponseService:
             await self._known(project, response_id)
             message = "Only a response that was created with 'background' true can be cancelled."
             raise InvalidRequest(message, code="response_not_cancellable")
-        self._errands.start(self._announce(cancellation))
+        self._background.start(self._announce(cancellation))
         return cancellation.row.as_object()
 
-    async def _cancel_all(self, wanted: Sequence[tuple[str, str]]) -> list[Cancellation | None]:
+    async def _cancel_all(self, wanted: Sequence[tuple[str, str]]) -> list[EndResult | None]:
         """Of (project, id), each project's together."""
-        cancelled: dict[str, Iterator[Cancellation | None]] = {}
+        cancelled: dict[str, Iterator[EndResult | None]] = {}
         for project in {project for project, _ in wanted}:
             ids = [response_id for its, response_id in wanted if its == project]
             cancelled[project] = iter(await responses.cancel_all(self._db, ids, project, only_background=True))
@@ -292,7 +292,7 @@ class ResponseService:
         deleted = await responses.delete(self._db, project, response_id) if may_exist(response_id) else None
         if deleted is None:
             raise no_such_response(response_id)
-        self._errands.start(self._announce(deleted))
+        self._background.start(self._announce(deleted))
 
     async def _cancel_orphan(self, response_id: str) -> None:
         cancellation = await responses.cancel(self._db, response_id, None)
@@ -300,13 +300,13 @@ class ResponseService:
             log.info("%s: cancelled, its client left", response_id)
             await self._announce(cancellation)
 
-    async def _announce(self, cancellation: Cancellation) -> None:
+    async def _announce(self, cancellation: EndResult) -> None:
         """Tells readers and workers of an end that Postgres already knows. Best effort: both would find out."""
         if cancellation.chunk is None:
             return
         try:
-            await self._relay.publish([cancellation.chunk])
-        except RelayUnavailable as error:
+            await self._pubsub.publish([cancellation.chunk])
+        except PubSubUnavailable as error:
             log.warning("%s: cancellation not published (%s)", cancellation.row.id, error)
         await self._queue.revoke(cancellation.row.id)
 

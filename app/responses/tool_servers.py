@@ -9,14 +9,14 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.requests.hosted_tools import CODE_INTERPRETER, WEB_SEARCHES, McpTool
 from app.protocol.requests.locations import shortened
 from app.protocol.requests.tools import Tool
-from config.tools import Kind, ToolServer, server_for, server_of_kind
+from config.tools import Kind, McpServer, server_for, server_of_kind
 
 _WEB: Kind = "browser"
 KINDS: Mapping[str, Kind] = MappingProxyType({CODE_INTERPRETER: "python", **dict.fromkeys(WEB_SEARCHES, _WEB)})
 """The kind of server that runs a built-in tool."""
 
 
-def check_servers(tools: Sequence[Tool], servers: Sequence[ToolServer]) -> None:
+def check_servers(tools: Sequence[Tool], servers: Sequence[McpServer]) -> None:
     """Raises InvalidRequest about the first tool that no server may run."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
@@ -26,7 +26,7 @@ def check_servers(tools: Sequence[Tool], servers: Sequence[ToolServer]) -> None:
             raise _refused(f"Invalid '{{path}}': no tool server here runs '{tool.type}'.", f"{where}.type")
 
 
-def _check_mcp(where: str, tool: McpTool, servers: Sequence[ToolServer]) -> None:
+def _check_mcp(where: str, tool: McpTool, servers: Sequence[McpServer]) -> None:
     server = server_for(servers, tool.server_label, tool.server_url)
     if server is None and tool.server_url is None:
         message = f"Invalid '{{path}}': no MCP server '{tool.server_label}' is allowed here."

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from app.batching import Batches
+from app.batching import Batcher
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import get_by_key
 from app.store.rows import NewResponse, ResponseRow, pack_tokens
@@ -56,7 +56,7 @@ _INSERT = """
 """
 
 
-class Intake:
+class Inserter:
     """Inserts responses as `queued`, with their opening events, committed together.
 
     `created` is told of those that were, batch by batch, and must return at once.
@@ -65,7 +65,7 @@ class Intake:
     def __init__(self, db: Database, created: Created = lambda _: None) -> None:
         self._db = db
         self._created = created
-        self._batches = Batches(self._insert, most=MAX_BATCH, weigh=_weight, common=(StoreUnavailable,))
+        self._batches = Batcher(self._insert, most=MAX_BATCH, weigh=_weight, common=(StoreUnavailable,))
 
     async def create(self, new: NewResponse) -> ResponseRow | None:
         """Inserts it and returns None. Raises StoreUnavailable.

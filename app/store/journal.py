@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, text
 
-from app.protocol.events.chunk import Chunk, Reading
+from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.rows import Ending, pack_tokens, unpack_tokens
@@ -202,14 +202,14 @@ def _chunk(response_id: str, row: Row[Any]) -> Chunk:
     )
 
 
-async def read(db: Database, response_id: str, after: int = -1) -> Reading:
+async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
     """The chunks with events after number `after`, in order and cut to them, and the status of that moment."""
     async with db.autocommit() as connection:
         rows = (await connection.execute(_READ, {"id": response_id, "after": after})).all()
     if not rows:
-        return Reading((), None)
+        return LogSlice((), None)
     chunks = tuple(_chunk(response_id, row).after(after) for row in rows if row.first is not None)
-    return Reading(chunks, Status(rows[0].status))
+    return LogSlice(chunks, Status(rows[0].status))
 
 
 async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:

@@ -24,7 +24,7 @@ from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.store.database import Database
 from app.store.guards import may, sources
-from app.store.rows import Cancellation, Ending, ResponseRow, pack_tokens, response_row, row_of
+from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, response_row, row_of
 from app.store.tables import chunks, responses
 
 MOST_CANCELLED = 32
@@ -141,7 +141,7 @@ async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
     return [row.id for row in found if Status(row.status) in TRANSITIONS["cancel"].sources]
 
 
-async def cancel(db: Database, response_id: str, project: str | None) -> Cancellation | None:
+async def cancel(db: Database, response_id: str, project: str | None) -> EndResult | None:
     """`cancelled` where it is not final, with the terminal event after the last committed one.
 
     None: unknown id. Idempotent: on a final row the cancellation has no chunk.
@@ -151,7 +151,7 @@ async def cancel(db: Database, response_id: str, project: str | None) -> Cancell
 
 async def cancel_all(
     db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
-) -> list[Cancellation | None]:
+) -> list[EndResult | None]:
     """`cancel` of several, committed together. One that is named twice has its chunk in the first place alone.
 
     `only_background`: others are as unknown.
@@ -162,15 +162,15 @@ async def cancel_all(
     return [_taken(ended, response_id) for response_id in response_ids]
 
 
-def _taken(ended: dict[str, Cancellation], response_id: str) -> Cancellation | None:
+def _taken(ended: dict[str, EndResult], response_id: str) -> EndResult | None:
     if (found := ended.get(response_id)) is not None:
-        ended[response_id] = Cancellation(found.row, None)
+        ended[response_id] = EndResult(found.row, None)
     return found
 
 
 async def fail(
     db: Database, response_id: str, code: str, message: str, *, only: Status | None = None
-) -> Cancellation | None:
+) -> EndResult | None:
     """`failed` where it is not final (and still in `only`); for maintenance, which speaks for workers that cannot."""
     error = error_object(code, message)
     values = {"id": response_id, "only": None if only is None else only.value}
@@ -179,7 +179,7 @@ async def fail(
         return ended.get(response_id)
 
 
-async def delete(db: Database, project: str, response_id: str) -> Cancellation | None:
+async def delete(db: Database, project: str, response_id: str) -> EndResult | None:
     """Cancels it where it is not final, and deletes it and its events. None: unknown id."""
     wanted = {"ids": [response_id], "project": project, "only_background": False}
     async with db.begin() as connection:
@@ -222,10 +222,10 @@ async def _end(
     values: Mapping[str, Any],
     transition: str,
     close: Callable[[ResponseStream], list[Event]],
-) -> dict[str, Cancellation]:
+) -> dict[str, EndResult]:
     """Locks the rows (so that no append is under way or can come after), and ends by `close` those that it may."""
     rows = [response_row(row) for row in await connection.execute(wanted, values)]
-    found = {row.id: Cancellation(row, None) for row in rows}
+    found = {row.id: EndResult(row, None) for row in rows}
     may_end = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _logs(connection, [row.id for row in may_end])
     if endings := [_ended(row, logs[row.id], close) for row in may_end]:
@@ -237,13 +237,13 @@ async def _end(
 
 def _ended(
     row: ResponseRow, log: Sequence[Event], close: Callable[[ResponseStream], list[Event]]
-) -> tuple[Cancellation, Chunk]:
+) -> tuple[EndResult, Chunk]:
     """The row as it will be, and the chunk that ends it."""
     stream = ResponseStream.restore(log)
     chunk = closing_chunk(row, stream, close)
     ending = Ending.of(stream.response, datetime.now(UTC))
     final = replace(row, worker=None, **{name: getattr(ending, name) for name in _FINAL})
-    return Cancellation(final, chunk), chunk
+    return EndResult(final, chunk), chunk
 
 
 def _final_columns(row: ResponseRow) -> dict[str, Any]:

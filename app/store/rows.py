@@ -130,7 +130,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancellation:
+class EndResult:
     """How a cancel or delete went: the row as it is now and, where this call ended it, the chunk that says so."""
 
     row: ResponseRow

@@ -144,7 +144,7 @@ chunks = Table(
     # Token ids as little-endian unsigned 32-bit integers.
     Column("tokens", LargeBinary, nullable=False),
     Column("frames", LargeBinary, nullable=False),
-    # What the next attempt must know beside the events: ends of turns, results of calls (workers/generation/history.py).
+    # What the next attempt must know beside the events: ends of turns, results of calls (generation/history.py).
     Column("steps", JSON(none_as_null=True)),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),

@@ -56,16 +56,16 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatResult:
     """What a heartbeat found: response id -> attempt."""
 
     lost: Mapping[str, int]
     """What runs here, and is this worker's no more."""
-    astray: Mapping[str, int]
+    orphaned: Mapping[str, int]
     """What is this worker's, and does not run here."""
 
 
-async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> Beat:
+async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> HeartbeatResult:
     """Prolongs the lease, and compares what is this worker's with what it says is `running` (id -> attempt).
 
     Raises LeaseLost where the worker was taken for dead.
@@ -78,9 +78,9 @@ async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Ma
         if (await connection.execute(prolonged)).rowcount == 0:
             raise LeaseLost(worker)
         mine = {row.id: row.attempt for row in await connection.execute(owned)}
-    return Beat(
+    return HeartbeatResult(
         lost={name: attempt for name, attempt in running.items() if mine.get(name) != attempt},
-        astray={name: attempt for name, attempt in mine.items() if running.get(name) != attempt},
+        orphaned={name: attempt for name, attempt in mine.items() if running.get(name) != attempt},
     )
 
 

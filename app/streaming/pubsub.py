@@ -16,14 +16,14 @@ from itertools import groupby
 from operator import itemgetter
 
 import redis.asyncio
-from redis.asyncio.client import PubSub
+from redis.asyncio.client import PubSub as RedisPubSub
 
-from app.aio import end
-from app.batching import Batches
-from app.protocol.events.chunk import Chunk, Reading, join
+from app.aio import end_tasks
+from app.batching import Batcher
+from app.protocol.events.chunk import Chunk, LogSlice, join
 from app.queue.redis_commands import packed, send
 
-log = logging.getLogger("longhaul.relay")
+log = logging.getLogger("longhaul.pubsub")
 
 CHANNEL = "longhaul:events:"
 CONNECT_SECONDS = 2.0
@@ -34,11 +34,11 @@ BACKLOG = 512
 
 _HEADER = struct.Struct(">qqi?")
 
-Read = Callable[[int], Awaitable[Reading]]
+Read = Callable[[int], Awaitable[LogSlice]]
 """Reads the log after a sequence number; `app.store.journal.read` with its response given."""
 
 
-class RelayUnavailable(Exception):
+class PubSubUnavailable(Exception):
     """Redis cannot be reached."""
 
 
@@ -55,7 +55,7 @@ def _publication(chunk: Chunk) -> bytes:
     return packed(b"PUBLISH", (CHANNEL + chunk.response_id).encode(), _pack(chunk))
 
 
-class Bell:
+class Wakeup:
     """Wakes one reader. An asyncio.Event under a timeout does the same at twice the price, for every chunk of everyone:
     here one alarm serves many waits, each of which only moves its time.
     """
@@ -112,7 +112,7 @@ class Subscription:
         self._confirmed = confirmed
         self._is_connected = is_connected
         self._heard: deque[Chunk] = deque()
-        self._bell = Bell(asyncio.get_running_loop())
+        self._bell = Wakeup(asyncio.get_running_loop())
         self._missed = False
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Subscription:
         *,
         poll: float = 2.0,
         idle: float = 15.0,
-        unavailable: type[Exception] = RelayUnavailable,
+        unavailable: type[Exception] = PubSubUnavailable,
         opening: Chunk | None = None,
     ) -> AsyncGenerator[Chunk | None, None]:
         """The chunks after number `after`, contiguous, until the response is final and its log is drained.
@@ -213,7 +213,7 @@ class Subscription:
         return taken
 
 
-class Relay:
+class PubSub:
     """Publishes and hears. Lives through Redis' absence: it connects again by itself.
 
     Whatever a command raises means that Redis is away. A connection that breaks at the wrong moment shows as more than
@@ -228,10 +228,10 @@ class Relay:
         self._listener = redis.asyncio.from_url(
             url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, health_check_interval=0, protocol=2
         )
-        self._pubsub: PubSub | None = None
+        self._pubsub: RedisPubSub | None = None
         self._readers: dict[str, set[Subscription]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
-        self._commands = Batches(self._command)
+        self._commands = Batcher(self._command)
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -240,7 +240,7 @@ class Relay:
     async def start(self) -> None:
         """Begins to listen; returns once connected or refused, and goes on trying."""
         ready = asyncio.Event()
-        self._task = asyncio.create_task(self._listen(ready), name="relay")
+        self._task = asyncio.create_task(self._listen(ready), name="pubsub")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await ready.wait()
@@ -248,23 +248,23 @@ class Relay:
     async def close(self) -> None:
         await self._commands.close()
         if self._task is not None:
-            await end(self._task)
+            await end_tasks(self._task)
         await self._client.aclose()
         await self._listener.aclose()
 
     async def ping(self) -> None:
-        """Raises RelayUnavailable where Redis does not answer."""
+        """Raises PubSubUnavailable where Redis does not answer."""
         try:
             await self._client.ping()
         except Exception as error:
-            raise RelayUnavailable(type(error).__name__) from error
+            raise PubSubUnavailable(type(error).__name__) from error
 
     async def publish(self, chunks: Iterable[Chunk]) -> None:
-        """Rings for chunks that are committed, in one round trip. Raises RelayUnavailable; nothing is lost by that."""
+        """Rings for chunks that are committed, in one round trip. Raises PubSubUnavailable; nothing is lost by that."""
         try:
             await send(self._client, [_publication(chunk) for chunk in chunks], CONNECT_SECONDS)
         except Exception as error:
-            raise RelayUnavailable(type(error).__name__) from error
+            raise PubSubUnavailable(type(error).__name__) from error
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
@@ -325,7 +325,7 @@ class Relay:
                     reader._miss()
             await self._until_broken(pubsub)
 
-    async def _until_broken(self, pubsub: PubSub) -> None:
+    async def _until_broken(self, pubsub: RedisPubSub) -> None:
         """Hears until the connection is lost, or a command on it failed; raises what told."""
         hearing = asyncio.create_task(self._dispatch_all(pubsub))
         broken = asyncio.create_task(self._broken.wait())
@@ -333,11 +333,11 @@ class Relay:
             await asyncio.wait([hearing, broken], return_when=asyncio.FIRST_COMPLETED)
             if hearing.done():
                 hearing.result()
-            raise RelayUnavailable("a command failed")
+            raise PubSubUnavailable("a command failed")
         finally:
-            await end(hearing, broken)
+            await end_tasks(hearing, broken)
 
-    async def _dispatch_all(self, pubsub: PubSub) -> None:
+    async def _dispatch_all(self, pubsub: RedisPubSub) -> None:
         while True:
             message = await pubsub.get_message(timeout=None)
             if message is not None:

@@ -17,7 +17,7 @@ from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Choice, Form, Tool
 from workers.formats.chat.parser import ChatParser, Rules, merged
 from workers.formats.chat.turn import chat_turn
-from workers.formats.turn import Parsed, Seen, Turn
+from workers.formats.turn import Parsed, Turn, TurnContext
 
 pytestmark = pytest.mark.vllm
 package = pytest.mark.asyncio(loop_scope="package")
@@ -187,7 +187,7 @@ async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch:
 
 async def turn_of(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
-    return await chat_turn(case.engine, demo_model(), request, request["input"], (), Seen())
+    return await chat_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
 
 
 async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
@@ -443,7 +443,7 @@ async def test_a_model_that_takes_no_images_says_so(vllm_case: Case) -> None:
 @package
 async def test_silent_tokens_are_those_that_end_a_turn(vllm_case: Case) -> None:
     dialect = await vllm_case.engine.dialect(Form(stop_tokens=(7,)))
-    assert vllm_case.special[-1] in dialect.silent
-    assert 7 in dialect.silent
-    assert not dialect.silent & dialect.markers
+    assert vllm_case.special[-1] in dialect.end_tokens
+    assert 7 in dialect.end_tokens
+    assert not dialect.end_tokens & dialect.markers
     assert replace(Form(), special_tokens=True).special_tokens

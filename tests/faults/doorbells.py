@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import httpx
-from redis.asyncio.client import PubSub
+from redis.asyncio.client import PubSub as RedisPubSub
 
-from app.aio import end
+from app.aio import end_tasks
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.store import journal
-from app.streaming.pubsub import CHANNEL, Relay, RelayUnavailable, _unpack
+from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable, _unpack
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
@@ -39,7 +39,7 @@ Span = tuple[int, int]
 """First and last event of a chunk."""
 
 
-async def silent(fleet: Fleet) -> list[str]:
+async def end_tokens(fleet: Fleet) -> list[str]:
     """What does not ring or does not hear, in a fleet of scripted workers that is whole and at rest."""
     deaf = [api.name for api in fleet.of(Role.API) if not await _hears(fleet, api)]
     return [f"{name} does not hear" for name in deaf] + await _mute(fleet)
@@ -108,10 +108,10 @@ async def _ear(fleet: Fleet) -> AsyncIterator[dict[str, set[Span]]]:
         try:
             yield heard
         finally:
-            await end(listening)
+            await end_tasks(listening)
 
 
-async def _listen(pubsub: PubSub, heard: dict[str, set[Span]]) -> None:
+async def _listen(pubsub: RedisPubSub, heard: dict[str, set[Span]]) -> None:
     async for message in pubsub.listen():
         if message["type"] == "pmessage":
             response_id = message["channel"].decode().removeprefix(CHANNEL)
@@ -126,24 +126,24 @@ async def _hears(fleet: Fleet, api: Member) -> bool:
     """Whether a reader at this API is given an event that is in no log."""
     url, body = f"{api.address}/v1/responses", counting(0).body("knock")
     body |= {"input": "/hang 5", "background": True, "stream": True}
-    relay = Relay(fleet.services.redis_url)
+    pubsub = PubSub(fleet.services.redis_url)
     try:
         async with asyncio.timeout(_patience(fleet)), fleet.http.stream("POST", url, json=body) as answer:
             answer.raise_for_status()
-            response_id = await _knocked_at(relay, frames_of(answer.aiter_raw()))
+            response_id = await _knocked_at(pubsub, frames_of(answer.aiter_raw()))
         await fleet.http.post(f"{url}/{response_id}/cancel")
         return response_id is not None
     except (httpx.HTTPError, TimeoutError):
         return False
     finally:
-        await relay.close()
+        await pubsub.close()
 
 
-async def _knocked_at(relay: Relay, stream: AsyncIterator[bytes]) -> str | None:
+async def _knocked_at(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str | None:
     """Publishes the event until the stream brings it; the response's id, or None where the stream ends without."""
     seen = Seen(frames=[await anext(stream)])
     response_id: str = frames.decode(seen.frames[0])[0]["response"]["id"]
-    knocking = asyncio.create_task(_knock(relay, response_id, seen))
+    knocking = asyncio.create_task(_knock(pubsub, response_id, seen))
     try:
         async for frame in stream:
             if frame.startswith(b"event: "):
@@ -152,13 +152,13 @@ async def _knocked_at(relay: Relay, stream: AsyncIterator[bytes]) -> str | None:
                 return response_id
         return None
     finally:
-        await end(knocking)
+        await end_tasks(knocking)
 
 
-async def _knock(relay: Relay, response_id: str, seen: Seen) -> None:
+async def _knock(pubsub: PubSub, response_id: str, seen: Seen) -> None:
     """The event that is due next, over and over: the worker may be quicker with one of its own."""
     while True:
         event = {"type": KNOCK, "sequence_number": seen.next}
-        with suppress(RelayUnavailable):
-            await relay.publish([Chunk(response_id, seen.next, seen.next, 1, (), frames.encode(event))])
+        with suppress(PubSubUnavailable):
+            await pubsub.publish([Chunk(response_id, seen.next, seen.next, 1, (), frames.encode(event))])
         await asyncio.sleep(KNOCK_SECONDS)

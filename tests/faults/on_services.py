@@ -14,7 +14,7 @@ from app.local.errors import LocalError
 from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store import journal
 from app.store.database import StoreUnavailable
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.settings import load_settings
 from tests.faults.arena import Arena, Inflict
 from tests.faults.plan import MODEL
@@ -95,15 +95,15 @@ async def messages_repeated(arena: Arena) -> None:
 async def events_repeated(arena: Arena) -> None:
     """Readers hear what they heard before, out of order."""
     statement = text("SELECT response_id FROM chunks GROUP BY 1 ORDER BY max(ctid) DESC LIMIT 10")
-    relay = Relay(arena.fleet.services.redis_url)
-    with suppress(StoreUnavailable, RelayUnavailable):
+    pubsub = PubSub(arena.fleet.services.redis_url)
+    with suppress(StoreUnavailable, PubSubUnavailable):
         async with arena.fleet.db.autocommit() as connection:
             ids = list((await connection.execute(statement)).scalars())
         for response_id in ids:
             chunks = list((await journal.read(arena.fleet.db, response_id)).chunks)
             arena.random.shuffle(chunks)
-            await relay.publish(chunks)
-    await relay.close()
+            await pubsub.publish(chunks)
+    await pubsub.close()
 
 
 # -- Postgres ----------------------------------------------------------------------------------------------

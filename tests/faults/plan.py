@@ -52,7 +52,7 @@ class Plan:
     concurrency: int = 64
     """Responses that one worker runs at once."""
     grace_seconds: float = 0.5
-    max_attempts: int = 100
+    max_crashes: int = 100
     logs: Path | None = None
     """Where to keep the logs of the processes; None: they go with the fleet."""
     settle_seconds: float = 90.0
@@ -85,7 +85,7 @@ class Plan:
         """The environment of every process, on top of addresses."""
         return {
             "LONGHAUL_LEASE_SECONDS": str(LEASE_SECONDS),
-            "LONGHAUL_MAX_ATTEMPTS": str(self.max_attempts),
+            "LONGHAUL_MAX_CRASHES": str(self.max_crashes),
             "LONGHAUL_SHUTDOWN_GRACE_SECONDS": str(self.grace_seconds),
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
             "LONGHAUL_READER_POLL_SECONDS": "1",

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from app.protocol.events.chunk import Chunk
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from tests.faults.proxy import HOST, Mode, Proxy
 from tests.support.waiting import until
 
@@ -26,17 +26,17 @@ def chunk(response_id: str, size: int = 1) -> Chunk:
     return Chunk(response_id, 0, 0, 1, (), b"x" * size, True)
 
 
-async def publish(relay: Relay, stop: asyncio.Event) -> None:
+async def publish(pubsub: PubSub, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        with suppress(RelayUnavailable):
-            await relay.publish([chunk("r", 100_000)])
-        with suppress(RelayUnavailable):
-            await relay.ping()
+        with suppress(PubSubUnavailable):
+            await pubsub.publish([chunk("r", 100_000)])
+        with suppress(PubSubUnavailable):
+            await pubsub.ping()
 
 
-async def subscribe(relay: Relay, stop: asyncio.Event, number: int) -> None:
+async def subscribe(pubsub: PubSub, stop: asyncio.Event, number: int) -> None:
     while not stop.is_set():
-        async with relay.subscribe(f"r{number}"):
+        async with pubsub.subscribe(f"r{number}"):
             await asyncio.sleep(0)
 
 
@@ -53,19 +53,19 @@ async def scenario(redis_url: str) -> None:
     parts, stop = urlsplit(redis_url), asyncio.Event()
     proxy = Proxy(partial(asyncio.open_connection, HOST, parts.port))
     await proxy.start()
-    relay = Relay(f"redis://:{parts.password}@{HOST}:{proxy.port}/0")
-    await relay.start()
+    pubsub = PubSub(f"redis://:{parts.password}@{HOST}:{proxy.port}/0")
+    await pubsub.start()
     async with asyncio.TaskGroup() as group:
         for number in range(4):
-            group.create_task(publish(relay, stop))
-            group.create_task(subscribe(relay, stop, number))
+            group.create_task(publish(pubsub, stop))
+            group.create_task(subscribe(pubsub, stop, number))
         await disturb(proxy, Random(1))
         stop.set()
-    await until(lambda: relay.connected, what="the listener is back")
-    async with relay.subscribe("after") as ear:
-        await relay.publish([chunk("after")])
+    await until(lambda: pubsub.connected, what="the listener is back")
+    async with pubsub.subscribe("after") as ear:
+        await pubsub.publish([chunk("after")])
         await until(lambda: ear._heard, what="the doorbell rings")
-    await relay.close()
+    await pubsub.close()
     await proxy.close()
 
 

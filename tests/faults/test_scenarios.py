@@ -80,7 +80,7 @@ async def test_a_zombie_writes_nothing_and_frees_its_engine() -> None:
 
 
 async def test_a_response_that_kills_engines_is_failed_and_takes_no_other_with_it() -> None:
-    async with running(Plan(apis=1, workers=2, maintenances=1, flower=False, max_attempts=3)) as fleet:
+    async with running(Plan(apis=1, workers=2, maintenances=1, flower=False, max_crashes=3)) as fleet:
         ids = [await background(fleet, "/count 300") for _ in range(8)]
         await until(fleet.busiest, SECONDS, "a worker is at work")
         [pill] = await ended(fleet, [await background(fleet, "/die 20")])

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.store.database import Database
 from app.store.migrate import migrate
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ async def db(services: Any) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def relay(services: Any) -> AsyncIterator[Relay]:
-    started = Relay(services.redis_url)
+async def pubsub(services: Any) -> AsyncIterator[PubSub]:
+    started = PubSub(services.redis_url)
     await started.start()
     yield started
     await started.close()

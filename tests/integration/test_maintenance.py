@@ -16,7 +16,7 @@ from app.queue.message import Message
 from app.store import responses
 from app.store.database import Database
 from app.store.inserts import Intake
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
@@ -44,9 +44,9 @@ class Queue:
         self.sent += [message.response_id for message in messages]
 
 
-def maintenance(db: Database, relay: Relay, queue: Queue, **settings: Any) -> Maintenance:
-    made = Settings(**{"lost_seconds": 10.0, "max_attempts": 2, **settings})
-    return Maintenance(made, db, relay, queue)  # type: ignore[arg-type]
+def maintenance(db: Database, pubsub: PubSub, queue: Queue, **settings: Any) -> Maintenance:
+    made = Settings(**{"lost_seconds": 10.0, "max_crashes": 2, **settings})
+    return Maintenance(made, db, pubsub, queue)  # type: ignore[arg-type]
 
 
 async def age(db: Database, column: str) -> None:
@@ -54,21 +54,21 @@ async def age(db: Database, column: str) -> None:
         await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
 
 
-async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, relay: Relay) -> None:
+async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     queue = Queue()
-    await maintenance(db, relay, queue).find_lost()
+    await maintenance(db, pubsub, queue).find_lost()
     assert queue.sent == []
     await age(db, "sent_at")
-    await maintenance(db, relay, queue).find_lost()
+    await maintenance(db, pubsub, queue).find_lost()
     assert queue.sent == [response_id]
 
 
-async def test_two_copies_share_what_there_is_to_send(db: Database, relay: Relay) -> None:
+async def test_two_copies_share_what_there_is_to_send(db: Database, pubsub: PubSub) -> None:
     ids = {await queued(db) for _ in range(50)}
     await age(db, "sent_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, relay, queue).find_lost() for _ in range(4)))
+    await asyncio.gather(*(maintenance(db, pubsub, queue).find_lost() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
 
 
@@ -76,35 +76,35 @@ async def test_two_copies_share_what_there_is_to_send(db: Database, relay: Relay
     ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
 )
 async def test_what_takes_too_long_is_failed_and_says_so(
-    db: Database, relay: Relay, limit: dict[str, float], code: str
+    db: Database, pubsub: PubSub, limit: dict[str, float], code: str
 ) -> None:
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
     await Intake(db).create(new)
     if code == "run_timeout":
         await claim(db, new.id, WORKER)
-    await maintenance(db, relay, Queue()).expire()
+    await maintenance(db, pubsub, Queue()).expire()
     final = await whole(db, new.id, Status.FAILED)
     assert final.error is not None
     assert final.error["code"] == code
 
 
-async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, relay: Relay) -> None:
+async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, pubsub: PubSub) -> None:
     await alive(db, lease_seconds=0.0)
     row = await claimed(db, input=[message("/say still here")])
     queue = Queue()
-    looking = maintenance(db, relay, queue)
+    looking = maintenance(db, pubsub, queue)
     await looking.rescue()
     await looking.resend()
     assert queue.sent == [row.id]
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(row.id) is Outcome.COMPLETED
     final = await whole(db, row.id)
     assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
 
 
-async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database, relay: Relay) -> None:
+async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database, pubsub: PubSub) -> None:
     row = await claimed(db)
-    looking = maintenance(db, relay, Queue())
+    looking = maintenance(db, pubsub, Queue())
     for name in (WORKER, "second"):
         await alive(db, name, lease_seconds=0.0)
         await looking.rescue()
@@ -114,29 +114,29 @@ async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database
     assert "crashed 2 times" in final.error["message"]
 
 
-async def test_a_queue_that_is_away_loses_nothing(db: Database, relay: Relay) -> None:
+async def test_a_queue_that_is_away_loses_nothing(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     await age(db, "sent_at")
     queue = Queue()
     queue.away = True
     with pytest.raises(QueueUnavailable):
-        await maintenance(db, relay, queue).find_lost()
+        await maintenance(db, pubsub, queue).find_lost()
     queue.away = False
     await age(db, "sent_at")
-    await maintenance(db, relay, queue).find_lost()
+    await maintenance(db, pubsub, queue).find_lost()
     assert queue.sent == [response_id]
 
 
-async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, relay: Relay) -> None:
+async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
     events = await events_of(db, response_id)
     await age(db, "finished_at")
-    await maintenance(db, relay, Queue()).sweep()
+    await maintenance(db, pubsub, Queue()).sweep()
     assert (await row_of(db, response_id)).log == "merged"
     assert await events_of(db, response_id) == events
-    await maintenance(db, relay, Queue(), event_retention_seconds=60.0).sweep()
+    await maintenance(db, pubsub, Queue(), event_retention_seconds=60.0).sweep()
     assert (await row_of(db, response_id)).log == "deleted"
-    await maintenance(db, relay, Queue(), stored_retention_seconds=60.0).sweep()
+    await maintenance(db, pubsub, Queue(), stored_retention_seconds=60.0).sweep()
     assert await responses.find(db, response_id) is None

@@ -13,7 +13,7 @@ from workers.formats.calls.hosted import Style, hosted_of
 from workers.formats.chat.parser import Rules
 from workers.formats.harmony import encoding as harmony
 from workers.formats.harmony.parser import HarmonyParser
-from workers.formats.turn import PastTurn, Seen
+from workers.formats.turn import PastTurn, TurnContext
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ LISTED: list[Json] = [
         ("lend_book", "Lends a book of the library.", "title"),
     )
 ]
-SEEN = Seen(CREATED, {"library": LISTED})
+SEEN = TurnContext(CREATED, {"library": LISTED})
 
 
 def asked(said: str, **fields: Any) -> Json:

@@ -14,7 +14,7 @@ from app.store import journal, responses
 from app.store.database import Database
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 from tests.support.rows import WORKER, Writer, claim
 from tests.support.waiting import until
 
@@ -41,18 +41,18 @@ async def row_of(db: Database, response_id: str) -> ResponseRow:
 class Play(Writer):
     """One claimed response."""
 
-    def __init__(self, db: Database, relay: Relay | None, row: ResponseRow) -> None:
+    def __init__(self, db: Database, pubsub: PubSub | None, row: ResponseRow) -> None:
         super().__init__(row)
         self._db = db
-        self._relay = relay
+        self._pubsub = pubsub
         self.id = row.id
 
     async def write(self, entry: Entry) -> bool:
         """Commits and rings; False where the response is no longer ours."""
         held = await journal.append(self._db, [entry])
-        if self._relay is not None and held:
-            with suppress(RelayUnavailable):
-                await self._relay.publish([entry.chunk])
+        if self._pubsub is not None and held:
+            with suppress(PubSubUnavailable):
+                await self._pubsub.publish([entry.chunk])
         return bool(held)
 
     async def started(self) -> Play:
@@ -76,16 +76,16 @@ class Play(Writer):
 class Player:
     """Claims responses for its test. Without a relay its readers live by Postgres."""
 
-    def __init__(self, db: Database, relay: Relay | None) -> None:
+    def __init__(self, db: Database, pubsub: PubSub | None) -> None:
         self._db = db
-        self._relay = relay
+        self._pubsub = pubsub
 
     async def take(self, response_id: str | None = None) -> Play:
         """Claims a response, which may come in a moment; says nothing yet."""
         response_id = response_id or await one(self._db, "queued")
         row = await claim(self._db, response_id, WORKER)
         assert row is not None
-        return Play(self._db, self._relay, row)
+        return Play(self._db, self._pubsub, row)
 
     async def begin(self, response_id: str | None = None) -> Play:
         return await (await self.take(response_id)).started()

@@ -20,6 +20,7 @@ from celery.worker.control import control_command
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
+from app.aio import run_to_completion
 from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
 from tests.support.circles import alive
@@ -27,7 +28,6 @@ from tests.support.waiting import until
 from workers.celery_host import program
 from workers.celery_host.cancellation import leave, why_cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.shielding import undisturbed
 from workers.main import make_worker_app
 
 STORE = 8
@@ -60,7 +60,7 @@ class PretendRunner:
         except asyncio.CancelledError:
             reason = why_cancelled()
             # The cancellation that was looked up above may still come.
-            await undisturbed(self._clean_up(reason.value if reason else "none", response_id))
+            await run_to_completion(self._clean_up(reason.value if reason else "none", response_id))
             if response_id.startswith("stuck"):
                 await asyncio.Event().wait()
             if response_id.startswith("raise"):

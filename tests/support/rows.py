@@ -14,7 +14,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.store import responses, workers
 from app.store.database import Database
-from app.store.inserts import Intake
+from app.store.inserts import Inserter
 from app.store.journal import Entry
 from app.store.rows import Ending, Idempotency, NewResponse, ResponseRow
 from app.store.workers import WorkerIdentity
@@ -26,7 +26,7 @@ WORKER = "worker-1"
 async def queued(db: Database, project: str = "default", **request: Any) -> str:
     """A response as the API leaves it; returns its id."""
     new = new_response(None, project, **request)
-    await Intake(db).create(new)
+    await Inserter(db).create(new)
     return new.id
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from app.local.ports import free_port
-from config.tools import ToolServer
+from config.tools import McpServer
 from tests.support.waiting import until_sync
 
 PROGRAM = (sys.executable, "-m", "tests.support.mcp_server")
@@ -65,13 +65,13 @@ class ToolProcess:
         """Lets `slow` calls with that text end."""
         (self.folder / text).touch()
 
-    def server(self, label: str = "tests", kind: Any = "mcp", **more: Any) -> ToolServer:
-        return ToolServer(label, kind, self.url, **more)
+    def server(self, label: str = "tests", kind: Any = "mcp", **more: Any) -> McpServer:
+        return McpServer(label, kind, self.url, **more)
 
-    def command(self, label: str = "local", **more: Any) -> ToolServer:
+    def command(self, label: str = "local", **more: Any) -> McpServer:
         # Not in the checkout's folder: the command must find its modules.
         program = ("env", f"PYTHONPATH={CHECKOUT}", *PROGRAM, str(self.log))
-        return ToolServer(label, "mcp", None, program, **more)
+        return McpServer(label, "mcp", None, program, **more)
 
     def _listens(self) -> bool:
         try:

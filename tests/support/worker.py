@@ -10,7 +10,7 @@ from typing import Any
 
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from workers.celery_host.cancellation import Cancelled, current_job
 from workers.engine.scripted.engine import ScriptedEngine
@@ -19,7 +19,7 @@ from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
@@ -59,14 +59,14 @@ class Worker:
     def __init__(
         self,
         db: Database,
-        relay: Relay,
+        pubsub: PubSub,
         model: ServedModel,
         lease_seconds: float,
-        workshop: Workshop | None = None,
+        workshop: McpSessions | None = None,
         granularity: Granularity = NOTHING_HELD_BACK,
     ) -> None:
         self.engine = ScriptedEngine(model)
-        self.journal = Journal(db, relay)
+        self.journal = Journal(db, pubsub)
         self.again: list[str] = []
         self.died = 0
         self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop, granularity)
@@ -88,16 +88,16 @@ class Worker:
 @asynccontextmanager
 async def worker(
     db: Database,
-    relay: Relay,
+    pubsub: PubSub,
     lease_seconds: float = 60.0,
     context_length: int | None = None,
-    workshop: Workshop | None = None,
+    workshop: McpSessions | None = None,
     granularity: Granularity = NOTHING_HELD_BACK,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, relay, model, lease_seconds, workshop, granularity)
+    made = Worker(db, pubsub, model, lease_seconds, workshop, granularity)
     await made.engine.start()
     await made.journal.start()
     await made.lease.start()

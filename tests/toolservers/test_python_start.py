@@ -17,7 +17,7 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.plan import Builder, Way
+from workers.toolservers.python.plan import Builder, Isolation
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 
@@ -105,7 +105,7 @@ def test_where_there_are_no_namespaces_it_stays_off() -> None:
 
 
 def builder(syscall_filter: bytes, limits: Limits | None = None) -> Builder:
-    return Builder(Way.NAMESPACES, examine(default_executable()), limits or Limits(), syscall_filter)
+    return Builder(Isolation.NAMESPACES, examine(default_executable()), limits or Limits(), syscall_filter)
 
 
 ALLOW_ALL = bytes.fromhex("06000000 0000ff7f".replace(" ", ""))

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
+from app.aio import run_to_completion
 from tests.support.circles import no_collector
-from workers.generation.shielding import undisturbed
 
 
 class WentWrong(Exception):
@@ -23,7 +23,7 @@ async def test_who_is_cancelled_gets_the_result_all_the_same() -> None:
         await may_end.wait()
         return "done"
 
-    task = asyncio.ensure_future(undisturbed(work()))
+    task = asyncio.ensure_future(run_to_completion(work()))
     await begun.wait()
     for _ in range(3):
         task.cancel()
@@ -38,7 +38,7 @@ async def test_what_it_raised_is_gone_without_the_garbage_collector() -> None:
 
     with no_collector():
         with pytest.raises(WentWrong) as caught:
-            await undisturbed(work())
+            await run_to_completion(work())
         error = weakref.ref(caught.value)
         del caught
         assert error() is None

@@ -51,7 +51,7 @@ EXIT_SECONDS = 10.0
 """How long threads that others started may hold up the exit of a worker that has stopped."""
 
 
-class PromptConnection(Connection):  # type: ignore[misc]
+class FastReconnectConnection(Connection):  # type: ignore[misc]
     """A connection to Redis that comes back soon, and whose loss ends nothing else.
 
     Tries again every RECONNECT_SECONDS; kombu would wait ever longer, up to 30 s after Redis is back.

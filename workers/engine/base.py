@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.protocol.events.deltas import FinishReason
-from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
+from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
 
 Message = Mapping[str, Any]
 """A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
@@ -109,7 +109,7 @@ class Engine(Protocol):
         token would fit, EngineError where the template refuses the messages.
         """
 
-    async def dialect(self, form: Form) -> Dialect:
+    async def dialect(self, form: Form) -> OutputFormat:
         """How the model answers in this form. Raises InvalidSampling where it cannot, naming the field."""
 
     async def harmony(self, form: Form) -> Structured | None:

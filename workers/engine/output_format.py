@@ -89,7 +89,7 @@ class Decoder(Protocol):
         """What was held back, at the end (a cut UTF-8 sequence becomes U+FFFD)."""
 
 
-class Markup(Protocol):
+class OutputParser(Protocol):
     """Decoded text -> what the model said, by the model's format; pure but for its own state."""
 
     @property
@@ -103,7 +103,7 @@ class Markup(Protocol):
         """What was held back, at the end. `cut`: the model was not done; half a call is no text then either."""
 
 
-class Dialect(Protocol):
+class OutputFormat(Protocol):
     """How the model says text, reasoning and calls in one request."""
 
     @property
@@ -111,7 +111,7 @@ class Dialect(Protocol):
         """What holds the output to the form that was asked for; None where nothing has to."""
 
     @property
-    def silent(self) -> frozenset[int]:
+    def end_tokens(self) -> frozenset[int]:
         """Tokens that end a turn: they are no text, and no markup."""
 
     @property
@@ -120,5 +120,5 @@ class Dialect(Protocol):
 
     def decoder(self) -> Decoder: ...
 
-    def markup(self, prompt: Sequence[int]) -> Markup:
+    def markup(self, prompt: Sequence[int]) -> OutputParser:
         """A fresh parser for one response to `prompt`."""

@@ -8,7 +8,7 @@ from typing import Any
 from config.models import ServedModel
 from workers.engine.base import Engine
 from workers.formats.chat.turn import chat_turn
-from workers.formats.turn import PastTurn, Seen, Turn
+from workers.formats.turn import PastTurn, Turn, TurnContext
 
 
 async def turn_of(
@@ -17,7 +17,7 @@ async def turn_of(
     request: Mapping[str, Any],
     items: Sequence[Mapping[str, Any]],
     past: Sequence[PastTurn],
-    seen: Seen,
+    seen: TurnContext,
 ) -> Turn:
     """The turn of a stored request behind `items` and its own `past` turns.
 

@@ -63,7 +63,7 @@ class PastTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TurnContext:
     """What a response knows before its first turn, and every later attempt again."""
 
     created_at: int = 0

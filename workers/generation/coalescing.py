@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workers.engine.base import EngineDelta
 from workers.formats.chat.parser import merged
 from workers.formats.turn import Parsed, Parser
-from workers.generation.flush_clock import Beat
+from workers.generation.flush_clock import FlushClock
 from workers.generation.recorder import Recorder
 
 _NOTHING = Parsed()
@@ -29,14 +29,14 @@ class Granularity:
 NOTHING_HELD_BACK = Granularity()
 
 
-class Pace:
+class Coalescer:
     """Lets what the model says through at most every `seconds` (0: at once); what came meanwhile goes as one chunk.
 
     The first token does not wait, and neither does the end: who ends a turn takes the `rest` with it. What is let
     through goes by the worker's `beat`.
     """
 
-    def __init__(self, record: Recorder, seconds: float, beat: Beat, *, per_token: bool = False) -> None:
+    def __init__(self, record: Recorder, seconds: float, beat: FlushClock, *, per_token: bool = False) -> None:
         self._record = record
         self._beat = beat
         self._seconds = seconds

@@ -14,7 +14,7 @@ MOST_SECONDS = 0.1
 """Between two beats, however many responses run."""
 
 
-class Beat:
+class FlushClock:
     """`events_per_second` of all responses together; 0: no bound. For the code of one event loop."""
 
     def __init__(self, events_per_second: float = 0.0) -> None:

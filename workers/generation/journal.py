@@ -12,12 +12,12 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from app.aio import end
+from app.aio import end_tasks
 from app.protocol.events.chunk import Chunk
 from app.store import journal as store
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
-from app.streaming.pubsub import Relay, RelayUnavailable
+from app.streaming.pubsub import PubSub, PubSubUnavailable
 
 log = logging.getLogger("longhaul.journal")
 
@@ -28,9 +28,9 @@ MAX_BATCH = 512
 class Journal:
     """One per worker process. Entries of one response come one at a time: its runner waits for each."""
 
-    def __init__(self, db: Database, relay: Relay) -> None:
+    def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
-        self._relay = relay
+        self._pubsub = pubsub
         self._pending: list[tuple[Entry, asyncio.Future[bool]]] = []
         self._work = asyncio.Event()
         self._unpublished: list[Chunk] = []
@@ -48,10 +48,10 @@ class Journal:
 
     async def close(self) -> None:
         """Ends; whoever still waits for a commit is cancelled. Nothing committed goes unpublished."""
-        await end(*self._tasks)
+        await end_tasks(*self._tasks)
         for _, committed in self._pending:
             committed.cancel()
-        with contextlib.suppress(RelayUnavailable):
+        with contextlib.suppress(PubSubUnavailable):
             await self._publish()
 
     def append(self, entry: Entry) -> asyncio.Future[bool]:
@@ -125,7 +125,7 @@ class Journal:
             try:
                 await self._publish()
                 away = False
-            except RelayUnavailable as error:
+            except PubSubUnavailable as error:
                 # Readers find in Postgres what is not rung for.
                 if not away:
                     log.warning("Redis is away (%s); readers look into Postgres", error)
@@ -134,4 +134,4 @@ class Journal:
     async def _publish(self) -> None:
         chunks, self._unpublished = self._unpublished, []
         if chunks:
-            await self._relay.publish(chunks)
+            await self._pubsub.publish(chunks)

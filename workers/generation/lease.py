@@ -9,7 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 
-from app.aio import end
+from app.aio import end_tasks
 from app.store import responses
 from app.store import workers as store
 from app.store.database import Database, StoreUnavailable
@@ -66,7 +66,7 @@ class Lease:
         self._tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
 
     async def close(self) -> None:
-        await end(*self._tasks)
+        await end_tasks(*self._tasks)
         try:
             await store.unregister(self._db, self.worker)
         except StoreUnavailable:
@@ -101,7 +101,7 @@ class Lease:
         try:
             beat = await store.heartbeat(self._db, self.worker, self._seconds, running)
             self._lost(beat.lost)
-            await self._give_back(beat.astray)
+            await self._give_back(beat.orphaned)
         except LeaseLost:
             log.warning("the lease of %s ran out; %d responses are others' now", self.worker, len(running))
             self._lost(running)
@@ -112,13 +112,13 @@ class Lease:
             return False
         return True
 
-    async def _give_back(self, astray: Mapping[str, int]) -> None:
+    async def _give_back(self, orphaned: Mapping[str, int]) -> None:
         """Releases what was astray at the last beat as well: one beat may come between a claim and its run."""
-        for response_id in astray.keys() & self._astray.keys():
-            if astray[response_id] == self._astray[response_id]:
+        for response_id in orphaned.keys() & self._astray.keys():
+            if orphaned[response_id] == self._astray[response_id]:
                 log.error("%s is ours and does not run here; another worker shall", response_id)
-                await responses.release(self._db, response_id, astray[response_id], self.worker)
-        self._astray = astray
+                await responses.release(self._db, response_id, orphaned[response_id], self.worker)
+        self._astray = orphaned
 
     async def _register(self) -> None:
         """Present first: a registered worker that is not would be taken for dead."""

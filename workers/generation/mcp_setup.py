@@ -15,7 +15,7 @@ from workers.formats.calls.hosted import HostedCall, Kind, chat_name
 from workers.formats.calls.hosted_items import ANSWER, REQUEST
 from workers.formats.turn import Parsed
 from workers.generation.recorder import Recorder, Run
-from workers.generation.tool_calls import Caller
+from workers.generation.tool_calls import ToolCallRunner
 from workers.mcp.sessions import NoListing
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def prepared(output: Sequence[Json]) -> int:
     return sum(1 for _ in takewhile(lambda item: item["type"] == LIST or item.get("approval_request_id"), output))
 
 
-class Preparation:
+class McpSetup:
     """Of one response; does what no earlier attempt has done. `items` are its context, its own input last."""
 
-    def __init__(self, run: Run, record: Recorder, items: Sequence[Json], caller: Caller) -> None:
+    def __init__(self, run: Run, record: Recorder, items: Sequence[Json], caller: ToolCallRunner) -> None:
         self._run = run
         self._record = record
         self._items = items

@@ -34,7 +34,7 @@ OUTCOMES = {
 }
 
 
-class Lost(Exception):
+class Fenced(Exception):
     """The response is not ours any more: cancelled, taken over, or deleted."""
 
 
@@ -141,7 +141,7 @@ class Recorder:
             return
         # Shielded: who is cancelled while it waits may want to know all the same (`workers.generation.tool_calls`).
         if not (handed.result() if handed.done() else await asyncio.shield(handed)):
-            raise Lost
+            raise Fenced
 
 
 def chunk_of(

@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from app.batching import Batches
+from app.aio import run_to_completion
+from app.batching import Batcher
 from app.protocol.events import frames
 from app.protocol.events.deltas import Finish, FinishReason, Usage
 from app.protocol.events.machine import ResponseStream
@@ -38,18 +39,17 @@ from config.models import ServedModel
 from workers.celery_host.cancellation import Cancelled, why_cancelled
 from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
 from workers.formats.builder import turn_of
-from workers.formats.turn import Parsed, Seen
-from workers.generation.coalescing import NOTHING_HELD_BACK, Granularity, Pace
-from workers.generation.flush_clock import Beat
+from workers.formats.turn import Parsed, TurnContext
+from workers.generation.coalescing import NOTHING_HELD_BACK, Coalescer, Granularity
+from workers.generation.flush_clock import FlushClock
 from workers.generation.history import History
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.mcp_setup import listings_for
 from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.recorder import OUTCOMES, Lost, Recorder, Run, chunk_of
-from workers.generation.shielding import undisturbed
-from workers.generation.turn_loop import Answering
-from workers.mcp.sessions import Workshop
+from workers.generation.recorder import OUTCOMES, Fenced, Recorder, Run, chunk_of
+from workers.generation.turn_loop import TurnLoop
+from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.runner")
 
@@ -106,7 +106,7 @@ class Runner:
         max_crashes: int,
         again: Callable[[ResponseRow], Awaitable[None]],
         engine_died: Callable[[], None],
-        workshop: Workshop | None = None,
+        workshop: McpSessions | None = None,
         granularity: Granularity = NOTHING_HELD_BACK,
     ) -> None:
         self._db = db
@@ -116,11 +116,11 @@ class Runner:
         self._max_crashes = max_crashes
         self._again = again
         self._engine_died = engine_died
-        self._workshop = workshop or Workshop()
+        self._workshop = workshop or McpSessions()
         self._granularity = granularity
-        self._beat = Beat(granularity.per_second)
+        self._beat = FlushClock(granularity.per_second)
         self._seals = Seals(db)
-        self._claims = Batches(self._claim, common=(StoreUnavailable,))
+        self._claims = Batcher(self._claim, common=(StoreUnavailable,))
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
         self._engine_is_dead = False
@@ -164,7 +164,7 @@ class Runner:
         """Runs it to an end. Raises ResponseFailed where it failed, with the reason that the row holds."""
         worker = self.lease.worker
         # Never half a claim: a row claimed by a job that is gone would wait for this worker's death.
-        row = await undisturbed(self._claimed(response_id, worker))
+        row = await run_to_completion(self._claimed(response_id, worker))
         if row is None or self._runs_here(row):
             return await self._not_claimed(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
@@ -203,33 +203,33 @@ class Runner:
         self._runs[row.id] = run
         try:
             if why_cancelled() is not None:  # while it was claimed
-                return await undisturbed(self._stopped(run))
+                return await run_to_completion(self._stopped(run))
             async with self._turn_of(row):
                 if self._engine_is_dead:  # before this one began: that is not its doing
-                    return await undisturbed(self._released(run))
+                    return await run_to_completion(self._released(run))
                 return await self._generate(run)
-        except Lost:
+        except Fenced:
             pass
         except asyncio.CancelledError:
-            return await undisturbed(self._stopped(run))
+            return await run_to_completion(self._stopped(run))
         except EngineDead as error:
             log.critical("the engine died: %s", error)
             self._engine_is_dead = True
             self._engine_died()
-            return await undisturbed(self._crashed(run))
+            return await run_to_completion(self._crashed(run))
         except EngineError as error:
-            await undisturbed(self._failed(run, _ERROR_CODES.get(type(error), "server_error"), str(error)))
+            await run_to_completion(self._failed(run, _ERROR_CODES.get(type(error), "server_error"), str(error)))
         except Exception:
             log.exception("%s attempt %d went wrong", row.id, row.attempt)
             message = "the server had an error while it generated this response"
-            await undisturbed(self._failed(run, "server_error", message))
+            await run_to_completion(self._failed(run, "server_error", message))
         finally:
             if self._runs.get(row.id) is run:
                 del self._runs[row.id]
             if run.toolbox is not None:
-                await undisturbed(run.toolbox.close())
+                await run_to_completion(run.toolbox.close())
         # Whoever cancels an answer stops it by the fence and by a revoke: one would break into the other's statement.
-        return await undisturbed(self._verdict(run))
+        return await run_to_completion(self._verdict(run))
 
     def _turn_of(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
         on_its_last = row.crashes > 0 and row.crashes >= self._max_crashes - 1
@@ -251,14 +251,14 @@ class Runner:
             run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
         record = self._recorder(run)
         with closing(self._pace(record, streamed=run.row.stream)) as pace:
-            return await Answering(self._engine, self._model, run, record, items, pace).answer()
+            return await TurnLoop(self._engine, self._model, run, record, items, pace).answer()
 
-    def _pace(self, record: Recorder, *, streamed: bool) -> Pace:
+    def _pace(self, record: Recorder, *, streamed: bool) -> Coalescer:
         """Events that nobody can read are few, whatever was set."""
         interval, each = self._granularity.interval, self._granularity.per_token
         if streamed:
-            return Pace(record, interval, self._beat, per_token=each)
-        return Pace(record, max(interval, UNSTREAMED_SECONDS), self._beat)
+            return Coalescer(record, interval, self._beat, per_token=each)
+        return Coalescer(record, max(interval, UNSTREAMED_SECONDS), self._beat)
 
     def _recorder(self, run: Run) -> Recorder:
         return Recorder(self._journal, run, run.stream.begin() if run.stream.state is State.QUEUED else [])
@@ -266,7 +266,7 @@ class Runner:
     async def _count(self, run: Run, items: list[dict[str, Any]]) -> Outcome:
         """Generates nothing: the answer is how many tokens the prompt has."""
         listings = await listings_for(run.row.request, items, run.toolbox)
-        seen = Seen(int(run.row.created_at.timestamp()), listings)
+        seen = TurnContext(int(run.row.created_at.timestamp()), listings)
         try:
             tokens = len((await turn_of(self._engine, self._model, run.row.request, items, (), seen)).prompt)
         except PromptTooLong as error:
@@ -303,7 +303,7 @@ class Runner:
         """Where earlier attempts, or the API, left off."""
         reading = await self._patiently(lambda: log_store.read(self._db, run.row.id))
         if reading.status is not Status.IN_PROGRESS:
-            raise Lost
+            raise Fenced
         events = (event for chunk in reading.chunks for event in frames.decode(chunk.frames))
         run.stream = ResponseStream.restore(events)
         run.history = History.of(reading.chunks)
@@ -352,7 +352,7 @@ class Runner:
         try:
             # From the row's log, not from this run's stream: events that were not committed do not count.
             await self._take_up(run)
-        except Lost:
+        except Fenced:
             return
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))

@@ -12,14 +12,14 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from app.aio import run_to_completion
 from app.protocol.events.deltas import ToolEnded
 from workers.formats.calls.hosted import HostedCall, Kind
 from workers.formats.turn import Parsed
-from workers.generation.recorder import Lost, Recorder, Run
-from workers.generation.shielding import undisturbed
+from workers.generation.recorder import Fenced, Recorder, Run
 
 if TYPE_CHECKING:
-    from workers.mcp.results import Ran
+    from workers.mcp.results import ToolResult
     from workers.mcp.toolbox import Toolbox
 
 AT_ONCE = 8
@@ -36,7 +36,7 @@ _MOST_LETTERS = 100
 """Of a name that the model made up, where it is told of it."""
 
 
-class Caller:
+class ToolCallRunner:
     """Of one response. `interrupted` are the places of calls that an earlier attempt may have made."""
 
     def __init__(self, run: Run, record: Recorder, interrupted: Collection[int]) -> None:
@@ -62,7 +62,7 @@ class Caller:
                     await self._over(tasks[task], calls[tasks[task]], task.result())
             await self._record.settle()
         except BaseException:
-            await undisturbed(self._let_go(tasks, calls))
+            await run_to_completion(self._let_go(tasks, calls))
             raise
 
     async def refuse(self, calls: Mapping[int, HostedCall], message: str) -> None:
@@ -71,7 +71,7 @@ class Caller:
             await self._over(place, call, await self._failed(call, message))
         await self._record.settle()
 
-    async def _ran(self, gate: asyncio.Semaphore, place: int, call: HostedCall) -> Ran:
+    async def _ran(self, gate: asyncio.Semaphore, place: int, call: HostedCall) -> ToolResult:
         if call.kind is Kind.NONE:
             return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MOST_LETTERS]))
         if place in self._interrupted and not self._toolbox.runs_again(call):
@@ -80,18 +80,18 @@ class Caller:
         async with gate:
             return await self._toolbox.run(call, code)
 
-    async def _failed(self, call: HostedCall, message: str) -> Ran:
+    async def _failed(self, call: HostedCall, message: str) -> ToolResult:
         if self._run.toolbox is not None:
             return self._run.toolbox.failed(call, message)
         results = await asyncio.to_thread(import_module, "workers.mcp.results")  # the library, hardly ever needed
-        made: Ran = results.failed(call, message, results.View(len(message.encode())))
+        made: ToolResult = results.failed(call, message, results.View(len(message.encode())))
         return made
 
-    async def _over(self, place: int, call: HostedCall, ran: Ran) -> None:
+    async def _over(self, place: int, call: HostedCall, ran: ToolResult) -> None:
         step = self._run.history.answered(place, call, ran.result, ran.sources)
         await self._record.add(Parsed((ToolEnded(place, ran.ok, ran.fields),)), step)
 
-    async def _let_go(self, tasks: Mapping[asyncio.Task[Ran], int], calls: Mapping[int, HostedCall]) -> None:
+    async def _let_go(self, tasks: Mapping[asyncio.Task[ToolResult], int], calls: Mapping[int, HostedCall]) -> None:
         """Cuts what is under way; what is over must not be made again, so it still goes into the log."""
         under_way = [task for task in tasks if not task.done()]
         for task in under_way:
@@ -99,7 +99,7 @@ class Caller:
         if under_way:
             await asyncio.wait(under_way, timeout=CANCEL_SECONDS)
         over = [place for task, place in tasks.items() if _is_over(task)]
-        with suppress(Lost):
+        with suppress(Fenced):
             for task, place in tasks.items():
                 if place in over and place not in self._run.history.results:
                     await self._over(place, calls[place], task.result())
@@ -107,5 +107,5 @@ class Caller:
                 await self._record.settle()
 
 
-def _is_over(task: asyncio.Task[Ran]) -> bool:
+def _is_over(task: asyncio.Task[ToolResult]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None

@@ -19,13 +19,13 @@ from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
 from workers.formats.builder import turn_of
 from workers.formats.calls.hosted import Kind
 from workers.formats.sampling import priority_of
-from workers.formats.turn import Parsed, Parser, Seen, Turn
-from workers.generation.coalescing import Pace
+from workers.formats.turn import Parsed, Parser, Turn, TurnContext
+from workers.generation.coalescing import Coalescer
 from workers.generation.history import EndedTurn, Json
-from workers.generation.mcp_setup import Preparation, listings_of, prepared
+from workers.generation.mcp_setup import McpSetup, listings_of, prepared
 from workers.generation.outcome import Outcome
 from workers.generation.recorder import Recorder, Run
-from workers.generation.tool_calls import TOO_MANY, Caller
+from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
 
 FOR_THE_CLIENT = frozenset({"function_call", "custom_tool_call", "mcp_approval_request"})
 """Items that the client has to answer before anything goes on."""
@@ -35,11 +35,11 @@ MOST_LOST_TURNS = 4
 """Turns on end in which all that was called is not there: a model that has been told so does not learn any more."""
 
 
-class Answering:
+class TurnLoop:
     """One response. `items` are those of its context, its own input last."""
 
     def __init__(
-        self, engine: Engine, model: ServedModel, run: Run, record: Recorder, items: Sequence[Json], pace: Pace
+        self, engine: Engine, model: ServedModel, run: Run, record: Recorder, items: Sequence[Json], pace: Coalescer
     ) -> None:
         self._engine = engine
         self._pace = pace
@@ -47,8 +47,8 @@ class Answering:
         self._run = run
         self._record = record
         self._items = items
-        self._caller = Caller(run, record, interrupted=frozenset(run.stream.pending))
-        self._preparation = Preparation(run, record, items, self._caller)
+        self._caller = ToolCallRunner(run, record, interrupted=frozenset(run.stream.pending))
+        self._preparation = McpSetup(run, record, items, self._caller)
         self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
 
@@ -77,7 +77,7 @@ class Answering:
         """The next one, or the one that an earlier attempt began: the same at every attempt."""
         output, first = self._output, prepared(self._output)
         items = [*self._items, *self._history.shown(output, 0, first)]
-        seen = Seen(int(self._run.row.created_at.timestamp()), listings_of(items))
+        seen = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
         past = self._history.past(output)
         return await turn_of(self._engine, self._model, self._request, items, past, seen)
 

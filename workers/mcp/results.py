@@ -22,7 +22,7 @@ MOST_IMAGE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ToolResult:
     """How a call ended."""
 
     ok: bool
@@ -46,7 +46,7 @@ class View:
     """The model looks at images."""
 
 
-def ran(call: HostedCall, answer: types.CallToolResult, view: View) -> Ran:
+def ran(call: HostedCall, answer: types.CallToolResult, view: View) -> ToolResult:
     """A call that its server answered."""
     text = _cut(_text(answer), view.most_bytes)
     told: Result = text
@@ -57,21 +57,21 @@ def ran(call: HostedCall, answer: types.CallToolResult, view: View) -> Ran:
     if call.kind is Kind.BROWSER:
         return _searched(call, answer, told, view)
     if call.kind is Kind.PYTHON:
-        return Ran(not answer.is_error, {"outputs": _outputs(text, images, view)}, told)
+        return ToolResult(not answer.is_error, {"outputs": _outputs(text, images, view)}, told)
     if answer.is_error:
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
-        return Ran(False, {"output": None, "error": error}, told)
-    return Ran(True, {"output": text, "error": None}, told)
+        return ToolResult(False, {"output": None, "error": error}, told)
+    return ToolResult(True, {"output": text, "error": None}, told)
 
 
-def failed(call: HostedCall, message: str, view: View, code: int = types.INTERNAL_ERROR) -> Ran:
+def failed(call: HostedCall, message: str, view: View, code: int = types.INTERNAL_ERROR) -> ToolResult:
     """A call that did not come to an answer; `message` is what everybody is told, `code` is JSON-RPC's."""
     message = _cut(message, view.most_bytes)
     if call.kind is Kind.PYTHON:
-        return Ran(False, {"outputs": _outputs(message, (), view)}, message)
+        return ToolResult(False, {"outputs": _outputs(message, (), view)}, message)
     if call.kind is Kind.BROWSER:
-        return Ran(False, {}, message)
-    return Ran(
+        return ToolResult(False, {}, message)
+    return ToolResult(
         False, {"output": None, "error": {"type": "mcp_protocol_error", "code": code, "message": message}}, message
     )
 
@@ -90,7 +90,7 @@ def listed(tools: Iterable[types.Tool]) -> list[Json]:
     ]
 
 
-def _searched(call: HostedCall, answer: types.CallToolResult, told: Result, view: View) -> Ran:
+def _searched(call: HostedCall, answer: types.CallToolResult, told: Result, view: View) -> ToolResult:
     facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
     action = action_of(call.tool, call.arguments)
     known = facts.get("action")
@@ -99,7 +99,7 @@ def _searched(call: HostedCall, answer: types.CallToolResult, told: Result, view
     if SOURCES not in view.include:
         action.pop("sources", None)
     sources = {} if answer.is_error or "cursor" not in facts else {str(facts["cursor"]): _source(facts)}
-    return Ran(not answer.is_error, {"action": action}, told, sources)
+    return ToolResult(not answer.is_error, {"action": action}, told, sources)
 
 
 def _source(facts: Mapping[str, Any]) -> Json:

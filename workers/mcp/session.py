@@ -24,7 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
-from config.tools import ToolServer
+from config.tools import McpServer
 
 log = logging.getLogger("longhaul.tools")
 
@@ -51,7 +51,7 @@ class Unreachable(Exception):
 class Connection:
     """A session with `server`; `headers` go with every HTTP request of it."""
 
-    def __init__(self, server: ToolServer, headers: Mapping[str, str]) -> None:
+    def __init__(self, server: McpServer, headers: Mapping[str, str]) -> None:
         self._server = server
         self._headers = headers
         self._leaving = asyncio.Event()

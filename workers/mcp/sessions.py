@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from app.protocol.requests.hosted_tools import SERVER_TOOLS
-from config.tools import ToolServer
+from config.tools import McpServer
 
 if TYPE_CHECKING:
     from workers.mcp.toolbox import Toolbox
@@ -21,10 +21,10 @@ class NoListing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class McpSessions:
     """The servers of a worker's tools."""
 
-    servers: Sequence[ToolServer] = ()
+    servers: Sequence[McpServer] = ()
     result_bytes: int = RESULT_BYTES
     """The most that a model is told of one result."""
 

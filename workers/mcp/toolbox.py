@@ -11,10 +11,10 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from config.settings import ConfigError
-from config.tools import ToolServer, expanded, server_for, server_of_kind
+from config.tools import McpServer, expanded, server_for, server_of_kind
 from workers.formats.calls.hosted import HostedCall, Kind, arguments_of
 from workers.formats.calls.permission import is_offered
-from workers.mcp.results import Json, Ran, View, failed, listed, ran
+from workers.mcp.results import Json, ToolResult, View, failed, listed, ran
 from workers.mcp.session import Connection, Unreachable
 from workers.mcp.sessions import NoListing
 
@@ -29,7 +29,7 @@ class Toolbox:
 
     def __init__(
         self,
-        servers: Sequence[ToolServer],
+        servers: Sequence[McpServer],
         tools: Sequence[Json],
         secrets: Mapping[str, Mapping[str, str]],
         view: View,
@@ -59,7 +59,7 @@ class Toolbox:
                 return [tool for tool in tools if is_offered(self._specs[label], tool)]
         raise AssertionError("unreachable")
 
-    async def run(self, call: HostedCall, code: str | None) -> Ran:
+    async def run(self, call: HostedCall, code: str | None) -> ToolResult:
         """Makes a call, once. Whatever goes wrong is told: nothing is raised but CancelledError. `code` is python's."""
         arguments = arguments_of(call.arguments) if code is None else {"code": code}
         key = call.server_label or call.kind.value
@@ -78,7 +78,7 @@ class Toolbox:
             return self.failed(call, _why_not(error, key, server), _code_of(error))
         return ran(call, answer, self._view)
 
-    def failed(self, call: HostedCall, message: str, code: int = types.INTERNAL_ERROR) -> Ran:
+    def failed(self, call: HostedCall, message: str, code: int = types.INTERNAL_ERROR) -> ToolResult:
         """A call that was not made, or not to its end."""
         return failed(call, message, self._view, code)
 
@@ -94,13 +94,13 @@ class Toolbox:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _server(self, kind: Kind, label: str | None) -> ToolServer | None:
+    def _server(self, kind: Kind, label: str | None) -> McpServer | None:
         if kind is not Kind.MCP:
             return server_of_kind(self._servers, kind.value)
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 
-    def _connection(self, server: ToolServer, key: str) -> Connection:
+    def _connection(self, server: McpServer, key: str) -> Connection:
         """The session with this server; `key` is what this response calls it. Raises ConfigError."""
         if (found := self._connections.get(key)) is not None and found.closed:
             self._drop(key)
@@ -121,7 +121,7 @@ def _keeps_session(error: Exception) -> bool:
     return isinstance(error, TimeoutError | ValueError) or (isinstance(error, MCPError) and error.code not in _GONE)
 
 
-def _why_not(error: Exception, label: str, server: ToolServer) -> str:
+def _why_not(error: Exception, label: str, server: McpServer) -> str:
     if isinstance(error, TimeoutError):
         return f"The tool server {label!r} did not answer within {server.timeout_seconds:g} s; the call was given up."
     if isinstance(error, MCPError) and error.code != types.CONNECTION_CLOSED:

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from app.api import schemas
 from app.api.body import read_body_as
 from app.api.dependencies import Project, RuntimeOf, only_query
+from app.api.errors import reply
 from app.api.params import INCLUDE, LIST, check_include, page_query
-from app.api.replies import reply
 from app.api.schemas import body_of, refusals
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
 

@@ -7,8 +7,7 @@ from starlette.responses import Response
 
 from app.api import readiness, schemas
 from app.api.dependencies import RuntimeOf
-from app.api.errors import NOT_READY
-from app.api.replies import reply
+from app.api.errors import NOT_READY, reply
 
 router = APIRouter(prefix="/health", tags=["health"])
 
@@ -25,5 +24,5 @@ async def live() -> Response:
     response_model=None,
 )
 async def ready(runtime: RuntimeOf) -> Response:
-    found = await readiness.check(runtime.db, runtime.relay, runtime.catalog)
+    found = await readiness.check(runtime.db, runtime.pubsub, runtime.catalog)
     return reply(found.body(), 200 if found.ready else NOT_READY)

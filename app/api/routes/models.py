@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from app.api import schemas
 from app.api.dependencies import Runtime, RuntimeOf, only_query
-from app.api.replies import reply
+from app.api.errors import reply
 from app.api.schemas import refusals
 from config.models import ServedModel
 

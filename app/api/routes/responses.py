@@ -11,9 +11,9 @@ from starlette.responses import Response
 from app.api import schemas
 from app.api.body import read_derived, read_request
 from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
+from app.api.errors import reply
 from app.api.foreground import ForegroundAnswer
 from app.api.params import INCLUDE, LIST, READ, page_query, read_query
-from app.api.replies import reply
 from app.api.schemas import refusals
 from app.api.sse import EventStream
 from app.protocol.requests.derived import Compact, CountTokens, compact_request, count_request

@@ -9,7 +9,7 @@ from fastapi import APIRouter, WebSocket
 from app.api.dependencies import current_project, only_query
 from app.api.errors import refuse
 from app.api.websocket.session import Session
-from app.protocol.errors import Forbidden, Refusal
+from app.protocol.errors import ApiError, Forbidden
 
 router = APIRouter(prefix="/v1/responses")
 
@@ -22,7 +22,7 @@ async def connect(websocket: WebSocket) -> None:
     try:
         _check_origin(websocket)
         await _no_query(websocket)
-    except Refusal as refusal:
+    except ApiError as refusal:
         await websocket.send_denial_response(refuse(refusal))
         return
     await websocket.accept()

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from app.api.errors import status_of
-from app.protocol.errors import InvalidRequest, Refusal
+from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
 from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import COUNT, CreateResponse, ResponseRequest, checked
@@ -110,7 +110,7 @@ def steer_refused(fields: Mapping[str, Any]) -> str:
     return _text({"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer})
 
 
-def error_event(refusal: Refusal, lane: str | None) -> str:
+def error_event(refusal: ApiError, lane: str | None) -> str:
     """What a request is refused with."""
     return _text({"type": "error", "status": status_of(refusal), **refusal.error.body()}, lane)
 

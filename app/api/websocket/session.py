@@ -17,7 +17,7 @@ from app.api.errors import crash, refusal_of
 from app.api.middleware import log_crash
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import Lane, Lanes, Waiting
-from app.protocol.errors import InvalidRequest, Refusal, TooLarge
+from app.protocol.errors import ApiError, InvalidRequest, TooLarge
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.request import ResponseRequest
 
@@ -55,7 +55,7 @@ class Session:
                 await self._socket.send_text(steer_refused(event.fields))
             else:
                 self._lanes.add(lane, Waiting(event.fields, len(frame)))
-        except Refusal as refusal:
+        except ApiError as refusal:
             await self._socket.send_text(error_event(refusal, lane))
 
     def _frame(self, message: Message) -> bytes:
@@ -86,7 +86,7 @@ class Session:
                 refusal = crash()
             await self._refuse(lane, fields, refusal)
 
-    async def _refuse(self, lane: Lane, fields: Json, refusal: Refusal) -> None:
+    async def _refuse(self, lane: Lane, fields: Json, refusal: ApiError) -> None:
         """What could not be continued is forgotten: OpenAI's rule, so that its client starts again with all of it."""
         if lane.latest is not None and fields.get("previous_response_id") == lane.latest:
             lane.latest = None

@@ -26,7 +26,7 @@ class Chunk:
     final: bool = False
     """Whether the last event is the terminal one."""
     steps: tuple[dict[str, Any], ...] = ()
-    """What these events mean to the attempt that goes on behind them (workers/generation/history.py); nothing, mostly."""
+    """What these events mean to the attempt that goes on behind them (generation/history.py); mostly nothing."""
 
     def after(self, sequence: int) -> Chunk:
         """This chunk without the events up to and including `sequence`, of which at least one is left."""
@@ -45,7 +45,7 @@ def join(chunks: Sequence[Chunk]) -> Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogSlice:
     """What one look into the log found: chunks and status of one and the same moment."""
 
     chunks: tuple[Chunk, ...]

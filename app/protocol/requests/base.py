@@ -13,7 +13,7 @@ from app.protocol.requests.validation import refused, wrong_kind
 Json = dict[str, Any]
 
 
-class Edge(BaseModel):
+class RequestModel(BaseModel):
     """A part of a request: JSON types are taken as they are, unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

@@ -16,7 +16,7 @@ HARMONY_ARGS = ("model_identity", "reasoning_effort")
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class Capabilities:
     """What a served model can do."""
 
     images: bool
@@ -28,14 +28,14 @@ class Abilities:
     """Whether it speaks gpt-oss's format: in its own messages, and without log probabilities."""
 
 
-def check_abilities(request: Mapping[str, Any], abilities: Abilities) -> None:
+def check_capabilities(request: Mapping[str, Any], abilities: Capabilities) -> None:
     """Raises InvalidRequest about what a stored request asks for and the model cannot do."""
     model = request["model"]
     for where, what in _missing(request, abilities):
         raise InvalidRequest(f"Invalid '{where}': the model '{model}' {what}.", where, "unsupported_parameter")
 
 
-def _missing(request: Mapping[str, Any], abilities: Abilities) -> Iterable[tuple[str, str]]:
+def _missing(request: Mapping[str, Any], abilities: Capabilities) -> Iterable[tuple[str, str]]:
     """Each field that asks for too much, and what the model lacks."""
     if not abilities.images:
         yield from ((where, "takes no images") for where in _images(request["input"]))

@@ -10,7 +10,7 @@ from app.protocol.requests.tools import AllowedTools
 
 
 def check_consistent(fields: Any, body: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest. `fields` is a `Prompt` (app/protocol/requests/request.py), `body` what it was made from."""
+    """Raises InvalidRequest. `fields` is a `Prompt`, `body` what it was made from."""
     _check_context(fields, body)
     _check_choice(fields)
     _check_min_tokens(fields)

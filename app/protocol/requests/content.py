@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json, Objects, check_kind, check_text_or_list, tag_of, text_or_list
-from app.protocol.requests.fields import Only
+from app.protocol.requests.base import Json, Objects, RequestModel, check_kind, check_text_or_list, tag_of, text_or_list
+from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.validation import refused
 
 PARTS_NOT_YET = frozenset({"input_file", "input_audio"})
@@ -15,12 +15,12 @@ PARTS_NOT_YET = frozenset({"input_file", "input_audio"})
 _IMAGE_SOURCES = ("data:image/", "https://", "http://")
 
 
-class InputText(Edge):
+class InputText(RequestModel):
     """A piece of text for the model."""
 
     type: Literal["input_text"]
     text: str
-    prompt_cache_breakpoint: Annotated[Json | None, Only()] = None
+    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
 
     def stored(self) -> Json:
         return {"type": "input_text", "text": self.text}
@@ -32,20 +32,20 @@ def _check_image_url(value: Any) -> Any:
     return value
 
 
-class InputImage(Edge):
+class InputImage(RequestModel):
     """An image, for models that take them. It is shown to the model as it is: `detail` cannot make it smaller."""
 
     type: Literal["input_image"]
     image_url: Annotated[str, BeforeValidator(_check_image_url)]
-    detail: Annotated[str | None, Only(("auto", "high", "original"))] = None
-    file_id: Annotated[str | None, Only()] = None
-    prompt_cache_breakpoint: Annotated[Json | None, Only()] = None
+    detail: Annotated[str | None, SupportedValues(("auto", "high", "original"))] = None
+    file_id: Annotated[str | None, SupportedValues()] = None
+    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
 
     def stored(self) -> Json:
         return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
 
 
-class OutputText(Edge):
+class OutputText(RequestModel):
     """A piece of text that a model said before."""
 
     type: Literal["output_text", "input_text"]
@@ -62,7 +62,7 @@ class OutputText(Edge):
         }
 
 
-class Refusal(Edge):
+class Refusal(RequestModel):
     """A refusal that a model said before."""
 
     type: Literal["refusal"]
@@ -72,12 +72,12 @@ class Refusal(Edge):
         return {"type": "refusal", "refusal": self.refusal}
 
 
-class SummaryText(Edge):
+class SummaryText(RequestModel):
     type: Literal["summary_text"]
     text: str
 
 
-class ReasoningText(Edge):
+class ReasoningText(RequestModel):
     type: Literal["reasoning_text"]
     text: str
 

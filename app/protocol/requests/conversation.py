@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from app.protocol.requests.base import Edge, Json
+from app.protocol.requests.base import Json, RequestModel
 from app.protocol.requests.fields import Metadata
 from app.protocol.requests.items import Item
 from app.protocol.requests.request import Included
@@ -21,7 +21,7 @@ def stored_items(items: list[Item], suffix: str) -> list[Json]:
     return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
 
 
-class CreateConversation(Edge):
+class CreateConversation(RequestModel):
     """The body of `POST /v1/conversations`."""
 
     model_config = ConfigDict(
@@ -32,7 +32,7 @@ class CreateConversation(Edge):
     metadata: Metadata | None = None
 
 
-class UpdateConversation(Edge):
+class UpdateConversation(RequestModel):
     """The body of `POST /v1/conversations/{id}`: the metadata that is there from now on."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]})
@@ -40,7 +40,7 @@ class UpdateConversation(Edge):
     metadata: Metadata | None
 
 
-class CreateItems(Edge):
+class CreateItems(RequestModel):
     """The body of `POST /v1/conversations/{id}/items`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]})

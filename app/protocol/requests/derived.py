@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.base import Edge, Json
-from app.protocol.requests.fields import Only, Text
+from app.protocol.requests.base import Json, RequestModel
+from app.protocol.requests.fields import SupportedValues, Text
 from app.protocol.requests.request import (
     COUNT,
     CreateResponse,
@@ -38,15 +38,15 @@ class CountTokens(Prompt):
 
     # Needed only where several models are served.
     model: Annotated[str, Field(min_length=1)] | None = None  # type: ignore[assignment]
-    personality: Annotated[str | None, Only()] = None
+    personality: Annotated[str | None, SupportedValues()] = None
 
 
-class CompactOptions(Edge):
-    mode: Annotated[str | None, Only(("implicit",))] = None
-    ttl: Annotated[str | None, Only()] = None
+class CompactOptions(RequestModel):
+    mode: Annotated[str | None, SupportedValues(("implicit",))] = None
+    ttl: Annotated[str | None, SupportedValues()] = None
 
 
-class Compact(Edge):
+class Compact(RequestModel):
     """The body of `POST /v1/responses/compact`."""
 
     model_config = ConfigDict(
@@ -59,7 +59,7 @@ class Compact(Edge):
     previous_response_id: ResponseId | None = None
     prompt_cache_key: Text | None = None
     prompt_cache_options: CompactOptions | None = None
-    prompt_cache_retention: Annotated[str | None, Only(("in_memory",))] = None
+    prompt_cache_retention: Annotated[str | None, SupportedValues(("in_memory",))] = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     image: ImageOptions | None = None
 

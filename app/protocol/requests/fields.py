@@ -24,7 +24,7 @@ Metadata = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class SupportedValues:
     """Marks a field that is known but of which only these values are supported yet: they mean what we do anyhow.
 
     Any other value is refused with a sentence that names the field. null is among the values by itself.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, ItemId, Json, check_kind, tag_of
+from app.protocol.requests.base import ItemId, Json, RequestModel, check_kind, tag_of
 from app.protocol.requests.hosted_tools import McpToolName, ServerLabel
 from app.protocol.requests.stored_item import PlainItem, StoredItem
 from app.protocol.requests.validation import wrong_kind
@@ -14,12 +14,12 @@ from app.protocol.requests.validation import wrong_kind
 MOST_TOOLS = 1024
 
 
-class Logs(Edge):
+class Logs(RequestModel):
     type: Literal["logs"]
     logs: str
 
 
-class Image(Edge):
+class Image(RequestModel):
     type: Literal["image"]
     url: str
 
@@ -47,24 +47,24 @@ class CodeInterpreterCall(StoredItem):
         return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
 
 
-class Source(Edge):
+class Source(RequestModel):
     type: Literal["url"]
     url: str
 
 
-class SearchAction(Edge):
+class SearchAction(RequestModel):
     type: Literal["search"]
     query: str | None = None
     queries: Annotated[list[str], Field(fail_fast=True)] | None = None
     sources: Annotated[list[Source], Field(fail_fast=True)] | None = None
 
 
-class OpenAction(Edge):
+class OpenAction(RequestModel):
     type: Literal["open_page"]
     url: str | None = None
 
 
-class FindAction(Edge):
+class FindAction(RequestModel):
     type: Literal["find_in_page"]
     pattern: str
     url: str
@@ -118,7 +118,7 @@ class McpCall(StoredItem):
         )
 
 
-class ListedTool(Edge):
+class ListedTool(RequestModel):
     """A tool as its server describes it."""
 
     name: McpToolName

@@ -1,6 +1,6 @@
 """`tools` that the server runs itself: code_interpreter, web_search, and tools of MCP servers; and choices of them.
 
-Which of them there are is the operator's to say (config/tools.py), and the API's to check (app/responses/tool_servers.py).
+Which of them there are is the operator's to say (config/tools.py), and the API's to check (responses/tool_servers.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json
-from app.protocol.requests.fields import Only
+from app.protocol.requests.base import Json, RequestModel
+from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.validation import refused, wrong_kind
 
 CODE_INTERPRETER = "code_interpreter"
@@ -25,16 +25,16 @@ MOST_NAMES = 512
 ServerLabel = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 McpToolName = Annotated[str, Field(min_length=1, max_length=256)]
 Names = Annotated[list[McpToolName], Field(max_length=MOST_NAMES, fail_fast=True)]
-Direct = Annotated[list[str] | None, Only((["direct"],))]
+Direct = Annotated[list[str] | None, SupportedValues((["direct"],))]
 
 
-class AutoContainer(Edge):
+class AutoContainer(RequestModel):
     """A fresh sandbox for each response."""
 
     type: Literal["auto"]
-    file_ids: Annotated[list[str] | None, Only(([],))] = None
-    memory_limit: Annotated[str | None, Only()] = None
-    network_policy: Annotated[Json | None, Only()] = None
+    file_ids: Annotated[list[str] | None, SupportedValues(([],))] = None
+    memory_limit: Annotated[str | None, SupportedValues()] = None
+    network_policy: Annotated[Json | None, SupportedValues()] = None
 
 
 def _check_container(value: Any) -> Any:
@@ -45,7 +45,7 @@ def _check_container(value: Any) -> Any:
     return value
 
 
-class CodeInterpreter(Edge):
+class CodeInterpreter(RequestModel):
     """Runs Python in a sandbox that lives as long as the response."""
 
     type: Literal["code_interpreter"]
@@ -60,24 +60,24 @@ class CodeInterpreter(Edge):
         return {"type": self.type, "container": {"type": self.container.type}}
 
 
-class Filters(Edge):
-    allowed_domains: Annotated[list[str] | None, Only(([],))] = None
+class Filters(RequestModel):
+    allowed_domains: Annotated[list[str] | None, SupportedValues(([],))] = None
 
 
-class UserLocation(Edge):
+class UserLocation(RequestModel):
     """A search is not told where its user is."""
 
     type: Literal["approximate"]
-    city: Annotated[str | None, Only()] = None
-    country: Annotated[str | None, Only()] = None
-    region: Annotated[str | None, Only()] = None
-    timezone: Annotated[str | None, Only()] = None
+    city: Annotated[str | None, SupportedValues()] = None
+    country: Annotated[str | None, SupportedValues()] = None
+    region: Annotated[str | None, SupportedValues()] = None
+    timezone: Annotated[str | None, SupportedValues()] = None
 
 
-class _WebSearch(Edge):
-    search_context_size: Annotated[str | None, Only(("medium",))] = None
+class _WebSearch(RequestModel):
+    search_context_size: Annotated[str | None, SupportedValues(("medium",))] = None
     user_location: UserLocation | None = None
-    search_content_types: Annotated[list[str] | None, Only((["text"],))] = None
+    search_content_types: Annotated[list[str] | None, SupportedValues((["text"],))] = None
 
     @property
     def known_as(self) -> str:
@@ -96,7 +96,7 @@ class WebSearch(_WebSearch):
 
     type: Literal["web_search", "web_search_2025_08_26"]
     filters: Filters | None = None
-    external_web_access: Annotated[bool | None, Only((True,))] = None
+    external_web_access: Annotated[bool | None, SupportedValues((True,))] = None
 
     def stored(self) -> Json:
         return {**self._searches(self.type), "filters": None}
@@ -111,7 +111,7 @@ class WebSearchPreview(_WebSearch):
         return self._searches(self.type)
 
 
-class ToolFilter(Edge):
+class ToolFilter(RequestModel):
     """Tools by their names, or by whether they say that they only read."""
 
     tool_names: Names | None = None
@@ -121,7 +121,7 @@ class ToolFilter(Edge):
         return {"tool_names": self.tool_names, "read_only": self.read_only}
 
 
-class ApprovalFilter(Edge):
+class ApprovalFilter(RequestModel):
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
@@ -185,7 +185,7 @@ Headers = Annotated[
 ]
 
 
-class McpTool(Edge):
+class McpTool(RequestModel):
     """The tools of a server that the operator allows, by its label or its URL."""
 
     type: Literal["mcp"]
@@ -197,10 +197,10 @@ class McpTool(Edge):
     # Secrets: sealed apart from the tool, and never shown again.
     headers: Annotated[Headers | None, Field(repr=False)] = None
     authorization: Annotated[Secret | None, Field(repr=False)] = None
-    connector_id: Annotated[str | None, Only()] = None
-    tunnel_id: Annotated[str | None, Only()] = None
+    connector_id: Annotated[str | None, SupportedValues()] = None
+    tunnel_id: Annotated[str | None, SupportedValues()] = None
     allowed_callers: Direct = None
-    defer_loading: Annotated[bool | None, Only((False,))] = None
+    defer_loading: Annotated[bool | None, SupportedValues((False,))] = None
 
     @property
     def known_as(self) -> str:
@@ -233,7 +233,7 @@ def _check_authorization(tool: McpTool) -> McpTool:
 Mcp = Annotated[McpTool, AfterValidator(_check_authorization)]
 
 
-class ChosenCodeInterpreter(Edge):
+class ChosenCodeInterpreter(RequestModel):
     """Code must be run."""
 
     type: Literal["code_interpreter"]
@@ -248,7 +248,7 @@ class ChosenCodeInterpreter(Edge):
         return isinstance(tool, CodeInterpreter)
 
 
-class ChosenWebSearch(Edge):
+class ChosenWebSearch(RequestModel):
     """The web must be searched."""
 
     type: Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
@@ -263,7 +263,7 @@ class ChosenWebSearch(Edge):
         return isinstance(tool, _WebSearch)
 
 
-class ChosenMcp(Edge):
+class ChosenMcp(RequestModel):
     """A tool of this server must be called, or this one of its tools."""
 
     type: Literal["mcp"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.requests.base import CallId, Edge, ItemId, Json, check_type, unsupported_value
+from app.protocol.requests.base import CallId, ItemId, Json, RequestModel, check_type, unsupported_value
 from app.protocol.requests.content import (
     InputContent,
     InputImage,
@@ -21,7 +21,7 @@ from app.protocol.requests.content import (
     Summary,
     Thoughts,
 )
-from app.protocol.requests.fields import Only
+from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.hosted_items import (
     ApprovalRequest,
     ApprovalResponse,
@@ -102,9 +102,9 @@ class _Called(StatusItem):
     """A part of a tool call. Calls by programs and tools in namespaces are not supported yet."""
 
     call_id: CallId
-    caller: Annotated[Json | None, Only(({"type": "direct"},))] = None
-    namespace: Annotated[str | None, Only()] = None
-    async_: Annotated[bool | None, Only((False,)), Field(alias="async")] = None
+    caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
+    namespace: Annotated[str | None, SupportedValues()] = None
+    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
@@ -191,7 +191,7 @@ class Compaction(StatusItem):
         return {"type": self.type, "encrypted_content": self.encrypted_content}
 
 
-class ItemReference(Edge):
+class ItemReference(RequestModel):
     """Stands for an item that this server has: of a stored response, or of a conversation."""
 
     type: Literal["item_reference"] | None = None

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json, check_text_or_list, text_or_list
+from app.protocol.requests.base import Json, RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.capabilities import LOGPROBS
 from app.protocol.requests.consistency import check_consistent
-from app.protocol.requests.fields import MAX_INT, Metadata, Only, Penalty, Text, Tokens
+from app.protocol.requests.fields import MAX_INT, Metadata, Penalty, SupportedValues, Text, Tokens
 from app.protocol.requests.hosted_tools import McpTool
 from app.protocol.requests.items import Item
 from app.protocol.requests.strict_json import decode_object
@@ -77,7 +77,7 @@ Included = Annotated[
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class ConversationId(Edge):
+class ConversationId(RequestModel):
     id: Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -94,22 +94,22 @@ Conversation = Annotated[
 ]
 
 
-class StreamOptions(Edge):
-    include_obfuscation: Annotated[bool | None, Only((False,))] = None
+class StreamOptions(RequestModel):
+    include_obfuscation: Annotated[bool | None, SupportedValues((False,))] = None
 
 
-class PromptCacheOptions(Edge):
-    comparison_response_id: Annotated[str | None, Only()] = None
-    mode: Annotated[str | None, Only(("implicit",))] = None
-    prewarm: Annotated[bool | None, Only((False,))] = None
-    ttl: Annotated[str | None, Only()] = None
+class PromptCacheOptions(RequestModel):
+    comparison_response_id: Annotated[str | None, SupportedValues()] = None
+    mode: Annotated[str | None, SupportedValues(("implicit",))] = None
+    prewarm: Annotated[bool | None, SupportedValues((False,))] = None
+    ttl: Annotated[str | None, SupportedValues()] = None
 
 
-class ImageOptions(Edge):
-    context_compression: Annotated[str | None, Only(("auto", "disabled"))] = None
+class ImageOptions(RequestModel):
+    context_compression: Annotated[str | None, SupportedValues(("auto", "disabled"))] = None
 
 
-class Prompt(Edge):
+class Prompt(RequestModel):
     """What a prompt is made from: the part that `POST /v1/responses` and its helpers share."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -158,12 +158,12 @@ class CreateResponse(Prompt, Extras):
     prompt_cache_key: Text | None = None
 
     stream_options: StreamOptions | None = None
-    context_management: Annotated[list[Json] | None, Only(([],))] = None
-    prompt: Annotated[Json | None, Only()] = None
-    moderation: Annotated[Json | None, Only()] = None
+    context_management: Annotated[list[Json] | None, SupportedValues(([],))] = None
+    prompt: Annotated[Json | None, SupportedValues()] = None
+    moderation: Annotated[Json | None, SupportedValues()] = None
     prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Annotated[str | None, Only(("in_memory",))] = None
-    access_programs: Annotated[Json | None, Only(({},))] = None
+    prompt_cache_retention: Annotated[str | None, SupportedValues(("in_memory",))] = None
+    access_programs: Annotated[Json | None, SupportedValues(({},))] = None
     image: ImageOptions | None = None
 
     # vLLM's, for models that speak harmony.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from app.protocol.requests.base import Edge, ItemId, ItemStatus, Json
-from app.protocol.requests.fields import Only
+from app.protocol.requests.base import ItemId, ItemStatus, Json, RequestModel
+from app.protocol.requests.fields import SupportedValues
 
 
-class PlainItem(Edge):
+class PlainItem(RequestModel):
     """An item that is kept under an id, the caller's own or a new one."""
 
     prefix: ClassVar[str]
     """Of new ids."""
 
     id: ItemId | None = None
-    created_by: Annotated[str | None, Only()] = None
+    created_by: Annotated[str | None, SupportedValues()] = None
 
     def stored(self, new_id: str) -> Json:
         """The item as the store has it. `new_id` is for one that has no id: what follows the prefix."""

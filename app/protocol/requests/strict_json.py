@@ -54,11 +54,11 @@ def _check(body: dict[str, Any], children: Any) -> None:
             continue
         containers += 1
         if containers > MAX_CONTAINERS or (isinstance(here, list) and len(here) > MAX_CONTAINERS):
-            raise _monster(path[:1], f"more than {MAX_CONTAINERS} values")
+            raise too_complex(path[:1], f"more than {MAX_CONTAINERS} values")
         if len(path) > MAX_DEPTH:
-            raise _monster(path[:1], f"nested deeper than {MAX_DEPTH} levels")
+            raise too_complex(path[:1], f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(here, dict) and len(here) > MAX_KEYS:
-            raise _monster(path, f"an object with more than {MAX_KEYS} keys")
+            raise too_complex(path, f"an object with more than {MAX_KEYS} keys")
         waiting.extend([((*path, key), child) for key, child in children(here)][::-1])
 
 
@@ -84,6 +84,6 @@ def _refuse_nul(value: str, path: Path) -> None:
         raise InvalidRequest(f"Invalid '{where}': the character U+0000 is not allowed.", where, "invalid_value")
 
 
-def _monster(path: Path, what: str) -> InvalidRequest:
+def too_complex(path: Path, what: str) -> InvalidRequest:
     where = render(path)
     return InvalidRequest(f"Invalid {(where and repr(where)) or 'body'}: {what}.", where or None, "invalid_value")

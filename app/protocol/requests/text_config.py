@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json, ToolName, check_kind, tag_of
-from app.protocol.requests.fields import Only
+from app.protocol.requests.base import Json, RequestModel, ToolName, check_kind, tag_of
+from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.tools import check_object_schema
 
 
-class PlainFormat(Edge):
+class PlainFormat(RequestModel):
     type: Literal["text"]
 
     def stored(self) -> Json:
         return {"type": "text"}
 
 
-class JsonObjectFormat(Edge):
+class JsonObjectFormat(RequestModel):
     """The text is a JSON object, of whatever shape."""
 
     type: Literal["json_object"]
@@ -27,7 +27,7 @@ class JsonObjectFormat(Edge):
         return {"type": "json_object"}
 
 
-class JsonSchemaFormat(Edge):
+class JsonSchemaFormat(RequestModel):
     """The text is JSON that fits a schema."""
 
     type: Literal["json_schema"]
@@ -57,7 +57,7 @@ Format = Annotated[
 Verbosity = Literal["low", "medium", "high"]
 
 
-class TextConfig(Edge):
+class TextConfig(RequestModel):
     """The form of the answer's text. `verbosity` is for models whose chat template knows it."""
 
     format: Format | None = None
@@ -71,17 +71,17 @@ class TextConfig(Edge):
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class Reasoning(Edge):
+class Reasoning(RequestModel):
     """How a reasoning model thinks.
 
     `summary` may be `auto`: what the model has to offer, which is its reasoning itself and no summary of it.
     """
 
     effort: Effort | None = None
-    summary: Annotated[str | None, Only(("auto",))] = None
-    generate_summary: Annotated[str | None, Only(("auto",))] = None
-    context: Annotated[str | None, Only(("auto",))] = None
-    mode: Annotated[str | None, Only(("standard",))] = None
+    summary: Annotated[str | None, SupportedValues(("auto",))] = None
+    generate_summary: Annotated[str | None, SupportedValues(("auto",))] = None
+    context: Annotated[str | None, SupportedValues(("auto",))] = None
+    mode: Annotated[str | None, SupportedValues(("standard",))] = None
 
     def stored(self) -> Json:
         return {"effort": self.effort, "summary": self.summary or self.generate_summary}

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json, ToolName, check_kind, check_type, tag_of
-from app.protocol.requests.fields import Only
+from app.protocol.requests.base import Json, RequestModel, ToolName, check_kind, check_type, tag_of
+from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.hosted_tools import (
     SERVER_TOOLS,
     WEB_SEARCHES,
@@ -54,16 +54,16 @@ def check_object_schema(code: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _Tool(Edge):
+class _Tool(RequestModel):
     """What every tool has. Programs that call tools, and tools that load later, are not supported yet."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     name: ToolName
     description: str | None = None
-    allowed_callers: Annotated[list[str] | None, Only((["direct"],))] = None
-    defer_loading: Annotated[bool | None, Only((False,))] = None
-    async_: Annotated[bool | None, Only((False,)), Field(alias="async")] = None
+    allowed_callers: Annotated[list[str] | None, SupportedValues((["direct"],))] = None
+    defer_loading: Annotated[bool | None, SupportedValues((False,))] = None
+    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
     @property
     def known_as(self) -> str:
@@ -95,7 +95,7 @@ class FunctionTool(_Tool):
     type: Literal["function"]
     parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
     strict: bool | None = None
-    output_schema: Annotated[Json | None, Only()] = None
+    output_schema: Annotated[Json | None, SupportedValues()] = None
 
     def stored(self) -> Json:
         return {
@@ -107,11 +107,11 @@ class FunctionTool(_Tool):
         }
 
 
-class TextFormat(Edge):
+class TextFormat(RequestModel):
     type: Literal["text"]
 
 
-class GrammarFormat(Edge):
+class GrammarFormat(RequestModel):
     """The input of the tool always fits a grammar."""
 
     type: Literal["grammar"]
@@ -173,7 +173,7 @@ def _check_names(tools: list[Any]) -> list[Any]:
 Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_check_names)]
 
 
-class _ChosenByName(Edge):
+class _ChosenByName(RequestModel):
     type: str
     name: ToolName
 
@@ -217,7 +217,7 @@ Chosen = Annotated[
 ]
 
 
-class AllowedTools(Edge):
+class AllowedTools(RequestModel):
     """Only these of the tools may be called: all are shown to the model, which keeps its prompt cached."""
 
     type: Literal["allowed_tools"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Edge, Json, check_text_or_list, text_or_list
+from app.protocol.requests.base import Json, RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.fields import MAX_INT, MAX_SEED
 from app.protocol.requests.validation import refused
 
@@ -51,7 +51,7 @@ def _check_template_args(value: Any) -> Any:
     return value
 
 
-class Extras(Edge):
+class Extras(RequestModel):
     """The base of `CreateResponse`."""
 
     top_k: Annotated[int, Field(ge=-1, le=MAX_INT)] | None = None

@@ -128,8 +128,8 @@ def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
         Part.POSTGRES: _postgres(fleet, costs),
         Part.WAL: _wal(fleet, costs),
         Part.CONNECTIONS: _connections(fleet),
-        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _relay(fleet, costs)),
-        Part.RELAY: _relay(fleet, costs) if fleet.relays else 0.0,
+        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _pubsub(fleet, costs)),
+        Part.RELAY: _pubsub(fleet, costs) if fleet.relays else 0.0,
         Part.API: fleet.requests * (costs.post + fleet.polls * costs.get)
         + fleet.chunks * (fleet.hearing * costs.hear + fleet.readers * costs.write),
         Part.MAINTENANCE: fleet.requests * costs.tidy.fixed + fleet.chunks * costs.tidy.each,
@@ -220,7 +220,7 @@ def _connections(fleet: Fleet) -> float:
     )
 
 
-def _relay(fleet: Fleet, costs: Costs) -> float:
+def _pubsub(fleet: Fleet, costs: Costs) -> float:
     rung = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
     return rung + fleet.chunks * fleet.hearing * costs.deliver + fleet.relays * costs.tick
 

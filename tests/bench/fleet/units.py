@@ -15,7 +15,7 @@ from app.protocol.events.chunk import Chunk
 from app.queue.celery_app import TaskQueue
 from app.store import journal, workers
 from app.store.workers import WorkerIdentity
-from app.streaming.pubsub import CHANNEL, Relay
+from app.streaming.pubsub import CHANNEL, PubSub
 from tests.bench.asked import Asked, ask
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used
@@ -48,7 +48,7 @@ async def measured(yard: Yard) -> Found:
     """All prices but those of the journal (journals.py), by the names that they have in `Costs`."""
     found: Found = {}
     # Maintenance's looks come first: they would take what others leave behind.
-    for part in (_looks, _alive, _requests, _polls, _claims, _merges, _relay):
+    for part in (_looks, _alive, _requests, _polls, _claims, _merges, _pubsub):
         found |= await part(yard)
     found |= await _readers(yard, found["get"])
     found |= await _broker(yard)
@@ -133,8 +133,8 @@ async def _alive(yard: Yard) -> Found:
 async def _looks(yard: Yard) -> Found:
     """A second of maintenance, by the number of workers; all of them are present, nothing is to be done."""
     settings = yard.settings
-    relay, queue = Relay(settings.broker_url), TaskQueue(settings)
-    maintenance = Maintenance(settings, yard.db, relay, queue)
+    pubsub, queue = PubSub(settings.broker_url), TaskQueue(settings)
+    maintenance = Maintenance(settings, yard.db, pubsub, queue)
     often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
     points: list[tuple[float, float]] = []
     try:
@@ -149,7 +149,7 @@ async def _looks(yard: Yard) -> Found:
         await _register(yard, ())
     finally:
         await queue.close()
-        await relay.close()
+        await pubsub.close()
     return {"looks": Line.through(points)}
 
 
@@ -205,7 +205,7 @@ async def _merges(yard: Yard) -> Found:
 # -- the relay ---------------------------------------------------------------------------------------------------
 
 
-async def _relay(yard: Yard) -> Found:
+async def _pubsub(yard: Yard) -> Found:
     """What commits ring for, heard by nobody; then by as many connections as there may be API processes."""
     names = [f"resp_relay{number}" for number in range(max(RUNG))]
     rung = [(count, await _rung(yard, names[:count])) for count in RUNG]
@@ -220,7 +220,7 @@ async def _relay(yard: Yard) -> Found:
 async def _rung(yard: Yard, names: Sequence[str]) -> float:
     """Seconds of Redis for a message to each of these, in one go."""
     frame, times = Said().frame, yard.times(12_800 // len(names))
-    publisher = Relay(yard.settings.broker_url)
+    publisher = PubSub(yard.settings.broker_url)
     try:
         async with yard.meter.measure() as used:
             for number in range(times):

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from app.aio import end
+from app.aio import end_tasks
 from app.store.database import Database
 from app.store.journal import Entry
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from tests.bench.fleet.rows import OPENED, Said
 from tests.support.rows import claim
@@ -64,8 +64,8 @@ class Squad:
 class CountingJournal(Journal):
     """Counts its transactions."""
 
-    def __init__(self, db: Database, relay: Relay, counts: Counts) -> None:
-        super().__init__(db, relay)
+    def __init__(self, db: Database, pubsub: PubSub, counts: Counts) -> None:
+        super().__init__(db, pubsub)
         self._counts = counts
 
     async def _append(self, entries: Sequence[Entry]) -> set[str]:
@@ -113,8 +113,8 @@ class PaperWorker:
     def __init__(self, dsn: str, redis_url: str, model: ServedModel, pool: int) -> None:
         self.counts = Counts()
         self._db = Database(dsn, pool)
-        self._relay = Relay(redis_url)
-        self._journal = CountingJournal(self._db, self._relay, self.counts)
+        self._pubsub = PubSub(redis_url)
+        self._journal = CountingJournal(self._db, self._pubsub, self.counts)
         self._streams: list[Stream] = []
         self._said = Said()
         self._lease = Lease(self._db, model, LEASE_SECONDS, self._running, lambda _: None)
@@ -143,12 +143,12 @@ class PaperWorker:
             )
             await asyncio.gather(*work)
         finally:
-            await end(steps)
+            await end_tasks(steps)
 
     async def stop(self) -> None:
         await self._journal.close()
         await self._lease.close()
-        await self._relay.close()
+        await self._pubsub.close()
         await self._db.close()
 
     async def _step(self, rate: float, late: float) -> None:

@@ -19,7 +19,7 @@ from app.protocol.events.chunk import Chunk
 from app.queue.celery_app import TaskQueue
 from app.store import context, journal, responses
 from app.store.journal import Entry
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.load import Load, Mode, Time
@@ -138,8 +138,8 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
     urls = {"DATABASE_URL": longhaul.services.database_url, "REDIS_URL": longhaul.services.redis_url}
     settings = load_settings(**urls)
     logging.getLogger("longhaul.maintenance").setLevel(logging.ERROR)  # it wonders about the worker that is none
-    relay, queue = Relay(settings.broker_url), TaskQueue(settings)
-    maintenance = Maintenance(settings, longhaul.db, relay, queue)
+    pubsub, queue = PubSub(settings.broker_url), TaskQueue(settings)
+    maintenance = Maintenance(settings, longhaul.db, pubsub, queue)
     db, now = longhaul.db, datetime.now(UTC)
     waiting = list(await scalar(longhaul, "SELECT array_agg(id) FROM responses WHERE status = 'queued'") or ())
     due = now - timedelta(seconds=AGES - 600)
@@ -162,7 +162,7 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
         }
     finally:
         await queue.close()
-        await relay.close()
+        await pubsub.close()
 
 
 async def _inside(longhaul: Longhaul, probes: Mapping[str, Work]) -> Row:

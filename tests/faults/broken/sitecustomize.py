@@ -92,7 +92,7 @@ def _mute(journal: Any) -> None:
     async def publish_once_refused(self: Any) -> None:
         try:
             await publish(self)
-        except journal.RelayUnavailable:
+        except journal.PubSubUnavailable:
             self._muted = True
             raise
 
@@ -107,9 +107,9 @@ def _mute(journal: Any) -> None:
     journal.Journal._ring = ring_until_refused
 
 
-def _deaf(relay: Any) -> None:
+def _deaf(pubsub: Any) -> None:
     """Readers hear nothing on a connection that is not the first."""
-    hear, dispatch = relay.Relay._hear, relay.Relay._dispatch
+    hear, dispatch = pubsub.PubSub._hear, pubsub.PubSub._dispatch
 
     async def hear_and_count(self: Any, ready: Any) -> None:
         self._connections = getattr(self, "_connections", 0) + 1
@@ -119,8 +119,8 @@ def _deaf(relay: Any) -> None:
         if kind != "message" or self._connections == 1:
             dispatch(self, kind, channel, data)
 
-    relay.Relay._hear = hear_and_count
-    relay.Relay._dispatch = dispatch_at_first
+    pubsub.PubSub._hear = hear_and_count
+    pubsub.PubSub._dispatch = dispatch_at_first
 
 
 BREAKS: dict[str, tuple[str, Change]] = {

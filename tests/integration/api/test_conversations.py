@@ -13,7 +13,7 @@ import pytest
 from app.api import schemas
 from app.store import conversations as store
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
 
@@ -165,8 +165,8 @@ class TestItems:
         assert (answer.status_code, error["param"], error["code"]) == (400, "items[1].id", "duplicate_item")
         assert len((await api.client.get(url)).json()["data"]) == 1
 
-    async def test_an_item_may_be_one_of_a_response(self, api: Api, db: Database, relay: Relay) -> None:
-        response_id = await Player(db, relay).answer("A", response_id=await api.background(input="a"))
+    async def test_an_item_may_be_one_of_a_response(self, api: Api, db: Database, pubsub: PubSub) -> None:
+        response_id = await Player(db, pubsub).answer("A", response_id=await api.background(input="a"))
         output = (await row_of(db, response_id)).output
         assert output is not None
         url = f"/v1/conversations/{await created(api)}/items"
@@ -188,9 +188,9 @@ class TestItems:
 
 
 async def test_a_conversation_that_goes_while_responses_end_breaks_none(
-    api: Api, db: Database, relay: Relay, client: openai.AsyncOpenAI
+    api: Api, db: Database, pubsub: PubSub, client: openai.AsyncOpenAI
 ) -> None:
-    player = Player(db, relay)
+    player = Player(db, pubsub)
     talks = [await created(api) for _ in range(10)]
     plays = [await player.begin(await api.background(conversation=talk)) for talk in talks]
     await asyncio.gather(*(play.finished() for play in plays), *(client.conversations.delete(talk) for talk in talks))

@@ -13,7 +13,7 @@ import pytest
 from app.api import schemas
 from app.protocol.status import Status
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
@@ -27,8 +27,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ class TestBackground:
         assert final.completed_at is not None
         assert final.usage is not None
 
-    async def test_its_message_is_in_the_queue_of_its_model(self, api: Api, db: Database, relay: Relay) -> None:
+    async def test_its_message_is_in_the_queue_of_its_model(self, api: Api, db: Database, pubsub: PubSub) -> None:
         response_id = await api.background()
 
         async def is_there() -> bool:
-            return any(response_id.encode() in message for message in await _messages(relay, f"model.{MODEL}"))
+            return any(response_id.encode() in message for message in await _messages(pubsub, f"model.{MODEL}"))
 
         await until(is_there, what="its message")
 
@@ -213,7 +213,7 @@ class TestStream:
         assert b"event: response.failed\n" in answer.content
 
     async def test_a_client_that_waits_in_the_queue_is_kept_alive(
-        self, services: Any, db: Database, relay: Relay, tmp_path: Path
+        self, services: Any, db: Database, pubsub: PubSub, tmp_path: Path
     ) -> None:
         settings = settings_for(services, tmp_path, keepalive_seconds=0.1)
         async with serving(settings) as api, api.streaming() as reader:
@@ -222,7 +222,7 @@ class TestStream:
             assert (await reader.event() or {})["type"] == "response.queued"
             assert await reader.frame() == b": keepalive\n\n"
             assert await reader.frame() == b": keepalive\n\n"
-            await Player(db, relay).answer("Hi")
+            await Player(db, pubsub).answer("Hi")
             assert (await reader.until_event("response.completed"))["response"]["status"] == "completed"
 
 
@@ -250,8 +250,8 @@ class TestBackgroundStream:
         assert events[-1].type == "response.completed"
 
 
-async def _messages(relay: Relay, queue: str) -> list[bytes]:
+async def _messages(pubsub: PubSub, queue: str) -> list[bytes]:
     """What is in the lists of a Celery queue, of all priorities."""
-    client = relay._client
+    client = pubsub._client
     keys = [queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9))]
     return [message for key in keys for message in await client.lrange(key, 0, -1)]

@@ -18,7 +18,7 @@ from app.protocol.status import Status
 from app.store.database import Database
 from app.store.keys import Seals
 from app.store.sealing import Sealed
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
@@ -37,8 +37,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-async def w(db: Database, relay: Relay) -> AsyncIterator[Worker]:
-    async with worker(db, relay) as running:
+async def w(db: Database, pubsub: PubSub) -> AsyncIterator[Worker]:
+    async with worker(db, pubsub) as running:
         yield running
 
 
@@ -82,9 +82,9 @@ class TestInputTokens:
         assert await count(previous_response_id=first) > 0
 
     async def test_a_prompt_that_is_too_long_is_counted_all_the_same(
-        self, api: Api, db: Database, relay: Relay
+        self, api: Api, db: Database, pubsub: PubSub
     ) -> None:
-        async with worker(db, relay, context_length=64) as small:
+        async with worker(db, pubsub, context_length=64) as small:
             sent = {"input": "x" * 500}
             asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json=sent))
             assert (await served_by(small, db, asking)).json()["input_tokens"] > 500
@@ -117,9 +117,9 @@ class TestInputTokens:
 
 class TestCompact:
     async def test_the_summary_goes_on_as_an_item(
-        self, client: openai.AsyncOpenAI, api: Api, db: Database, relay: Relay
+        self, client: openai.AsyncOpenAI, api: Api, db: Database, pubsub: PubSub
     ) -> None:
-        player = Player(db, relay)
+        player = Player(db, pubsub)
         first = await player.answer("A", response_id=await api.background(input="a"))
         async with player.at_work("They said ", "a and A."):
             compacted = await client.responses.compact(model=MODEL, previous_response_id=first)
@@ -134,15 +134,15 @@ class TestCompact:
         kept = (await row_of(db, response_id)).request["input"][0]
         assert kept == item.model_dump(exclude_none=True) | {"status": "completed"}
 
-        async with worker(db, relay) as w:
+        async with worker(db, pubsub) as w:
             seen = await w.runner._unsealed([kept])
             assert await w.run(response_id) is Outcome.COMPLETED
         assert seen[0]["role"] == "user"
         assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}They said a and A."
 
-    async def test_items_may_be_sent(self, api: Api, db: Database, relay: Relay) -> None:
+    async def test_items_may_be_sent(self, api: Api, db: Database, pubsub: PubSub) -> None:
         for sent in ("a", [{"role": "user", "content": "a"}]):
-            async with Player(db, relay).at_work("S"):
+            async with Player(db, pubsub).at_work("S"):
                 answer = await api.client.post("/v1/responses/compact", json={"model": MODEL, "input": sent})
             assert answer.status_code == 200, answer.text
             schemas.Compaction.model_validate(answer.json())

@@ -13,7 +13,7 @@ import pytest
 from app.protocol.status import Status
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, Reader, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
@@ -28,8 +28,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 async def post(api: Api, headers: dict[str, str] = KEY, **fields: Any) -> httpx.Response:

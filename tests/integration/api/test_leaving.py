@@ -22,7 +22,7 @@ from app.queue.message import Message
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Intake
 from app.store.rows import NewResponse
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.celery_processes import ROOT
 from tests.support.player import Player, ids, one, row_of
@@ -38,8 +38,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 async def leave(request: asyncio.Task[Any]) -> None:
@@ -94,7 +94,7 @@ async def test_leaving_in_the_middle_of_the_stream_cancels_it(api: Api, db: Data
 
 @FORMS
 async def test_workers_and_readers_are_told_of_every_cancellation(
-    api: Api, db: Database, relay: Relay, player: Player, monkeypatch: pytest.MonkeyPatch, stream: bool
+    api: Api, db: Database, pubsub: PubSub, player: Player, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     told: list[str] = []
 
@@ -104,7 +104,7 @@ async def test_workers_and_readers_are_told_of_every_cancellation(
     monkeypatch.setattr(TaskQueue, "revoke", revoke)
     request = asyncio.create_task(api.post(stream=stream))
     left = await one(db)
-    async with relay.subscribe(left) as subscription:
+    async with pubsub.subscribe(left) as subscription:
         await leave(request)
         await until(lambda: told == [left])
         assert [chunk.final for chunk in subscription._heard] == [True]
@@ -226,7 +226,7 @@ async def _count(db: Database, number: int) -> bool:
 
 
 async def test_the_server_that_stops_ends_foreground_requests_with_their_cancellation(
-    services: Any, db: Database, relay: Relay, tmp_path: Path
+    services: Any, db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     async with serving(settings_for(services, tmp_path)) as api:
         waiting = asyncio.create_task(api.post())
@@ -252,7 +252,8 @@ class Process:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory", "--port", str(self.port),
-                 "--loop", "uvloop", "--http", "app.api.uvicorn_protocol:HttpProtocol", "--timeout-graceful-shutdown", "30"],
+                 "--loop", "uvloop", "--http", "app.api.uvicorn_protocol:HttpProtocol",
+                 "--timeout-graceful-shutdown", "30"],
                 env={**os.environ, **urls, "LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), **env},
                 cwd=ROOT,
                 stdout=output,
@@ -279,7 +280,7 @@ class Process:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
-    services: Any, db: Database, relay: Relay, tmp_path: Path, signum: signal.Signals
+    services: Any, db: Database, pubsub: PubSub, tmp_path: Path, signum: signal.Signals
 ) -> None:
     process = Process(services, tmp_path, LONGHAUL_SHUTDOWN_GRACE_SECONDS="0.2")
     try:
@@ -305,7 +306,7 @@ async def test_sigterm_and_ctrl_c_end_open_streams_and_the_process(
 
 
 async def test_a_killed_api_loses_no_background_response(
-    services: Any, db: Database, relay: Relay, tmp_path: Path
+    services: Any, db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     process = Process(services, tmp_path)
     try:
@@ -313,7 +314,7 @@ async def test_a_killed_api_loses_no_background_response(
             await process.started(client)
             api = Api(None, client)  # type: ignore[arg-type]
             response_id = await api.background(stream=True)
-            play = await Player(db, relay).begin(response_id)
+            play = await Player(db, pubsub).begin(response_id)
             await play.said("Hi")
             with pytest.raises(httpx.RemoteProtocolError):
                 async with api.resuming(response_id) as reader:

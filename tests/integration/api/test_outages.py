@@ -15,7 +15,7 @@ from app.protocol.status import Status
 from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Play, Player, ids, one, row_of
 from tests.support.waiting import until
@@ -30,8 +30,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 async def healed(play: Play, *words: str) -> None:
@@ -147,7 +147,7 @@ class TestRedisAway:
         self, api: Api, db: Database, services: Any, stream: bool
     ) -> None:
         await asyncio.to_thread(services.valkey.stop)
-        await until(lambda: not api.runtime.relay.connected)
+        await until(lambda: not api.runtime.pubsub.connected)
         answer = await api.post(stream=stream)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert await ids(db) == []
@@ -188,7 +188,7 @@ class TestRedisAway:
         self, api: Api, services: Any, player: Player
     ) -> None:
         await asyncio.to_thread(services.valkey.restart)
-        await until(lambda: api.runtime.relay.connected)
+        await until(lambda: api.runtime.pubsub.connected)
         async with player.at_work("Hi"):
             assert (await api.post()).status_code == 200
 
@@ -207,7 +207,7 @@ async def test_a_message_that_cannot_be_sent_is_no_error(
 
 
 async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
-    services: Any, db: Database, relay: Relay, tmp_path: Path
+    services: Any, db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(services.postgres.stop)
     await asyncio.to_thread(services.valkey.stop)
@@ -216,7 +216,7 @@ async def test_the_api_starts_without_postgres_and_redis_and_finds_them_later(
         assert (await api.client.get("/health/ready")).json()["missing"][:2] == ["postgres", "redis"]
         assert (await api.post(model=MODEL)).status_code == 503
         await asyncio.to_thread(services.heal)
-        await until(lambda: api.runtime.relay.connected)
+        await until(lambda: api.runtime.pubsub.connected)
         await until(lambda: _answers(db))
-        async with Player(db, relay).at_work("Hi"):
+        async with Player(db, pubsub).at_work("Hi"):
             assert (await api.post()).json()["status"] == "completed"

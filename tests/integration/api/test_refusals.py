@@ -14,7 +14,7 @@ import pytest
 from app.api import schemas
 from app.responses.service import ResponseService
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids
 
@@ -28,8 +28,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:

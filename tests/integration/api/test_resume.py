@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.protocol.events import frames
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import Player
 
@@ -26,8 +26,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 WORDS = [f"w{number} " for number in range(20)]

@@ -12,7 +12,7 @@ import pytest
 from app.api import schemas
 from app.store.context import chain_items, context_items
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.player import Player, ids, row_of
@@ -27,8 +27,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ from app.protocol.events.deltas import (
 from app.store.database import Database
 from app.store.rows import Ending
 from app.store.sealing import open_headers
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
-from config.tools import ToolServer
+from config.tools import McpServer
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.player import Player, ids, row_of
 
@@ -45,10 +45,10 @@ URL = "https://docs.example/mcp"
 CATALOG = ModelCatalog(
     (replace(served(), tool_parser="hermes"), replace(served("oss"), harmony=True)),
     (
-        ToolServer("python", "python", command=("longhaul", "tools", "python", "--stdio")),
-        ToolServer("browser", "browser", "http://127.0.0.1:1/mcp"),
-        ToolServer("docs", "mcp", URL, request_headers=True),
-        ToolServer("closed", "mcp", "https://closed.example/mcp"),
+        McpServer("python", "python", command=("longhaul", "tools", "python", "--stdio")),
+        McpServer("browser", "browser", "http://127.0.0.1:1/mcp"),
+        McpServer("docs", "mcp", URL, request_headers=True),
+        McpServer("closed", "mcp", "https://closed.example/mcp"),
     ),
 )
 CODE: Json = {"type": "code_interpreter", "container": {"type": "auto"}}
@@ -79,8 +79,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture

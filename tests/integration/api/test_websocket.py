@@ -21,7 +21,7 @@ from app.responses import service
 from app.store.context import context_items
 from app.store.database import Database
 from app.store.responses import find
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
@@ -39,8 +39,8 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, relay: Relay) -> Player:
-    return Player(db, relay)
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture

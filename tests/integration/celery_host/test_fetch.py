@@ -15,7 +15,7 @@ from app.queue.celery_app import Priority, make_celery
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
 from workers.celery_host.fetch import MOST_AT_ONCE
-from workers.celery_host.program import PromptConnection
+from workers.celery_host.program import FastReconnectConnection
 
 OTHER = "without-blmpop"
 """A user of Redis that may do all but BLMPOP; to kombu it looks like a Redis that is too old."""
@@ -26,7 +26,7 @@ class Taker:
 
     def __init__(self, url: str, *queues: str) -> None:
         options = make_celery(load_settings(REDIS_URL=url)).conf.broker_transport_options
-        self.connection = PromptConnection(url, transport_options=options)
+        self.connection = FastReconnectConnection(url, transport_options=options)
         self.channel = self.connection.default_channel
         self.channel.free = lambda: 100
         self._taken: list[str] = []
@@ -41,7 +41,7 @@ class Taker:
         self._taken.append(body)
 
     def send(self, *messages: str, queue: str = "one", priority: int = Priority.FOREGROUND) -> None:
-        with PromptConnection(self.connection.as_uri(include_password=True)) as connection:
+        with FastReconnectConnection(self.connection.as_uri(include_password=True)) as connection:
             connection.transport_options = self.connection.transport_options
             producer = Producer(connection.default_channel, auto_declare=False)
             for message in messages:

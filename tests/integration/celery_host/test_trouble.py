@@ -12,7 +12,7 @@ from tests.support.celery_bench import Bench
 from tests.support.celery_processes import Worker, own_database
 from tests.support.services import Services
 from tests.support.waiting import until_sync
-from workers.celery_host.program import PromptConnection
+from workers.celery_host.program import FastReconnectConnection
 
 
 def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, worker: Worker) -> None:
@@ -44,7 +44,7 @@ def test_an_error_in_celerys_main_thread_ends_nothing_that_runs(bench: Bench, wo
 
 
 def test_a_lost_connection_with_unacknowledged_messages_is_closed_without_an_error(redis_url: str) -> None:
-    for kind, fails in ((Connection, True), (PromptConnection, False)):
+    for kind, fails in ((Connection, True), (FastReconnectConnection, False)):
         connection = kind(own_database(redis_url))
         queue = Queue("unacknowledged")(connection.default_channel)
         queue.declare()

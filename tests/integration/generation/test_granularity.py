@@ -9,7 +9,7 @@ import pytest
 from app.protocol.status import Status
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
@@ -33,18 +33,18 @@ def asking(text: str) -> list[dict[str, Any]]:
     return [message(text)]
 
 
-async def test_without_an_interval_every_commit_has_what_has_come(db: Database, relay: Relay) -> None:
+async def test_without_an_interval_every_commit_has_what_has_come(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abc"))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert await said(db, response_id) == ["a", "b", "c"]
 
 
 async def test_the_first_token_waits_for_nothing_and_the_others_come_as_one_with_the_end(
-    db: Database, relay: Relay
+    db: Database, pubsub: PubSub
 ) -> None:
     response_id = await queued(db, input=asking("/say abcdefgh"))
-    async with worker(db, relay, granularity=Granularity(interval=LONG), tokens_per_second=200.0) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=LONG), tokens_per_second=200.0) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "abcdefgh"
@@ -53,28 +53,28 @@ async def test_the_first_token_waits_for_nothing_and_the_others_come_as_one_with
     assert len(others) <= 1
 
 
-async def test_what_is_cut_by_a_limit_loses_nothing_that_waited(db: Database, relay: Relay) -> None:
+async def test_what_is_cut_by_a_limit_loses_nothing_that_waited(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abcdefgh"), max_output_tokens=6)
-    async with worker(db, relay, granularity=Granularity(interval=LONG)) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     assert text_of(await whole(db, response_id, Status.INCOMPLETE)) == "abcdef"
 
 
-async def test_a_stop_string_ends_it_at_once(db: Database, relay: Relay) -> None:
+async def test_a_stop_string_ends_it_at_once(db: Database, pubsub: PubSub) -> None:
     """The engine would never end by itself."""
     response_id = await queued(db, input=asking("/hang 7"), extra={"stop": ["4"]})
-    async with worker(db, relay, granularity=Granularity(interval=LONG)) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == "1 2 3 "
 
 
-async def test_thoughts_calls_and_text_stay_apart_and_in_order(db: Database, relay: Relay) -> None:
+async def test_thoughts_calls_and_text_stay_apart_and_in_order(db: Database, pubsub: PubSub) -> None:
     script = '/raw <think>hm hm</think>text<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
     tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False, "description": None}]
     seen = []
     for interval in (0.0, LONG):
         response_id = await queued(db, input=asking(script), tools=tools)
-        async with worker(db, relay, granularity=Granularity(interval=interval)) as w:
+        async with worker(db, pubsub, granularity=Granularity(interval=interval)) as w:
             assert await w.run(response_id) is Outcome.COMPLETED
         row = await whole(db, response_id)
         assert row.output is not None
@@ -85,9 +85,9 @@ async def test_thoughts_calls_and_text_stay_apart_and_in_order(db: Database, rel
     assert [item["type"] for item in seen[0]] == ["reasoning", "message", "function_call"]
 
 
-async def test_while_the_model_pauses_what_waits_is_said_when_its_time_has_come(db: Database, relay: Relay) -> None:
+async def test_while_the_model_pauses_what_waits_is_said_when_its_time_has_come(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 9"))
-    async with worker(db, relay, granularity=Granularity(interval=0.05)) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=0.05)) as w:
         job = w.start(response_id)
 
         async def all_of_it() -> bool:
@@ -98,9 +98,9 @@ async def test_while_the_model_pauses_what_waits_is_said_when_its_time_has_come(
     assert text_of(await whole(db, response_id, Status.CANCELLED)) == "1 2 3 4 5"
 
 
-async def test_a_cancel_and_a_hand_over_wait_for_no_interval(db: Database, relay: Relay) -> None:
+async def test_a_cancel_and_a_hand_over_wait_for_no_interval(db: Database, pubsub: PubSub) -> None:
     ids = [await queued(db, input=asking("/hang 9")) for _ in range(2)]
-    async with worker(db, relay, granularity=Granularity(interval=LONG)) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         for response_id, why, outcome in zip(
             ids, (Cancelled.REVOKED, Cancelled.SHUTDOWN), (Outcome.CANCELLED, Outcome.RELEASED), strict=True
         ):
@@ -114,9 +114,9 @@ async def test_a_cancel_and_a_hand_over_wait_for_no_interval(db: Database, relay
     await whole(db, ids[0], Status.CANCELLED)
 
 
-async def test_another_worker_goes_on_behind_what_was_committed(db: Database, relay: Relay) -> None:
+async def test_another_worker_goes_on_behind_what_was_committed(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 400"))
-    async with worker(db, relay, granularity=Granularity(interval=0.05), tokens_per_second=400.0) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=0.05), tokens_per_second=400.0) as w:
         job = w.start(response_id)
 
         async def some() -> bool:
@@ -124,19 +124,19 @@ async def test_another_worker_goes_on_behind_what_was_committed(db: Database, re
 
         await until(some, what="some events")
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, relay, granularity=Granularity(interval=0.05)) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=0.05)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == " ".join(str(number + 1) for number in range(400))
 
 
 async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_pieces(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
     found = []
     for stream in (True, False):
         response_id = await queued(db, input=asking("/say abcdefgh"), stream=stream, background=True)
-        async with worker(db, relay, tokens_per_second=200.0) as w:
+        async with worker(db, pubsub, tokens_per_second=200.0) as w:
             assert await w.run(response_id) is Outcome.COMPLETED
         assert text_of(await whole(db, response_id)) == "abcdefgh"
         found.append(await said(db, response_id))
@@ -147,11 +147,11 @@ async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_piec
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
-    db: Database, relay: Relay, stream: bool, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
     response_id = await queued(db, input=asking("/fail 9"), stream=stream, background=True)
-    async with worker(db, relay, granularity=Granularity(interval=LONG), tokens_per_second=200.0) as w:
+    async with worker(db, pubsub, granularity=Granularity(interval=LONG), tokens_per_second=200.0) as w:
         with pytest.raises(ResponseFailed):
             await w.run(response_id)
     assert text_of(await whole(db, response_id, Status.FAILED)) == "1 2 3 4 5"
@@ -160,9 +160,9 @@ async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
 PER_TOKEN = Granularity(per_second=10.0, per_token=True)
 
 
-async def test_each_token_may_be_an_event_though_several_are_committed_together(db: Database, relay: Relay) -> None:
+async def test_each_token_may_be_an_event_though_several_are_committed_together(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/repeat 20 abc"), stream=True)
-    async with worker(db, relay, granularity=PER_TOKEN, tokens_per_second=400.0) as w:
+    async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_second=400.0) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "abc" * 20
@@ -171,39 +171,39 @@ async def test_each_token_may_be_an_event_though_several_are_committed_together(
     assert row.usage is not None and row.usage["output_tokens"] == 61
 
 
-async def test_events_per_token_have_each_its_logprobs(db: Database, relay: Relay) -> None:
+async def test_events_per_token_have_each_its_logprobs(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(
         db, input=asking("/say abcd"), stream=True, include=["message.output_text.logprobs"], top_logprobs=1
     )
-    async with worker(db, relay, granularity=PER_TOKEN, tokens_per_delta=4) as w:
+    async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_delta=4) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     deltas = [event for event in await events_of(db, response_id) if event["type"] == DELTAS[0]]
     assert [[each["token"] for each in event["logprobs"]] for event in deltas] == [["a"], ["b"], ["c"], ["d"]]
 
 
-async def test_an_event_per_token_ends_at_a_stop_string_in_the_middle_of_a_delta(db: Database, relay: Relay) -> None:
+async def test_an_event_per_token_ends_at_a_stop_string_in_the_middle_of_a_delta(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abcdefgh"), stream=True, extra={"stop": ["d"]})
-    async with worker(db, relay, granularity=PER_TOKEN, tokens_per_delta=8) as w:
+    async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_delta=8) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "abc"
     assert row.usage is not None and row.usage["output_tokens"] == 4
 
 
-async def test_events_that_nobody_can_read_are_merged_whatever_was_set(db: Database, relay: Relay) -> None:
+async def test_events_that_nobody_can_read_are_merged_whatever_was_set(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/repeat 20 abc"), stream=False)
-    async with worker(db, relay, granularity=PER_TOKEN, tokens_per_second=400.0) as w:
+    async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_second=400.0) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert len(await said(db, response_id)) < 10
 
 
-async def test_a_response_handed_over_goes_on_token_by_token(db: Database, relay: Relay) -> None:
+async def test_a_response_handed_over_goes_on_token_by_token(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abcdefghijklmnopqrstuvwxyz"), stream=True)
-    async with worker(db, relay, granularity=PER_TOKEN, tokens_per_second=50.0) as first:
+    async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_second=50.0) as first:
         job = first.start(response_id)
         await until(lambda: said_at_least(db, response_id, 3), what="three tokens")
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, relay, granularity=PER_TOKEN) as second:
+    async with worker(db, pubsub, granularity=PER_TOKEN) as second:
         assert await second.run(response_id) is Outcome.COMPLETED
     assert "".join(await said(db, response_id)) == "abcdefghijklmnopqrstuvwxyz"
     assert len(await said(db, response_id)) == 26

@@ -12,7 +12,7 @@ from app.protocol.status import Status
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued
@@ -37,9 +37,9 @@ async def committed(db: Database, response_id: str, events: int) -> None:
     await until(enough, what=f"{events} events of {response_id}")
 
 
-async def test_a_response_runs_from_queued_to_completed(db: Database, relay: Relay) -> None:
+async def test_a_response_runs_from_queued_to_completed(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say Hello, wörld 👋!"))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "Hello, wörld 👋!"
@@ -49,9 +49,9 @@ async def test_a_response_runs_from_queued_to_completed(db: Database, relay: Rel
     assert row.usage["total_tokens"] == row.usage["input_tokens"] + row.usage["output_tokens"]
 
 
-async def test_max_output_tokens_makes_it_incomplete(db: Database, relay: Relay) -> None:
+async def test_max_output_tokens_makes_it_incomplete(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say 0123456789"), max_output_tokens=4)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
     assert text_of(row) == "0123"
@@ -59,10 +59,10 @@ async def test_max_output_tokens_makes_it_incomplete(db: Database, relay: Relay)
     assert row.output[0]["status"] == "incomplete"
 
 
-async def test_instructions_come_first_and_join_a_leading_system_message(db: Database, relay: Relay) -> None:
+async def test_instructions_come_first_and_join_a_leading_system_message(db: Database, pubsub: PubSub) -> None:
     system = [message("Be kind.", "developer"), message("Hello!")]
     response_id = await queued(db, instructions="Be terse.", input=system)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
         prompt = await w.engine.render([{"role": "system", "content": "Be terse.\n\nBe kind."}], {})
     row = await whole(db, response_id)
@@ -70,9 +70,9 @@ async def test_instructions_come_first_and_join_a_leading_system_message(db: Dat
     assert row.usage["input_tokens"] > len(prompt)
 
 
-async def test_a_hundred_at_once_are_claimed_and_finished_once_each(db: Database, relay: Relay) -> None:
+async def test_a_hundred_at_once_are_claimed_and_finished_once_each(db: Database, pubsub: PubSub) -> None:
     ids = [await queued(db, input=asking(f"/count {number}")) for number in range(100)]
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(*(w.run(response_id) for response_id in ids))
     assert outcomes == [Outcome.COMPLETED] * 100
     for number, response_id in enumerate(ids):
@@ -80,26 +80,26 @@ async def test_a_hundred_at_once_are_claimed_and_finished_once_each(db: Database
         assert text_of(row) == " ".join(str(n + 1) for n in range(number))
 
 
-async def test_duplicate_messages_are_harmless(db: Database, relay: Relay) -> None:
+async def test_duplicate_messages_are_harmless(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 30"))
-    async with worker(db, relay, **SLOW) as w, worker(db, relay, **SLOW) as other:
+    async with worker(db, pubsub, **SLOW) as w, worker(db, pubsub, **SLOW) as other:
         outcomes = await asyncio.gather(w.run(response_id), w.run(response_id), other.run(response_id))
     assert sorted(outcome.value for outcome in outcomes) == ["completed", "not claimed", "not claimed"]
     assert (await whole(db, response_id)).attempt == 1
 
 
-async def test_cancel_before_claim_never_reaches_the_engine(db: Database, relay: Relay) -> None:
+async def test_cancel_before_claim_never_reaches_the_engine(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/die 0"))
     await responses.cancel(db, response_id, None)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.CANCELLED
         assert w.died == 0
     assert (await whole(db, response_id, Status.CANCELLED)).attempt == 0
 
 
-async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Database, relay: Relay) -> None:
+async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 100000"))
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
         await responses.cancel(db, response_id, None)
@@ -111,7 +111,7 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
 
 
 async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would cost the connection: every client who leaves its stream ends it by both, in any order."""
     find, asked, told = responses.find, asyncio.Event(), asyncio.Event()
@@ -122,7 +122,7 @@ async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
         return await find(db, response_id)
 
     response_id = await queued(db, input=asking("/count 100000"))
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
         monkeypatch.setattr(responses, "find", slowly)
@@ -134,9 +134,9 @@ async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
         assert await stopped is Outcome.CANCELLED
 
 
-async def test_a_revoked_job_cancels_its_row(db: Database, relay: Relay) -> None:
+async def test_a_revoked_job_cancels_its_row(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 20"))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         job = w.start(response_id)
         await until(lambda: w.engine.running)
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
@@ -144,18 +144,18 @@ async def test_a_revoked_job_cancels_its_row(db: Database, relay: Relay) -> None
     await whole(db, response_id, Status.CANCELLED)
 
 
-async def test_revoke_ends_queued_and_running_rows_and_names_those_it_ended(db: Database, relay: Relay) -> None:
+async def test_revoke_ends_queued_and_running_rows_and_names_those_it_ended(db: Database, pubsub: PubSub) -> None:
     waiting = await queued(db)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.runner.revoke([waiting, "resp_unknown"]) == [waiting]
         assert await w.runner.revoke([waiting]) == []
     await whole(db, waiting, Status.CANCELLED)
 
 
-async def test_a_revoke_while_it_is_claimed_is_not_lost(db: Database, relay: Relay) -> None:
+async def test_a_revoke_while_it_is_claimed_is_not_lost(db: Database, pubsub: PubSub) -> None:
     for _ in range(10):
         response_id = await queued(db, input=asking("/hang 5"))
-        async with worker(db, relay) as w:
+        async with worker(db, pubsub) as w:
             job = w.start(response_id)
             await asyncio.sleep(0)  # the claim is under way
             await job.stop(Cancelled.REVOKED)
@@ -163,15 +163,15 @@ async def test_a_revoke_while_it_is_claimed_is_not_lost(db: Database, relay: Rel
 
 
 @pytest.mark.parametrize("said", ["the quick brown fox jumps over it", "é👋🏽ü你好"])
-async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database, relay: Relay, said: str) -> None:
+async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database, pubsub: PubSub, said: str) -> None:
     for events in (3, 6, 9, 12):
         response_id = await queued(db, input=asking(f"/say {said}"))
-        async with worker(db, relay, tokens_per_second=200.0) as first:
+        async with worker(db, pubsub, tokens_per_second=200.0) as first:
             job = first.start(response_id)
             await committed(db, response_id, min(events, 5 + len(said) // 2))
             assert await job.stop(Cancelled.SHUTDOWN) in (Outcome.RELEASED, Outcome.COMPLETED)
             released = first.again
-        async with worker(db, relay) as second:
+        async with worker(db, pubsub) as second:
             for again in released:
                 assert await second.run(again) is Outcome.COMPLETED
         row = await whole(db, response_id)
@@ -180,30 +180,30 @@ async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database
         assert row.usage["output_tokens"] == len(said.encode()) + 1
 
 
-async def test_a_released_response_that_never_began_starts_at_the_beginning(db: Database, relay: Relay) -> None:
+async def test_a_released_response_that_never_began_starts_at_the_beginning(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     row = await claim(db, response_id, "worker-that-stops")
     assert row is not None
     await responses.release(db, response_id, row.attempt, "worker-that-stops")
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert (await whole(db, response_id)).attempt == 2
 
 
-async def test_where_the_sampler_has_a_memory_a_cut_response_goes_on_all_the_same(db: Database, relay: Relay) -> None:
+async def test_where_the_sampler_has_a_memory_a_cut_response_goes_on_all_the_same(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 1000"), extra={"seed": 7})
-    async with worker(db, relay, **SLOW) as first:
+    async with worker(db, pubsub, **SLOW) as first:
         job = first.start(response_id)
         await committed(db, response_id, 8)
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    async with worker(db, relay) as second:
+    async with worker(db, pubsub) as second:
         assert await second.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)).endswith(" 999 1000")
 
 
-async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database, relay: Relay) -> None:
+async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database, pubsub: PubSub) -> None:
     bad, good = await queued(db, input=asking("/fail 5")), await queued(db, input=asking("/count 50"))
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(bad), w.run(good), return_exceptions=True)
     assert isinstance(outcomes[0], ResponseFailed)
     assert outcomes[1] is Outcome.COMPLETED
@@ -211,9 +211,9 @@ async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database,
     assert row.error == {"code": "server_error", "message": "told to fail"}
 
 
-async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, relay: Relay) -> None:
+async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("x" * 100))
-    async with worker(db, relay, context_length=50) as w:
+    async with worker(db, pubsub, context_length=50) as w:
         with pytest.raises(ResponseFailed, match="context holds 50"):
             await w.run(response_id)
     row = await whole(db, response_id, Status.FAILED)
@@ -222,21 +222,21 @@ async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Data
     assert row.output == []
 
 
-async def test_a_dead_engine_gives_its_responses_back_and_tells_the_worker(db: Database, relay: Relay) -> None:
+async def test_a_dead_engine_gives_its_responses_back_and_tells_the_worker(db: Database, pubsub: PubSub) -> None:
     killer, other = await queued(db, input=asking("/die 5")), await queued(db, input=asking("/count 300"))
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(killer), w.run(other))
         assert outcomes == [Outcome.RELEASED, Outcome.RELEASED]
         assert w.died == 2
         assert sorted(w.again) == sorted([killer, other])
-    async with worker(db, relay) as second:
+    async with worker(db, pubsub) as second:
         assert await second.run(other) is Outcome.COMPLETED
     assert text_of(await whole(db, other)).endswith(" 300")
 
 
-async def test_a_deleted_response_stops_its_runner(db: Database, relay: Relay) -> None:
+async def test_a_deleted_response_stops_its_runner(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 100000"))
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 5)
         await responses.delete(db, "default", response_id)
@@ -244,9 +244,9 @@ async def test_a_deleted_response_stops_its_runner(db: Database, relay: Relay) -
         assert w.engine.running == 0
 
 
-async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Database, relay: Relay) -> None:
+async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
-    async with worker(db, relay, lease_seconds=0.3) as w:
+    async with worker(db, pubsub, lease_seconds=0.3) as w:
         job = w.start(response_id)
         await committed(db, response_id, 5)
         await responses.cancel(db, response_id, None)
@@ -254,9 +254,9 @@ async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Datab
         assert w.engine.running == 0
 
 
-async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database, relay: Relay) -> None:
+async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
-    async with worker(db, relay, lease_seconds=0.15) as w:
+    async with worker(db, pubsub, lease_seconds=0.15) as w:
         await claim(db, response_id, w.lease.worker)
 
         async def given_back() -> bool:
@@ -268,7 +268,7 @@ async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database,
 
 @pytest.mark.parametrize("copies", [1, 3])
 async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch, copies: int
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
     response_id, claim, lost = await queued(db, input=asking("/count 100")), responses.claim_all, []
 
@@ -280,19 +280,19 @@ async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
         return rows
 
     monkeypatch.setattr(responses, "claim_all", lossy)
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(*(w.run(response_id) for _ in range(copies)))
     assert sorted(outcome.value for outcome in outcomes) == ["completed"] + ["not claimed"] * (copies - 1)
     assert (await whole(db, response_id)).attempt == 1
 
 
 async def test_what_is_claimed_together_survives_a_cut_connection_and_a_cancellation(
-    db: Database, relay: Relay
+    db: Database, pubsub: PubSub
 ) -> None:
     """The batch waits for a locked row when its connection breaks; one of it is cancelled, and one came twice."""
     ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
     cancelled, *others = ids
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         async with db.direct("claim") as connection:
             pid = connection.get_server_pid()
         async with db.begin() as locking:
@@ -314,9 +314,9 @@ async def waits_for_a_lock(db: Database) -> bool:
         return bool((await connection.execute(waiting)).scalar_one())
 
 
-async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db: Database, relay: Relay) -> None:
+async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
-    async with worker(db, relay, lease_seconds=0.6) as w:
+    async with worker(db, pubsub, lease_seconds=0.6) as w:
         first = w.start(response_id)
         await committed(db, response_id, 5)
         await responses.disown(db, w.lease.worker, 99)
@@ -343,9 +343,9 @@ async def beats(db: Database, worker_id: str, count: int) -> None:
     await until(enough)
 
 
-async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, relay: Relay) -> None:
+async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say åéîøü"))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
     reading = await journal.read(db, response_id)
     tokens = [token for chunk in reading.chunks for token in chunk.tokens]
@@ -361,10 +361,10 @@ async def on_its_last_chance(db: Database, asked: str) -> str:
     return response_id
 
 
-async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, relay: Relay) -> None:
+async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, pubsub: PubSub) -> None:
     ids = [await on_its_last_chance(db, "/count 40") for _ in range(3)]
     most = 0
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         jobs = [w.start(response_id) for response_id in ids]
         while not all(job.task.done() for job in jobs):
             most = max(most, w.engine.running)
@@ -373,9 +373,9 @@ async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, relay:
     assert most == 1
 
 
-async def test_a_poison_pill_fails_alone(db: Database, relay: Relay) -> None:
+async def test_a_poison_pill_fails_alone(db: Database, pubsub: PubSub) -> None:
     pill, bystander = await on_its_last_chance(db, "/die 60"), await on_its_last_chance(db, "/count 300")
-    async with worker(db, relay, **SLOW) as w:
+    async with worker(db, pubsub, **SLOW) as w:
         first = w.start(pill)
         await until(lambda: w.engine.running or first.task.done())
         second = w.start(bystander)
@@ -385,5 +385,5 @@ async def test_a_poison_pill_fails_alone(db: Database, relay: Relay) -> None:
         assert await w.run(await queued(db)) is Outcome.RELEASED
     row = await row_of(db, bystander)
     assert (row.status, row.crashes) == (Status.IN_PROGRESS, 1)
-    async with worker(db, relay) as second_worker:
+    async with worker(db, pubsub) as second_worker:
         assert await second_worker.run(bystander) is Outcome.COMPLETED

@@ -11,13 +11,13 @@ from app.protocol.status import Status
 from app.store import conversations, responses
 from app.store.conversations import ConversationRow
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.worker import Worker, scripted_model, worker
 from workers.formats.builder import turn_of
-from workers.formats.turn import Seen
+from workers.formats.turn import TurnContext
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
@@ -30,12 +30,12 @@ async def shown(w: Worker, db: Database, response_id: str) -> str:
     row = await responses.find(db, response_id)
     assert row is not None
     items = await w.runner._items(row)
-    turn = await turn_of(w.engine, scripted_model(), row.request, items, (), Seen())
+    turn = await turn_of(w.engine, scripted_model(), row.request, items, (), TurnContext())
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 
-async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, relay: Relay) -> None:
-    async with worker(db, relay) as w:
+async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno"))
         await w.run(first)
         second = await queued(db, input=asking("/say Due"), previous_response_id=first)
@@ -50,9 +50,9 @@ async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, relay: Rela
     assert text_of(await whole(db, third)) == "Tre"
 
 
-async def test_a_conversation_is_shown_and_grows_by_each_turn(db: Database, relay: Relay) -> None:
+async def test_a_conversation_is_shown_and_grows_by_each_turn(db: Database, pubsub: PubSub) -> None:
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), asking("Be kind."))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno", id="msg_1"), conversation={"id": "conv_1"})
         assert "Be kind." in await shown(w, db, first)
         await w.run(first)
@@ -65,8 +65,8 @@ async def test_a_conversation_is_shown_and_grows_by_each_turn(db: Database, rela
     assert said == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 
-async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, relay: Relay) -> None:
-    async with worker(db, relay) as w:
+async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSub) -> None:
+    async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno"))
         await w.run(first)
         second = await queued(db, input=asking("/say Due"), previous_response_id=first)
@@ -91,8 +91,8 @@ class TestTruncation:
         assert previous is not None
         return previous
 
-    async def test_auto_drops_the_oldest_turns_and_keeps_the_instructions(self, db: Database, relay: Relay) -> None:
-        async with worker(db, relay, context_length=400) as w:
+    async def test_auto_drops_the_oldest_turns_and_keeps_the_instructions(self, db: Database, pubsub: PubSub) -> None:
+        async with worker(db, pubsub, context_length=400) as w:
             last = await self.chain(w, db)
             prompt = await shown(w, db, last)
             assert "/say 7" in prompt
@@ -100,8 +100,8 @@ class TestTruncation:
             assert await w.run(last) is Outcome.COMPLETED
         assert text_of(await whole(db, last)).startswith("7")
 
-    async def test_disabled_refuses(self, db: Database, relay: Relay) -> None:
-        async with worker(db, relay, context_length=400) as w:
+    async def test_disabled_refuses(self, db: Database, pubsub: PubSub) -> None:
+        async with worker(db, pubsub, context_length=400) as w:
             last = await self.chain(w, db)
             await w.run(last)
             cut = await queued(db, input=asking("/say end"), previous_response_id=last, truncation="disabled")

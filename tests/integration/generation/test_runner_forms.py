@@ -9,7 +9,7 @@ import pytest
 
 from app.protocol.status import Status
 from app.store.database import Database
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
@@ -39,10 +39,10 @@ def plain(output: list[Json]) -> list[Json]:
     ]
 
 
-async def answer(db: Database, relay: Relay, status: Status = Status.COMPLETED, **request: Any) -> tuple[Json, Json]:
+async def answer(db: Database, pubsub: PubSub, status: Status = Status.COMPLETED, **request: Any) -> tuple[Json, Json]:
     """What came of it, undisturbed: the output and the usage."""
     response_id = await queued(db, **request)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
     row = await whole(db, response_id, status)
     assert row.output is not None
@@ -50,8 +50,8 @@ async def answer(db: Database, relay: Relay, status: Status = Status.COMPLETED, 
     return {"output": plain(row.output)}, row.usage
 
 
-async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, relay: Relay) -> None:
-    said, usage = await answer(db, relay, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
+async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pubsub: PubSub) -> None:
+    said, usage = await answer(db, pubsub, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
     thought, text, call, custom = said["output"]
     assert thought["content"] == [{"type": "reasoning_text", "text": "Let me see: 你好."}]
     assert [part["text"] for part in text["content"]] == ["Look:"]
@@ -61,49 +61,49 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, rel
     assert usage["output_tokens_details"]["reasoning_tokens"] == len("\nLet me see: 你好.\n".encode()) + 1
 
 
-async def test_without_tools_the_marks_of_a_call_are_text(db: Database, relay: Relay) -> None:
-    said, _ = await answer(db, relay, **asking(CALL, tools=[]))
+async def test_without_tools_the_marks_of_a_call_are_text(db: Database, pubsub: PubSub) -> None:
+    said, _ = await answer(db, pubsub, **asking(CALL, tools=[]))
     assert said["output"][0]["content"][0]["text"] == CALL
 
 
-async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, relay: Relay) -> None:
+async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, pubsub: PubSub) -> None:
     request = asking(CALL, max_output_tokens=60)
-    said, _ = await answer(db, relay, Status.INCOMPLETE, **request)
+    said, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
     [call] = said["output"]
     assert (call["type"], call["status"]) == ("function_call", "incomplete")
     assert '{"city": "Zürich", "days": [1, 2]}'.startswith(call["arguments"])
     assert call["arguments"]
 
 
-async def test_cut_reasoning_stays_reasoning(db: Database, relay: Relay) -> None:
-    said, _ = await answer(db, relay, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
+async def test_cut_reasoning_stays_reasoning(db: Database, pubsub: PubSub) -> None:
+    said, _ = await answer(db, pubsub, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
     [thought] = said["output"]
     assert (thought["type"], thought["status"]) == ("reasoning", "incomplete")
 
 
-async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, relay: Relay) -> None:
+async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, pubsub: PubSub) -> None:
     request = asking("one two three", extra={"stop": ["wo"]})
-    said, usage = await answer(db, relay, **request)
+    said, usage = await answer(db, pubsub, **request)
     assert said["output"][0]["content"][0]["text"] == "one t"
     assert usage["output_tokens"] == len("one two")
 
 
-async def test_one_call_where_calls_are_not_parallel(db: Database, relay: Relay) -> None:
-    said, _ = await answer(db, relay, **asking(CALL + CUSTOM, parallel_tool_calls=False))
+async def test_one_call_where_calls_are_not_parallel(db: Database, pubsub: PubSub) -> None:
+    said, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, parallel_tool_calls=False))
     assert [item["type"] for item in said["output"]] == ["function_call"]
 
 
-async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, relay: Relay) -> None:
+async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, pubsub: PubSub) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "shell"}]}
-    said, _ = await answer(db, relay, **asking(CALL + CUSTOM, tool_choice=choice))
+    said, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, tool_choice=choice))
     text, custom = said["output"]
     assert json.loads(text["content"][0]["text"])["name"] == "weather"
     assert custom["type"] == "custom_tool_call"
 
 
-async def test_log_probabilities_are_in_events_and_items(db: Database, relay: Relay) -> None:
+async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, **asking(f"{THOUGHT}Hé!", top_logprobs=2))
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
     row = await whole(db, response_id)
     assert row.output is not None
@@ -114,15 +114,15 @@ async def test_log_probabilities_are_in_events_and_items(db: Database, relay: Re
     assert [entry for event in deltas for entry in event["logprobs"]] == part["logprobs"]
 
 
-async def test_the_effort_makes_the_model_think(db: Database, relay: Relay) -> None:
+async def test_the_effort_makes_the_model_think(db: Database, pubsub: PubSub) -> None:
     for effort, thinks in (("low", True), ("none", False)):
-        said, _ = await answer(db, relay, input=[message("/say hi")], reasoning={"effort": effort, "summary": None})
+        said, _ = await answer(db, pubsub, input=[message("/say hi")], reasoning={"effort": effort, "summary": None})
         assert [item["type"] for item in said["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
 
 
-async def test_what_the_engine_refuses_fails_the_response_before_any_output(db: Database, relay: Relay) -> None:
+async def test_what_the_engine_refuses_fails_the_response_before_any_output(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=[message("x")], extra={"chat_template_kwargs": {"chat_template": "x"}})
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed, match=r"chat_template_kwargs\.chat_template"):
             await w.run(response_id)
     row = await whole(db, response_id, Status.FAILED)
@@ -142,14 +142,14 @@ REQUESTS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_worker_that_stops_anywhere_changes_nothing(db: Database, relay: Relay, name: str) -> None:
-    expected = await answer(db, relay, **REQUESTS[name])
+async def test_a_worker_that_stops_anywhere_changes_nothing(db: Database, pubsub: PubSub, name: str) -> None:
+    expected = await answer(db, pubsub, **REQUESTS[name])
     response_id = await queued(db, **REQUESTS[name])
     attempts, outcome = 0, Outcome.RELEASED
     while outcome is Outcome.RELEASED:
         attempts += 1
         before = len(await events_of(db, response_id))
-        async with worker(db, relay, tokens_per_second=150.0) as w:
+        async with worker(db, pubsub, tokens_per_second=150.0) as w:
             job = w.start(response_id)
 
             async def moved(seen: int = before + 6, task: Any = job.task) -> bool:

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from app.store.database import Database
-from app.streaming.pubsub import Relay
-from config.tools import ToolServer
+from app.streaming.pubsub import PubSub
+from config.tools import McpServer
 from tests.integration.mcp.test_tools import DONE, answer, items
 from tests.support.logs import text_of
 from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool, tool_process
@@ -111,7 +111,7 @@ def test_a_keeper_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) ->
 async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> None:
     file, server = tmp_path / "pids", ToolProcess(tmp_path).command().command or ()
     script = 'sleep 600 & echo $! > "$0"; exec "$@"'
-    held = Connection(ToolServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
+    held = Connection(McpServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
     assert await held.list_tools()
     started = pids(file)
     assert not gone(started)
@@ -136,12 +136,12 @@ def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
 
 
 async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_served(
-    db: Database, relay: Relay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "MOST_BYTES", 1_000_000)
     with tool_process(tmp_path) as mine:
         said = (call("local__endless"), call("local__echo", text="x"), DONE)
-        row = await answer(db, relay, (mine.command(),), *said, tools=[mcp_tool("local")])
+        row = await answer(db, pubsub, (mine.command(),), *said, tools=[mcp_tool("local")])
     first, second = items(row, "mcp_call")
     assert (first["status"], first["error"]["message"]) == ("failed", "The tool server 'local' cannot be reached.")
     assert second["output"] == "echo x"
@@ -149,7 +149,7 @@ async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_serve
 
 
 async def test_a_command_that_is_not_there_cannot_be_reached() -> None:
-    missing = Connection(ToolServer("x", "mcp", None, ("/nowhere/at/all",)), {})
+    missing = Connection(McpServer("x", "mcp", None, ("/nowhere/at/all",)), {})
     with pytest.raises(Unreachable):
         await missing.list_tools()
     await missing.close()

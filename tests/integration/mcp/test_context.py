@@ -13,16 +13,16 @@ from app.store import conversations
 from app.store.conversations import ConversationRow
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.worker import scripted_model, worker
 from workers.formats.builder import turn_of
-from workers.formats.turn import Seen
+from workers.formats.turn import TurnContext
 from workers.generation.mcp_setup import listings_of
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -34,24 +34,24 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
         yield running
 
 
-def workshop(tools: ToolProcess) -> Workshop:
-    return Workshop((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
+def workshop(tools: ToolProcess) -> McpSessions:
+    return McpSessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
 
 
-async def answer(db: Database, relay: Relay, running: ToolProcess, /, *said: str, **request: Any) -> ResponseRow:
+async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *said: str, **request: Any) -> ResponseRow:
     response_id = await queued(db, **{"input": [message(turns(*said))], **request})
-    async with worker(db, relay, workshop=workshop(running)) as w:
+    async with worker(db, pubsub, workshop=workshop(running)) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 
 
-async def prompt(db: Database, relay: Relay, response_id: str) -> str:
+async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
     """What the model is shown for it, as the scripted engine reads it."""
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         row = await w.runner._claimed(response_id, "nobody")
         assert row is not None
         items = await w.runner._items(row)
-        turn = await turn_of(w.engine, scripted_model(), row.request, items, (), Seen(0, listings_of(items)))
+        turn = await turn_of(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items)))
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 
@@ -65,10 +65,10 @@ TOLD = ("python 1+1", "L0: q", "echo e")
 
 
 async def test_a_chain_shows_the_model_its_earlier_calls_and_what_they_gave(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, relay, tools, EVERY, "Done.", tools=EVERY_TOOL)
-    shown = await prompt(db, relay, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
+    first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL)
+    shown = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
     calls = shown.index('"name": "python"'), shown.index('"browser_search"'), shown.index('"tests__echo"')
     results = [shown.index(told) for told in TOLD]
     assert list(calls) == sorted(calls)
@@ -78,21 +78,21 @@ async def test_a_chain_shows_the_model_its_earlier_calls_and_what_they_gave(
 
 
 async def test_a_client_that_sends_the_items_again_has_the_same_shown(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     asked = [message(turns(EVERY, "Done."))]
-    first = await answer(db, relay, tools, input=asked, tools=EVERY_TOOL, store=False)
-    chained = await prompt(db, relay, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
+    first = await answer(db, pubsub, tools, input=asked, tools=EVERY_TOOL, store=False)
+    chained = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
     again = [*asked, *(first.output or ()), message("Hello!")]
-    assert await prompt(db, relay, await queued(db, input=again, tools=EVERY_TOOL)) == chained
+    assert await prompt(db, pubsub, await queued(db, input=again, tools=EVERY_TOOL)) == chained
 
 
 async def test_items_whose_response_is_gone_are_told_by_what_they_show(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, relay, tools, EVERY, "Done.", tools=EVERY_TOOL, include=["code_interpreter_call.outputs"])
+    first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, include=["code_interpreter_call.outputs"])
     theirs = [{**item, "id": f"{item['id']}_not_ours"} for item in first.output or ()]
-    shown = await prompt(db, relay, await queued(db, input=[message("a"), *theirs, message("b")], tools=EVERY_TOOL))
+    shown = await prompt(db, pubsub, await queued(db, input=[message("a"), *theirs, message("b")], tools=EVERY_TOOL))
     assert '{"query": "q"}' in shown.replace("\\", "")
     assert "python 1+1" in shown
     assert "echo e" in shown
@@ -100,38 +100,38 @@ async def test_items_whose_response_is_gone_are_told_by_what_they_show(
     assert "not kept any more" in shown
 
 
-async def test_a_conversation_shows_them_as_well(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_conversation_shows_them_as_well(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
     where = {"conversation": {"id": "conv_1"}}
-    await answer(db, relay, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
-    shown = await prompt(db, relay, await queued(db, tools=EVERY_TOOL, **where))
+    await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
+    shown = await prompt(db, pubsub, await queued(db, tools=EVERY_TOOL, **where))
     assert all(told in shown for told in TOLD)
     listed = await conversations.list_items(db, "conv_1", None, 20, descending=False)
     assert "L0: q" not in str(listed)
 
 
 async def test_tools_are_listed_once_in_a_chain_and_again_where_more_are_allowed(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     request: Json = {"tools": [mcp_tool(allowed_tools=["echo"])]}
-    first = await answer(db, relay, tools, "Hi", **request)
+    first = await answer(db, pubsub, tools, "Hi", **request)
     second = await answer(
-        db, relay, tools, call("tests__echo", text="x"), DONE, previous_response_id=first.id, **request
+        db, pubsub, tools, call("tests__echo", text="x"), DONE, previous_response_id=first.id, **request
     )
     assert items(first, "mcp_list_tools")
     assert not items(second, "mcp_list_tools")
     assert text_of(second) == "It said: echo x"
     request = {"tools": [mcp_tool(allowed_tools=["echo", "slow"])]}
-    third = await answer(db, relay, tools, "Hi", previous_response_id=second.id, **request)
+    third = await answer(db, pubsub, tools, "Hi", previous_response_id=second.id, **request)
     assert [tool["name"] for tool in items(third, "mcp_list_tools")[0]["tools"]] == ["echo", "slow"]
 
 
-async def test_a_list_that_failed_is_asked_for_again(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_list_that_failed_is_asked_for_again(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     request: Json = {"tools": [mcp_tool()]}
     response_id = await queued(db, input=[message("/say Hi")], **request)
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
-    second = await answer(db, relay, tools, "Hi", previous_response_id=response_id, **request)
+    second = await answer(db, pubsub, tools, "Hi", previous_response_id=response_id, **request)
     assert items(second, "mcp_list_tools")[0]["error"] is None
 
 
@@ -146,16 +146,16 @@ def answered(request: Json, approve: bool, reason: str | None = None) -> Json:
 
 
 async def test_a_call_that_needs_approval_is_asked_for_and_made_once_it_is_allowed(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, relay, tools, call("tests__echo", text="please"), "never", **ASKING)
+    first = await answer(db, pubsub, tools, call("tests__echo", text="please"), "never", **ASKING)
     assert [item["type"] for item in first.output or ()] == ["mcp_list_tools", "mcp_approval_request"]
     [request] = items(first, "mcp_approval_request")
     assert (request["server_label"], request["name"], request["arguments"]) == ("tests", "echo", '{"text": "please"}')
     assert tools.count("begun echo please") == 0
 
     said = [answered(request, True), message(turns("never", DONE))]
-    second = await answer(db, relay, tools, previous_response_id=first.id, input=said, **ASKING)
+    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=said, **ASKING)
     [made] = items(second, "mcp_call")
     assert (second.output or [])[0] == made
     assert (made["approval_request_id"], made["output"]) == (request["id"], "echo please")
@@ -163,32 +163,34 @@ async def test_a_call_that_needs_approval_is_asked_for_and_made_once_it_is_allow
     kinds = [event["type"] for event in await events_of(db, second.id)]
     assert kinds.index("response.mcp_call.completed") < kinds.index("response.output_text.delta")
 
-    shown = await prompt(db, relay, await queued(db, previous_response_id=second.id, **ASKING))
+    shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
     assert shown.count("tests__echo") == 3  # among the tools, in what the user said, and the call
     assert shown.count("echo please") == 1
 
 
-async def test_an_allowed_call_is_told_where_it_was_asked_for(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    first = await answer(db, relay, tools, call("tests__echo", text="told"), "It is {results}.", **ASKING)
+async def test_an_allowed_call_is_told_where_it_was_asked_for(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+    first = await answer(db, pubsub, tools, call("tests__echo", text="told"), "It is {results}.", **ASKING)
     [request] = items(first, "mcp_approval_request")
-    second = await answer(db, relay, tools, previous_response_id=first.id, input=[answered(request, True)], **ASKING)
+    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=[answered(request, True)], **ASKING)
     assert text_of(second) == "It is echo told."
 
 
-async def test_a_call_that_is_not_allowed_is_told_to_the_model(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    first = await answer(db, relay, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
+async def test_a_call_that_is_not_allowed_is_told_to_the_model(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
+    first = await answer(db, pubsub, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
     said = [answered(request, False, "Too dear.")]
-    second = await answer(db, relay, tools, previous_response_id=first.id, input=said, **ASKING)
+    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=said, **ASKING)
     assert text_of(second) == "It is: The user did not allow this call. Too dear."
     assert tools.count("begun echo denied") == 0
 
 
-async def test_what_nobody_answered_is_not_shown_and_not_run(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    first = await answer(db, relay, tools, call("tests__echo", text="open"), "never", **ASKING)
-    second = await answer(db, relay, tools, "Hi", previous_response_id=first.id, **ASKING)
+async def test_what_nobody_answered_is_not_shown_and_not_run(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+    first = await answer(db, pubsub, tools, call("tests__echo", text="open"), "never", **ASKING)
+    second = await answer(db, pubsub, tools, "Hi", previous_response_id=first.id, **ASKING)
     assert [item["type"] for item in second.output or ()] == ["message"]
-    shown = await prompt(db, relay, await queued(db, previous_response_id=second.id, **ASKING))
+    shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
     assert shown.count("open") == 2  # in what the user said, and among the tools
 
 
@@ -205,22 +207,22 @@ async def test_what_nobody_answered_is_not_shown_and_not_run(db: Database, relay
     ],
 )
 async def test_rules_say_which_tools_are_asked_for(
-    db: Database, relay: Relay, tools: ToolProcess, rule: Any, asked: bool
+    db: Database, pubsub: PubSub, tools: ToolProcess, rule: Any, asked: bool
 ) -> None:
     request = {"tools": [mcp_tool(require_approval=rule)]}
-    row = await answer(db, relay, tools, call("tests__echo", text="x"), "Done.", **request)
+    row = await answer(db, pubsub, tools, call("tests__echo", text="x"), "Done.", **request)
     assert bool(items(row, "mcp_approval_request")) is asked
     assert bool(items(row, "mcp_call")) is not asked
 
 
 async def test_an_allowed_call_of_a_tool_that_is_offered_no_more_is_not_made(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    first = await answer(db, relay, tools, call("tests__echo", text="late"), "{results}", **ASKING)
+    first = await answer(db, pubsub, tools, call("tests__echo", text="late"), "{results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
     theirs = [message("a"), *(first.output or ())[1:], answered(request, True)]
     fewer = {"tools": [mcp_tool(require_approval="always", allowed_tools=["slow"])]}
-    second = await answer(db, relay, tools, input=theirs, **fewer)
+    second = await answer(db, pubsub, tools, input=theirs, **fewer)
     assert items(second, "mcp_call")[0]["status"] == "failed"
     assert tools.count("begun echo late") == 0
     assert second.status is Status.COMPLETED

@@ -13,8 +13,8 @@ from app.store import journal, responses
 from app.store import workers as worker_store
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
-from config.tools import ToolServer
+from app.streaming.pubsub import PubSub
+from config.tools import McpServer
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
@@ -24,7 +24,7 @@ from tests.support.worker import Job, Worker, worker
 from workers.celery_host.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.tool_calls import INTERRUPTED
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -44,8 +44,8 @@ async def kinds(db: Database, response_id: str) -> list[str]:
     return [event["type"] for event in await events_of(db, response_id)]
 
 
-async def finish(db: Database, relay: Relay, response_id: str, *servers: ToolServer) -> ResponseRow:
-    async with worker(db, relay, workshop=Workshop(servers)) as w:
+async def finish(db: Database, pubsub: PubSub, response_id: str, *servers: McpServer) -> ResponseRow:
+    async with worker(db, pubsub, workshop=McpSessions(servers)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     return await whole(db, response_id)
 
@@ -59,18 +59,18 @@ def called(row: ResponseRow) -> list[Json]:
 
 @pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1)])
 async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
-    db: Database, relay: Relay, tools: ToolProcess, after_crash: Any, times: int
+    db: Database, pubsub: PubSub, tools: ToolProcess, after_crash: Any, times: int
 ) -> None:
     server, text = tools.server(after_crash=after_crash), f"stop-{after_crash}"
     response_id = await asked(db, call("tests__slow", text=text), DONE)
-    async with worker(db, relay, workshop=Workshop((server,))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
         await until(lambda: tools.count(f"cut slow {text}"))  # the server was told
         assert first.again == [response_id]
     tools.release(text)
-    row = await finish(db, relay, response_id, server)
+    row = await finish(db, pubsub, response_id, server)
     [made] = called(row)
     assert tools.count(f"begun slow {text}") == times
     if after_crash == "again":
@@ -79,10 +79,10 @@ async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
         assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
 
 
-async def test_a_call_that_is_over_is_never_made_again(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_call_that_is_over_is_never_made_again(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="over") + call("tests__slow", text="not-over")
     response_id = await asked(db, said, DONE)
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow not-over"))
 
@@ -92,16 +92,16 @@ async def test_a_call_that_is_over_is_never_made_again(db: Database, relay: Rela
         await until(over)
         await job.stop(Cancelled.SHUTDOWN)
     tools.release("not-over")
-    row = await finish(db, relay, response_id, tools.server())
+    row = await finish(db, pubsub, response_id, tools.server())
     assert text_of(row) == "It said: echo over; slow not-over"
     assert tools.count("begun echo over") == 1
 
 
 async def test_a_result_that_is_there_when_its_worker_stops_still_gets_into_the_log(
-    db: Database, relay: Relay, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="late"), DONE)
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow late"))
         held = asyncio.Event()
@@ -117,7 +117,7 @@ async def test_a_result_that_is_there_when_its_worker_stops_still_gets_into_the_
         await held.wait()  # the result is in the journal's hands, and not committed
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     monkeypatch.undo()
-    row = await finish(db, relay, response_id, tools.server())
+    row = await finish(db, pubsub, response_id, tools.server())
     assert text_of(row) == "It said: slow late"
     assert tools.count("begun slow late") == 1
 
@@ -134,16 +134,16 @@ REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_a_worker_that_stops_anywhere_changes_nothing(
-    db: Database, relay: Relay, tools: ToolProcess, name: str
+    db: Database, pubsub: PubSub, tools: ToolProcess, name: str
 ) -> None:
     said, request = REQUESTS[name]
     servers = (tools.server(), tools.server("box", "python"))
-    expected = plain(await finish(db, relay, await asked(db, *said, **request), *servers))
+    expected = plain(await finish(db, pubsub, await asked(db, *said, **request), *servers))
     response_id, attempts, outcome = await asked(db, *said, **request), 0, Outcome.RELEASED
     while outcome is Outcome.RELEASED:
         attempts += 1
         before = len(await events_of(db, response_id))
-        async with worker(db, relay, tokens_per_second=200.0, workshop=Workshop(servers)) as w:
+        async with worker(db, pubsub, tokens_per_second=200.0, workshop=McpSessions(servers)) as w:
             job = w.start(response_id)
 
             async def moved(seen: int = before + 5, job: Job = job) -> bool:
@@ -161,13 +161,13 @@ def plain(row: ResponseRow) -> tuple[Any, Any]:
     return shown, row.usage
 
 
-async def test_it_holds_at_every_single_event(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_it_holds_at_every_single_event(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
-    undisturbed = await asked(db, *said)
-    row = await finish(db, relay, undisturbed, tools.server())
-    for stop in range(3, len(await events_of(db, undisturbed)), 7):
+    uninterrupted = await asked(db, *said)
+    row = await finish(db, pubsub, uninterrupted, tools.server())
+    for stop in range(3, len(await events_of(db, uninterrupted)), 7):
         response_id = await asked(db, *said)
-        async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+        async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
             job = first.start(response_id)
 
             async def there(seen: int = stop, name: str = response_id, job: Job = job) -> bool:
@@ -176,7 +176,7 @@ async def test_it_holds_at_every_single_event(db: Database, relay: Relay, tools:
             await until(there)
             outcome = await job.stop(Cancelled.SHUTDOWN)
         if outcome is Outcome.RELEASED:
-            await finish(db, relay, response_id, tools.server())
+            await finish(db, pubsub, response_id, tools.server())
         assert plain(await whole(db, response_id)) == plain(row)
 
 
@@ -189,15 +189,15 @@ async def taken_over(db: Database, w: Worker, response_id: str) -> None:
 
 
 async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothing_more(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="taken"), DONE)
     server = tools.server(after_crash="fail")
-    async with worker(db, relay, workshop=Workshop((server,))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow taken"))
         await taken_over(db, first, response_id)
-        row = await finish(db, relay, response_id, server)
+        row = await finish(db, pubsub, response_id, server)
         tools.release("taken")
         assert await job.task in (Outcome.COMPLETED, Outcome.LOST)  # as the row says
     assert text_of(row) == f"It said: {INTERRUPTED}"
@@ -205,25 +205,25 @@ async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothin
 
 
 async def test_taken_over_between_two_calls_the_first_is_not_made_again(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
     response_id = await asked(db, *said)
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow between-2"))
         await taken_over(db, first, response_id)
         tools.release("between-2")
-        await finish(db, relay, response_id, tools.server())
+        await finish(db, pubsub, response_id, tools.server())
         await job.task
     assert tools.count("begun echo between-1") == 1
     assert tools.count("begun slow between-2") == 2
 
 
-async def test_a_dead_engine_between_calls_repeats_none(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_dead_engine_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
     for _ in range(2):
-        async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+        async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
             job = w.start(response_id)
             await asyncio.wait([job.task])
             assert w.died == 1
@@ -233,17 +233,17 @@ async def test_a_dead_engine_between_calls_repeats_none(db: Database, relay: Rel
     assert tools.lines()[-1] == "closed"
 
 
-async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     request = {"id": "mcpr_1", "type": "mcp_approval_request", "server_label": "tests", "name": "slow"}
     answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
     response_id = await queued(db, input=asking, tools=[mcp_tool(require_approval="always")])
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as first:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow allowed"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     tools.release("allowed")
-    row = await finish(db, relay, response_id, tools.server())
+    row = await finish(db, pubsub, response_id, tools.server())
     assert [item["type"] for item in row.output or ()] == ["mcp_list_tools", "mcp_call", "message"]
     assert text_of(row) == "It said: slow allowed"
     assert tools.count("begun slow allowed") == 2
@@ -252,9 +252,11 @@ async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, relay: Rel
 # -- cancellations and deadlines -------------------------------------------------------------------------------
 
 
-async def test_a_revoke_cancels_the_call_and_closes_the_session(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_revoke_cancels_the_call_and_closes_the_session(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     response_id = await asked(db, call("tests__slow", text="revoked"), DONE)
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow revoked"))
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
@@ -266,11 +268,11 @@ async def test_a_revoke_cancels_the_call_and_closes_the_session(db: Database, re
 
 @pytest.mark.parametrize("how", ["cancelled", "failed by its deadline", "deleted"])
 async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
-    db: Database, relay: Relay, tools: ToolProcess, how: str
+    db: Database, pubsub: PubSub, tools: ToolProcess, how: str
 ) -> None:
     text = how.replace(" ", "-")
     response_id = await asked(db, call("tests__slow", text=text), DONE)
-    async with worker(db, relay, lease_seconds=0.3, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, lease_seconds=0.3, workshop=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         if how == "cancelled":
@@ -287,11 +289,11 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
 
 
 async def test_stopping_goes_on_where_a_server_lets_nobody_go(
-    db: Database, relay: Relay, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.mcp.session.CLOSE_SECONDS", 0.2)
     response_id = await asked(db, call("tests__slow", text="frozen"), DONE)
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow frozen"))
         with tools.frozen():

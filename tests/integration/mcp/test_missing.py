@@ -12,7 +12,7 @@ from app.protocol.events.deltas import FinishReason
 from app.store.context import chain_items
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
+from app.streaming.pubsub import PubSub
 from tests.integration.mcp.test_tools import DONE, FUNCTION, answer, items, types
 from tests.support import worker as workers
 from tests.support.logs import text_of, whole
@@ -50,7 +50,7 @@ class Harmony(ScriptedEngine):
 
 
 async def said_in_harmony(
-    db: Database, relay: Relay, engine: Harmony, monkeypatch: pytest.MonkeyPatch, **request: Any
+    db: Database, pubsub: PubSub, engine: Harmony, monkeypatch: pytest.MonkeyPatch, **request: Any
 ) -> ResponseRow:
     def model(**_: Any) -> Any:
         return replace(scripted_model(), harmony=True)
@@ -58,7 +58,7 @@ async def said_in_harmony(
     monkeypatch.setattr(workers, "scripted_model", model)
     monkeypatch.setattr(workers, "ScriptedEngine", lambda _: engine)
     response_id = await queued(db, **{"input": [message("Hi")], **request})
-    async with worker(db, relay) as w:
+    async with worker(db, pubsub) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 
@@ -81,7 +81,7 @@ HEADER = "<|channel|>{channel} to={name} code<|message|>"
 @pytest.mark.parametrize("tools", [[], [FUNCTION]])
 async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
     db: Database,
-    relay: Relay,
+    pubsub: PubSub,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     channel: str,
@@ -91,7 +91,7 @@ async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
 ) -> None:
     said = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER.format(channel=channel, name=name)}1+1"
     engine = Harmony(f"{said}<|call|>", FINAL)
-    row = await said_in_harmony(db, relay, engine, monkeypatch, tools=tools)
+    row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=tools)
     assert types(row) == ["reasoning", "mcp_call", "message"]
     made = items(row)[1]
     assert (made["server_label"], made["name"], made["arguments"]) == (label, tool, "1+1")
@@ -103,45 +103,45 @@ async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
 
 
 async def test_the_next_response_is_shown_the_call_under_the_name_that_the_model_gave_it(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = HEADER.format(channel="commentary", name="rm")
-    row = await said_in_harmony(db, relay, Harmony(f"{header}x<|call|>", FINAL), monkeypatch)
+    row = await said_in_harmony(db, pubsub, Harmony(f"{header}x<|call|>", FINAL), monkeypatch)
     assert await chain_items(db, "default", row.id)
     engine = Harmony(FINAL)
-    await said_in_harmony(db, relay, engine, monkeypatch, previous_response_id=row.id)
+    await said_in_harmony(db, pubsub, engine, monkeypatch, previous_response_id=row.id)
     assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{told('rm')}<|end|>" in engine.prompts[0]
 
 
 async def test_a_model_that_does_not_learn_is_at_its_end(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
-    row = await said_in_harmony(db, relay, engine, monkeypatch)
+    row = await said_in_harmony(db, pubsub, engine, monkeypatch)
     assert types(row) == ["mcp_call"] * MOST_LOST_TURNS
     assert {item["status"] for item in items(row)} == {"failed"}
 
 
-async def test_max_tool_calls_counts_them(db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_max_tool_calls_counts_them(db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
-    row = await said_in_harmony(db, relay, engine, monkeypatch, max_tool_calls=1)
+    row = await said_in_harmony(db, pubsub, engine, monkeypatch, max_tool_calls=1)
     assert [item["error"]["message"] for item in items(row)] == [told("python"), TOO_MANY, TOO_MANY]
 
 
 async def test_a_clients_call_beside_it_ends_the_response(
-    db: Database, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [f"{HEADER.format(channel='commentary', name=f'functions.{name}')}{{}}" for name in ("theirs", "mine")]
     engine = Harmony("<|end|><|start|>assistant".join(said) + "<|call|>", FINAL)
-    row = await said_in_harmony(db, relay, engine, monkeypatch, tools=[FUNCTION])
+    row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=[FUNCTION])
     assert types(row) == ["mcp_call", "function_call"]
     assert len(engine.prompts) == 1
 
 
-async def test_a_chat_model_is_told_where_the_server_runs_tools(db: Database, relay: Relay, tmp_path: Any) -> None:
+async def test_a_chat_model_is_told_where_the_server_runs_tools(db: Database, pubsub: PubSub, tmp_path: Any) -> None:
     with tool_process(tmp_path) as mine:
         said = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
-        row = await answer(db, relay, (mine.server(),), said, DONE, tools=[mcp_tool()])
+        row = await answer(db, pubsub, (mine.server(),), said, DONE, tools=[mcp_tool()])
     assert [item["status"] for item in items(row, "mcp_call")] == ["failed", "failed", "completed"]
     assert text_of(row) == f"It said: {told('tests__burn')}; {told('rm')}; echo x"
     assert mine.count("begun burn ") == 0

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from app.streaming.pubsub import Relay
-from config.tools import ToolServer
+from app.streaming.pubsub import PubSub
+from config.tools import McpServer
 from tests.support.browser_server import browser_server
 from tests.support.logs import text_of, whole
 from tests.support.python_server import python_server
@@ -16,43 +16,43 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, call, turns
 from tests.support.worker import worker
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</p></body></html>"
 
 
-async def answer(db: Database, relay: Relay, server: ToolServer, *said: str, **request: Any) -> ResponseRow:
+async def answer(db: Database, pubsub: PubSub, server: McpServer, *said: str, **request: Any) -> ResponseRow:
     response_id = await queued(db, input=[message(turns(*said))], **request)
-    async with worker(db, relay, workshop=Workshop((server,))) as w:
+    async with worker(db, pubsub, workshop=McpSessions((server,))) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 
 
 async def test_python_keeps_its_names_from_call_to_call_of_a_response_and_no_longer(
-    db: Database, relay: Relay, tmp_path: Path
+    db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     said = (call("python", code="x = 6 * 7"), call("python", code="print(f'x is {x}')"), "So {results}")
     request: Json = {"tools": [CODE_INTERPRETER], "include": ["code_interpreter_call.outputs"]}
     with python_server(tmp_path / "python.log") as python:
-        server = ToolServer("python", "python", python.url)
-        row = await answer(db, relay, server, *said, **request)
+        server = McpServer("python", "python", python.url)
+        row = await answer(db, pubsub, server, *said, **request)
         assert text_of(row).strip() == "So x is 42"
         _, printed, _ = row.output or []
         assert printed["outputs"][0]["logs"].strip() == "x is 42"
-        row = await answer(db, relay, server, call("python", code="x"), "So {results}", **request)
+        row = await answer(db, pubsub, server, call("python", code="x"), "So {results}", **request)
         assert "NameError" in text_of(row)
         assert [item["status"] for item in row.output or ()] == ["completed", "completed"]
 
 
-async def test_a_page_is_found_opened_and_cited(db: Database, relay: Relay, tmp_path: Path) -> None:
+async def test_a_page_is_found_opened_and_cited(db: Database, pubsub: PubSub, tmp_path: Path) -> None:
     folder = tmp_path / "web"
     folder.mkdir()
     (folder / "tall.html").write_text(PAGE)
     said = (call("browser_search", query="everest"), call("browser_open", id=0), "It is 8849 m high【1†L1-L3】.")
     with browser_server(tmp_path / "browser.log", "--backend", "folder", "--folder", str(folder)) as browser:
-        server = ToolServer("browser", "browser", browser.url)
-        row = await answer(db, relay, server, *said, tools=[WEB_SEARCH])
+        server = McpServer("browser", "browser", browser.url)
+        row = await answer(db, pubsub, server, *said, tools=[WEB_SEARCH])
     search, opened, told = row.output or []
     assert (search["action"]["type"], search["action"]["query"]) == ("search", "everest")
     assert opened["action"]["url"].endswith("tall.html")

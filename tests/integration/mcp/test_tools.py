@@ -18,8 +18,8 @@ from app.store.database import Database
 from app.store.keys import Seals
 from app.store.rows import ResponseRow
 from app.store.sealing import close_headers
-from app.streaming.pubsub import Relay
-from config.tools import ToolServer
+from app.streaming.pubsub import PubSub
+from config.tools import McpServer
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
@@ -28,7 +28,7 @@ from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.tool_calls import TOO_MANY
-from workers.mcp.sessions import Workshop
+from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
 DONE = "It said: {results}"
@@ -43,8 +43,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
 
 async def answer(
     db: Database,
-    relay: Relay,
-    servers: tuple[ToolServer, ...],
+    pubsub: PubSub,
+    servers: tuple[McpServer, ...],
     *said: str,
     status: Status = Status.COMPLETED,
     result_bytes: int = 65536,
@@ -52,7 +52,7 @@ async def answer(
 ) -> ResponseRow:
     """A scripted model says these, one after the other's results."""
     response_id = await queued(db, **{"input": [message(turns(*said))], **request})
-    async with worker(db, relay, workshop=Workshop(servers, result_bytes)) as w:
+    async with worker(db, pubsub, workshop=McpSessions(servers, result_bytes)) as w:
         await w.run(response_id)
     return await whole(db, response_id, status)
 
@@ -68,9 +68,11 @@ def types(row: ResponseRow) -> list[str]:
 # -- kinds of calls --------------------------------------------------------------------------------------------
 
 
-async def test_an_mcp_tool_is_listed_called_and_its_result_told(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_an_mcp_tool_is_listed_called_and_its_result_told(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     said = f"Look: {call('tests__echo', text='é👋')}"
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool(allowed_tools=["echo", "slow"])])
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool(allowed_tools=["echo", "slow"])])
     assert types(row) == ["mcp_list_tools", "message", "mcp_call", "message"]
     listing, _, made, _ = items(row)
     assert [tool["name"] for tool in listing["tools"]] == ["echo", "slow"]
@@ -87,12 +89,12 @@ async def test_an_mcp_tool_is_listed_called_and_its_result_told(db: Database, re
 
 @pytest.mark.parametrize("include", [[], ["code_interpreter_call.outputs"]])
 async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_to_those_who_ask(
-    db: Database, relay: Relay, tools: ToolProcess, include: list[str]
+    db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
     code = 'print("é")\nx = 1'
     said = call("python", code=code)
     server = tools.server("box", "python")
-    row = await answer(db, relay, (server,), said, DONE, tools=[CODE_INTERPRETER], include=include)
+    row = await answer(db, pubsub, (server,), said, DONE, tools=[CODE_INTERPRETER], include=include)
     [made] = items(row, "code_interpreter_call")
     assert (made["code"], made["status"]) == (code, "completed")
     assert made["outputs"] == ([{"type": "logs", "logs": f"python {code}"}] if include else None)
@@ -104,10 +106,10 @@ async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_to_thos
 
 @pytest.mark.parametrize("include", [[], ["web_search_call.action.sources"]])
 async def test_the_web_is_searched_opened_and_looked_through(
-    db: Database, relay: Relay, tools: ToolProcess, include: list[str]
+    db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
     said = (call("browser_search", query="x"), call("browser_open", id=0), call("browser_find", pattern="x"), DONE)
-    row = await answer(db, relay, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH], include=include)
+    row = await answer(db, pubsub, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH], include=include)
     actions = [item["action"] for item in items(row, "web_search_call")]
     sources = {"sources": [{"type": "url", "url": "https://example.test/page"}]} if include else {}
     assert actions == [
@@ -119,18 +121,22 @@ async def test_the_web_is_searched_opened_and_looked_through(
     assert kinds == [f"response.web_search_call.{kind}" for kind in ("in_progress", "searching", "completed")] * 3
 
 
-async def test_what_a_model_cites_from_a_page_is_an_annotation(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_what_a_model_cites_from_a_page_is_an_annotation(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     said = (call("browser_open", id="https://example.test/page"), "It is so【0†L1-L2】, or【7†L1】 not.")
-    row = await answer(db, relay, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH])
+    row = await answer(db, pubsub, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH])
     [part] = items(row, "message")[0]["content"]
     [cited] = part["annotations"]
     assert (cited["type"], cited["url"], cited["title"]) == ("url_citation", "https://example.test/page", "A page")
     assert part["text"][cited["start_index"] : cited["end_index"]] == "【0†L1-L2】"
 
 
-async def test_a_picture_is_a_word_to_a_model_that_does_not_see(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_picture_is_a_word_to_a_model_that_does_not_see(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     said = call("tests__picture")
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
     assert items(row, "mcp_call")[0]["output"] == "look:\n[an image]"
     assert text_of(row) == "It said: look:\n[an image]"
 
@@ -139,11 +145,11 @@ async def test_a_picture_is_a_word_to_a_model_that_does_not_see(db: Database, re
 
 
 async def test_calls_of_one_turn_run_side_by_side_and_end_as_they_come(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
     response_id = await queued(db, input=[message(turns(said, DONE))], tools=[mcp_tool()])
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow side-a") and tools.count("begun slow side-b"))
         tools.release("side-b")
@@ -164,11 +170,11 @@ async def test_calls_of_one_turn_run_side_by_side_and_end_as_they_come(
 
 
 async def test_turn_after_turn_one_session_serves_them_all_and_is_closed_at_the_end(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = tools.lines()
     said = [call("tests__echo", text=str(number)) for number in range(4)]
-    row = await answer(db, relay, (tools.server(),), *said, DONE, tools=[mcp_tool()])
+    row = await answer(db, pubsub, (tools.server(),), *said, DONE, tools=[mcp_tool()])
     assert types(row) == ["mcp_list_tools", *["mcp_call"] * 4, "message"]
     assert text_of(row) == "It said: echo 3"
     lines = tools.lines()[len(before) :]
@@ -176,8 +182,8 @@ async def test_turn_after_turn_one_session_serves_them_all_and_is_closed_at_the_
     assert lines == ["opened", "listed", *calls, "closed"]
 
 
-async def test_usage_is_told_for_each_turn(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    row = await answer(db, relay, (tools.server(),), call("tests__echo", text="x"), "Done.", tools=[mcp_tool()])
+async def test_usage_is_told_for_each_turn(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+    row = await answer(db, pubsub, (tools.server(),), call("tests__echo", text="x"), "Done.", tools=[mcp_tool()])
     assert row.usage is not None
     read, written = row.usage["input_tokens_details"], row.usage["output_tokens_details"]
     assert sum(read["input_tokens_per_turn"]) == row.usage["input_tokens"]
@@ -189,40 +195,42 @@ async def test_usage_is_told_for_each_turn(db: Database, relay: Relay, tools: To
 
 
 async def test_a_clients_call_in_the_same_turn_ends_the_response_behind_the_servers_own(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("mine", a=1) + call("tests__echo", text="x")
-    row = await answer(db, relay, (tools.server(),), said, "never", tools=[mcp_tool(), FUNCTION])
+    row = await answer(db, pubsub, (tools.server(),), said, "never", tools=[mcp_tool(), FUNCTION])
     assert types(row) == ["mcp_list_tools", "function_call", "mcp_call"]
     assert items(row)[2]["output"] == "echo x"
 
 
-async def test_a_call_is_forced_in_the_first_turn_alone(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_call_is_forced_in_the_first_turn_alone(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     choice = {"type": "mcp", "server_label": "tests", "name": "echo"}
     said = (call("tests__echo", text="x"), call("tests__slow", text="any"), DONE)
     tools.release("any")
-    row = await answer(db, relay, (tools.server(),), *said, tools=[mcp_tool()], tool_choice=choice)
+    row = await answer(db, pubsub, (tools.server(),), *said, tools=[mcp_tool()], tool_choice=choice)
     assert types(row) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
 
 
 async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_of_a_prompt(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = len(tools.lines())
     request = {"input": [message("Hi")], "tools": [mcp_tool(allowed_tools=["echo"])]}
-    counted = await answer(db, relay, (tools.server(),), task=COUNT, **request)
+    counted = await answer(db, pubsub, (tools.server(),), task=COUNT, **request)
     assert tools.lines()[before:] == ["opened", "listed", "closed"]
-    answered = await answer(db, relay, (tools.server(),), **request)
+    answered = await answer(db, pubsub, (tools.server(),), **request)
     assert counted.usage is not None and answered.usage is not None
     assert counted.output == []
     assert counted.usage["input_tokens"] == answered.usage["input_tokens"]
-    away = await answer(db, relay, (), task=COUNT, **request)
+    away = await answer(db, pubsub, (), task=COUNT, **request)
     assert away.usage is not None
     assert away.usage["input_tokens"] < counted.usage["input_tokens"]
 
 
-async def test_with_tool_choice_none_nobody_is_asked_for_tools(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    row = await answer(db, relay, (tools.server(),), "Hi", tools=[mcp_tool()], tool_choice="none")
+async def test_with_tool_choice_none_nobody_is_asked_for_tools(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
+    row = await answer(db, pubsub, (tools.server(),), "Hi", tools=[mcp_tool()], tool_choice="none")
     assert types(row) == ["message"]
 
 
@@ -230,55 +238,57 @@ async def test_with_tool_choice_none_nobody_is_asked_for_tools(db: Database, rel
 
 
 async def test_calls_beyond_max_tool_calls_are_not_made_and_the_model_is_told(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__echo", text="most-1") + call("tests__echo", text="most-2") + call("tests__echo", text="most-3")
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()], max_tool_calls=2)
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()], max_tool_calls=2)
     assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "completed", "failed"]
     assert text_of(row) == f"It said: echo most-1; echo most-2; {TOO_MANY}"
     assert tools.count("begun echo most-3") == 0
 
 
-async def test_a_model_that_calls_on_all_the_same_is_at_its_end(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_model_that_calls_on_all_the_same_is_at_its_end(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     said = call("tests__echo", text="on")
-    row = await answer(db, relay, (tools.server(),), said, tools=[mcp_tool()], max_tool_calls=1)
+    row = await answer(db, pubsub, (tools.server(),), said, tools=[mcp_tool()], max_tool_calls=1)
     assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed", "failed"]
     assert tools.count("begun echo on") == 1
 
 
-async def test_max_output_tokens_counts_over_all_turns(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="x")
     spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two marks, and the end
     request = {"tools": [mcp_tool()], "max_output_tokens": spent + 4, "status": Status.INCOMPLETE}
-    row = await answer(db, relay, (tools.server(),), said, "0123456789", **request)
+    row = await answer(db, pubsub, (tools.server(),), said, "0123456789", **request)
     assert row.incomplete_details == {"reason": "max_output_tokens"}
     assert text_of(row) == "0123"
     assert row.usage is not None
     assert row.usage["output_tokens"] == spent + 4
 
 
-async def test_a_turn_that_spends_all_has_its_calls_not_made(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_turn_that_spends_all_has_its_calls_not_made(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="spent")
     spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1
     request = {"tools": [mcp_tool()], "max_output_tokens": spent, "status": Status.INCOMPLETE}
-    row = await answer(db, relay, (tools.server(),), said, DONE, **request)
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, **request)
     assert items(row, "mcp_call")[0]["status"] == "incomplete"
     assert tools.count("begun echo spent") == 0
 
 
 async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await queued(db, input=[message(turns(call("tests__huge", text="9000"), DONE))], tools=[mcp_tool()])
-    async with worker(db, relay, context_length=8000, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, context_length=8000, workshop=McpSessions((tools.server(),))) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
     assert items(row, "mcp_call")[0]["status"] == "completed"
 
 
-async def test_a_result_that_is_too_long_is_cut_and_says_so(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_result_that_is_too_long_is_cut_and_says_so(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__huge", text="3000000")
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()], result_bytes=1001)
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()], result_bytes=1001)
     output = items(row, "mcp_call")[0]["output"]
     assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
 
@@ -286,9 +296,9 @@ async def test_a_result_that_is_too_long_is_cut_and_says_so(db: Database, relay:
 # -- what goes wrong -------------------------------------------------------------------------------------------
 
 
-async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__failing", text="this") + call("tests__refusing", text="that")
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
     failing, refusing = items(row, "mcp_call")
     assert (failing["status"], failing["output"]) == ("failed", None)
     assert failing["error"] == {
@@ -302,39 +312,39 @@ async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, relay: Rela
 
 @pytest.mark.parametrize("arguments", ["[1]", '"x"', '{"a": '])
 async def test_arguments_that_are_no_object_are_told_and_not_sent(
-    db: Database, relay: Relay, tools: ToolProcess, arguments: str
+    db: Database, pubsub: PubSub, tools: ToolProcess, arguments: str
 ) -> None:
     before = tools.count("begun echo ")
     said = f'<tool_call>{{"name": "tests__echo", "arguments": {arguments}}}</tool_call>'
-    row = await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
     assert text_of(row) == "It said: The arguments are not a JSON object."
     assert tools.count("begun echo ") == before
 
 
-async def test_a_tool_that_hangs_is_cut_at_its_deadline(db: Database, relay: Relay, tools: ToolProcess) -> None:
+async def test_a_tool_that_hangs_is_cut_at_its_deadline(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     server = tools.server(timeout_seconds=0.5)
-    row = await answer(db, relay, (server,), call("tests__slow", text="never"), DONE, tools=[mcp_tool()])
+    row = await answer(db, pubsub, (server,), call("tests__slow", text="never"), DONE, tools=[mcp_tool()])
     [made] = items(row, "mcp_call")
     assert (made["status"], made["error"]["code"]) == ("failed", -32001)
     assert text_of(row) == "It said: The tool server 'tests' did not answer within 0.5 s; the call was given up."
     await until(lambda: tools.count("cut slow never"))
 
 
-async def test_a_server_that_is_away_lists_nothing_and_the_answer_goes_on(db: Database, relay: Relay) -> None:
-    server = ToolServer("tests", "mcp", f"http://127.0.0.1:{free_port()}/mcp")
-    row = await answer(db, relay, (server,), "Well.", tools=[mcp_tool()])
+async def test_a_server_that_is_away_lists_nothing_and_the_answer_goes_on(db: Database, pubsub: PubSub) -> None:
+    server = McpServer("tests", "mcp", f"http://127.0.0.1:{free_port()}/mcp")
+    row = await answer(db, pubsub, (server,), "Well.", tools=[mcp_tool()])
     [listing, _] = items(row)
     assert (listing["tools"], listing["error"]) == ([], "The tool server 'tests' cannot be reached.")
     assert text_of(row) == "Well."
 
 
 async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_next(
-    db: Database, relay: Relay, tmp_path: Path
+    db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     with tool_process(tmp_path) as mine:
         said = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
         response_id = await queued(db, input=[message(turns(*said))], tools=[mcp_tool()])
-        async with worker(db, relay, workshop=Workshop((mine.server(),))) as w:
+        async with worker(db, pubsub, workshop=McpSessions((mine.server(),))) as w:
             job = w.start(response_id)
             await until(lambda: mine.count("begun slow x"))
             mine.stop()
@@ -346,29 +356,29 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
         assert mine.count("begun slow x") == 1  # never again
 
 
-async def test_a_label_that_is_configured_no_more_is_told(db: Database, relay: Relay, tools: ToolProcess) -> None:
-    row = await answer(db, relay, (), "Well.", tools=[mcp_tool()])
+async def test_a_label_that_is_configured_no_more_is_told(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+    row = await answer(db, pubsub, (), "Well.", tools=[mcp_tool()])
     assert items(row)[0]["error"] is not None
-    row = await answer(db, relay, (), call("python", code="1"), DONE, tools=[CODE_INTERPRETER])
+    row = await answer(db, pubsub, (), call("python", code="1"), DONE, tools=[CODE_INTERPRETER])
     assert text_of(row) == "It said: There is no tool server 'python' any more."
 
 
 async def test_a_name_that_two_tools_would_have_fails_the_response_clearly(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await queued(db, tools=[mcp_tool(), {**FUNCTION, "name": "tests__echo"}])
-    async with worker(db, relay, workshop=Workshop((tools.server(),))) as w:
+    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
         with pytest.raises(ResponseFailed, match=r"tools\[0\] and tools\[1\] would both be called 'tests__echo'"):
             await w.run(response_id)
     await whole(db, response_id, Status.FAILED)
 
 
 async def test_nothing_of_calls_or_results_is_in_the_log(
-    db: Database, relay: Relay, tools: ToolProcess, caplog: pytest.LogCaptureFixture
+    db: Database, pubsub: PubSub, tools: ToolProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     said = "".join(call(f"tests__{name}", text="sesame") for name in ("echo", "failing", "refusing"))
-    await answer(db, relay, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
     told = [record for record in caplog.records if record.name.startswith("longhaul")]
     assert told
     assert "sesame" not in "".join(record.getMessage() for record in caplog.records)
@@ -378,7 +388,7 @@ async def test_nothing_of_calls_or_results_is_in_the_log(
 
 
 async def test_headers_come_from_the_environment_and_where_it_is_allowed_from_the_request(
-    db: Database, relay: Relay, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TESTS_TOKEN", "sesame")
     sealed = close_headers(await Seals(db).get(), {"X-Mine": "theirs"})
@@ -386,25 +396,25 @@ async def test_headers_come_from_the_environment_and_where_it_is_allowed_from_th
     for allowed, theirs in ((True, "theirs"), (False, "none")):
         server = tools.server(headers={"Authorization": "Bearer ${TESTS_TOKEN}"}, request_headers=allowed)
         request = {"tools": [mcp_tool()], "secrets": {"tests": sealed}}
-        row = await answer(db, relay, (server,), said, DONE, **request)
+        row = await answer(db, pubsub, (server,), said, DONE, **request)
         assert text_of(row) == f"It said: Bearer sesame; {theirs}"
 
 
 async def test_a_server_of_the_protocol_without_sessions_serves_as_well(
-    db: Database, relay: Relay, tmp_path: Path
+    db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     with tool_process(tmp_path, "modern") as modern:
         said = (call("tests__echo", text="x"), call("tests__failing", text="y"), DONE)
-        row = await answer(db, relay, (modern.server(),), *said, tools=[mcp_tool()])
+        row = await answer(db, pubsub, (modern.server(),), *said, tools=[mcp_tool()])
         assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed"]
         assert modern.count("closed") == 0
 
 
 async def test_a_command_is_started_when_first_used_and_gone_at_the_end(
-    db: Database, relay: Relay, tools: ToolProcess
+    db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = len(tools.lines())
-    row = await answer(db, relay, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
+    row = await answer(db, pubsub, (tools.command(),), call("local__echo", text="x"), DONE, tools=[mcp_tool("local")])
     assert text_of(row) == "It said: echo x"
     lines = tools.lines()[before:]
     assert lines[1:-1] == ["listed", "begun echo x", "ended echo x"]
@@ -412,7 +422,7 @@ async def test_a_command_is_started_when_first_used_and_gone_at_the_end(
     assert not psutil.pid_exists(int(lines[0].split()[1]))
 
 
-async def test_a_command_that_is_no_mcp_server_cannot_be_reached(db: Database, relay: Relay) -> None:
+async def test_a_command_that_is_no_mcp_server_cannot_be_reached(db: Database, pubsub: PubSub) -> None:
     for program in (("false",), ("/nowhere/at/all",)):
-        row = await answer(db, relay, (ToolServer("x", "mcp", None, program),), "Well.", tools=[mcp_tool("x")])
+        row = await answer(db, pubsub, (McpServer("x", "mcp", None, program),), "Well.", tools=[mcp_tool("x")])
         assert items(row)[0]["error"] == "The tool server 'x' cannot be reached."

@@ -14,7 +14,7 @@ from app.protocol.status import Status
 from app.store import inserts as module
 from app.store import responses
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Intake
+from app.store.inserts import Inserter
 from app.store.rows import Idempotency, NewResponse, ResponseRow
 from tests.support.logs import events_of
 from tests.support.rows import new_response
@@ -22,8 +22,8 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-async def intake(db: Database) -> AsyncIterator[Intake]:
-    made = Intake(db)
+async def intake(db: Database) -> AsyncIterator[Inserter]:
+    made = Inserter(db)
     yield made
     await made.close()
 
@@ -43,7 +43,7 @@ async def rows(db: Database) -> int:
         return int((await connection.execute(text("SELECT count(*) FROM responses"))).scalar_one())
 
 
-async def test_all_that_come_at_once_are_one_commit(db: Database, intake: Intake) -> None:
+async def test_all_that_come_at_once_are_one_commit(db: Database, intake: Inserter) -> None:
     made = [new_response(input=f"Hello {number}") for number in range(100)]
     assert await asyncio.gather(*map(intake.create, made)) == [None] * 100
     assert await commits(db) == 1
@@ -56,7 +56,7 @@ async def test_all_that_come_at_once_are_one_commit(db: Database, intake: Intake
 
 async def test_what_was_inserted_is_told_batch_by_batch(db: Database) -> None:
     told: list[list[str]] = []
-    intake = Intake(db, lambda batch: told.append([new.id for new in batch]))
+    intake = Inserter(db, lambda batch: told.append([new.id for new in batch]))
     first, again, other = keyed("a"), keyed("a"), keyed("b")
     await asyncio.gather(*map(intake.create, (first, other)))
     await asyncio.gather(*map(intake.create, (again, new := keyed("c"))))
@@ -64,7 +64,7 @@ async def test_what_was_inserted_is_told_batch_by_batch(db: Database) -> None:
     await intake.close()
 
 
-async def test_a_key_that_comes_twice_in_a_batch_is_one_response(db: Database, intake: Intake) -> None:
+async def test_a_key_that_comes_twice_in_a_batch_is_one_response(db: Database, intake: Inserter) -> None:
     made = [keyed("a"), keyed("b"), keyed("a", b"2"), new_response(), keyed("a")]
     results = await asyncio.gather(*map(intake.create, made))
     assert [result is None for result in results].count(True) == 3
@@ -81,7 +81,7 @@ def _key(new: NewResponse) -> str | None:
     return new.idempotency.key if new.idempotency else None
 
 
-async def test_a_key_that_is_taken_comes_back_and_takes_no_others_with_it(db: Database, intake: Intake) -> None:
+async def test_a_key_that_is_taken_comes_back_and_takes_no_others_with_it(db: Database, intake: Inserter) -> None:
     await intake.create(first := keyed("a"))
     made = [new_response(), keyed("a"), new_response()]
     results = await asyncio.gather(*map(intake.create, made))
@@ -90,7 +90,7 @@ async def test_a_key_that_is_taken_comes_back_and_takes_no_others_with_it(db: Da
 
 
 async def test_a_key_that_is_freed_in_between_is_taken(
-    db: Database, intake: Intake, monkeypatch: pytest.MonkeyPatch
+    db: Database, intake: Inserter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await intake.create(first := keyed("a"))
 
@@ -114,7 +114,7 @@ async def test_two_processes_that_take_the_same_keys_the_other_way_round_do_not_
     db: Database, services: Any
 ) -> None:
     other = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 2)
-    intakes = [Intake(db), Intake(other)]
+    intakes = [Inserter(db), Inserter(other)]
     keys = [f"key-{number}" for number in range(250)]
     for turn in range(5):
         asked = [[keyed(f"{key}-{turn}") for key in ordered] for ordered in (keys, keys[::-1])]
@@ -132,7 +132,7 @@ async def test_two_processes_that_take_the_same_keys_the_other_way_round_do_not_
 
 
 @pytest.mark.parametrize("bad", [{"model": "a\0b"}, {"request": {"input": "\ud800"}}, {"request": {}}])
-async def test_a_bad_one_fails_alone(db: Database, intake: Intake, bad: dict[str, Any]) -> None:
+async def test_a_bad_one_fails_alone(db: Database, intake: Inserter, bad: dict[str, Any]) -> None:
     made = [new_response() for _ in range(10)]
     made[3] = replace(made[3], **bad)
     results = await asyncio.gather(*map(intake.create, made), return_exceptions=True)
@@ -141,13 +141,13 @@ async def test_a_bad_one_fails_alone(db: Database, intake: Intake, bad: dict[str
     assert await rows(db) == 9
 
 
-async def test_a_batch_is_not_a_gigabyte(db: Database, intake: Intake) -> None:
+async def test_a_batch_is_not_a_gigabyte(db: Database, intake: Inserter) -> None:
     heavy = [new_response(input="x" * 1024 * 1024) for _ in range(20)]
     await asyncio.gather(*map(intake.create, heavy))
     assert await commits(db) == 2
 
 
-async def test_one_whose_caller_left_before_its_turn_is_not_inserted(db: Database, intake: Intake) -> None:
+async def test_one_whose_caller_left_before_its_turn_is_not_inserted(db: Database, intake: Inserter) -> None:
     made = [new_response(), new_response()]
     leaves, stays = (asyncio.create_task(intake.create(new)) for new in made)
     await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_one_whose_caller_left_before_its_turn_is_not_inserted(db: Databas
 
 
 async def test_without_postgres_everybody_hears_of_it_and_afterwards_it_works(
-    db: Database, intake: Intake, services: Any
+    db: Database, intake: Inserter, services: Any
 ) -> None:
     await intake.create(new_response())
     await asyncio.to_thread(services.postgres.stop)
@@ -168,7 +168,7 @@ async def test_without_postgres_everybody_hears_of_it_and_afterwards_it_works(
     assert await rows(db) == 11
 
 
-async def test_a_postgres_that_restarted_since_is_found_again(db: Database, intake: Intake, services: Any) -> None:
+async def test_a_postgres_that_restarted_since_is_found_again(db: Database, intake: Inserter, services: Any) -> None:
     await intake.create(new_response())
     await asyncio.to_thread(services.postgres.restart)
     assert await intake.create(new_response()) is None

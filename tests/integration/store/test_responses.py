@@ -16,7 +16,7 @@ from app.protocol.status import TRANSITIONS, Status
 from app.store import journal, responses, workers
 from app.store import redelivery as messages
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Intake
+from app.store.inserts import Inserter
 from app.store.rows import Idempotency
 from tests.support import grammar
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
@@ -51,7 +51,7 @@ async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Data
     final = await queued(db)
     await responses.cancel(db, final, None)
     late = replace(new_response(), queue_seconds=-1.0)
-    await Intake(db).create(late)
+    await Inserter(db).create(late)
     wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
     rows = await responses.claim_all(db, [(response_id, "w") for response_id in wanted])
     got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
@@ -276,7 +276,7 @@ async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Da
 
 async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_response(db: Database) -> None:
     made = [new_response(Idempotency("key", b"1")) for _ in range(2)]
-    created = await asyncio.gather(*(Intake(db).create(new) for new in made))
+    created = await asyncio.gather(*(Inserter(db).create(new) for new in made))
     (repeated,) = [row for row in created if row is not None]
     first = next(new for new, row in zip(made, created, strict=True) if row is None)
     assert (repeated.id, repeated.fingerprint) == (first.id, b"1")
@@ -285,19 +285,19 @@ async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_respon
 
 async def test_idempotency_keys_of_projects_do_not_meet(db: Database) -> None:
     for project in ("one", "two"):
-        assert await Intake(db).create(new_response(Idempotency("key", b"1"), project)) is None
+        assert await Inserter(db).create(new_response(Idempotency("key", b"1"), project)) is None
 
 
 async def test_what_waited_too_long_is_never_claimed_and_found_overdue(db: Database) -> None:
     new = replace(new_response(), queue_seconds=0.001)
-    await Intake(db).create(new)
+    await Inserter(db).create(new)
     assert await claim(db, new.id, WORKER) is None
     assert list(await responses.overdue(db)) == [(new.id, Status.QUEUED)]
 
 
 async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_by_a_takeover(db: Database) -> None:
     new = replace(new_response(), run_seconds=0.001)
-    await Intake(db).create(new)
+    await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
     await responses.release(db, row.id, row.attempt, WORKER)
@@ -385,14 +385,14 @@ async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> No
     running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
     beat = await workers.heartbeat(db, WORKER, 60.0, running)
     assert set(beat.lost) == {cancelled.id, "resp_gone"}
-    assert beat.astray == {}
+    assert beat.orphaned == {}
 
 
 async def test_the_heartbeat_tells_what_is_ours_and_does_not_run(db: Database) -> None:
     await alive(db)
     running, forgotten, old = await claimed(db), await claimed(db), await claimed(db)
     beat = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0})
-    assert beat.astray == {forgotten.id: 1, old.id: 1}
+    assert beat.orphaned == {forgotten.id: 1, old.id: 1}
     assert beat.lost == {old.id: 0}
 
 

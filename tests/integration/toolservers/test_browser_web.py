@@ -24,9 +24,9 @@ from tests.support.browser_server import BrowserServer, browser_server, call, re
 from tests.support.little_web import Answer, Asked, LittleWeb, page, redirect
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
-from workers.toolservers.browser.fetching.reach import Reach
+from workers.toolservers.browser.fetching.reach import EgressPolicy
 
-LOOPBACK = Reach(networks=(ipaddress.ip_network("127.0.0.1/32"),))
+LOOPBACK = EgressPolicy(networks=(ipaddress.ip_network("127.0.0.1/32"),))
 
 
 @pytest.fixture(scope="module")

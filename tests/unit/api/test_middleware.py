@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.middleware import Edge
+from app.api.middleware import RequestIdMiddleware
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": [(b"x-request-id", b"mine")]}
 
@@ -30,7 +30,7 @@ async def cancelled(begin: bool) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    task = asyncio.create_task(Edge(endless)(dict(SCOPE), nothing, send))
+    task = asyncio.create_task(RequestIdMiddleware(endless)(dict(SCOPE), nothing, send))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 import pytest
 from starlette.types import Message
 
-from app.api.shutdown import Stopping
+from app.api.shutdown import Shutdown
 from app.api.sse import EventStream, Pulse
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -67,8 +67,8 @@ class Source:
             self.closed = True
 
 
-async def run(source: Source, wire: Wire, stopping: Stopping | None = None) -> None:
-    await EventStream(source.pulses(), stopping or Stopping())({"type": "http"}, wire.receive, wire.send)
+async def run(source: Source, wire: Wire, stopping: Shutdown | None = None) -> None:
+    await EventStream(source.pulses(), stopping or Shutdown())({"type": "http"}, wire.receive, wire.send)
 
 
 async def test_the_headers_of_a_stream() -> None:
@@ -112,7 +112,7 @@ async def test_a_reader_who_leaves_closes_the_source() -> None:
 
 
 async def test_a_server_that_stops_ends_the_stream_without_done() -> None:
-    wire, source, stopping = Wire(), Source([chunk(0, 0)], then_wait=True), Stopping()
+    wire, source, stopping = Wire(), Source([chunk(0, 0)], then_wait=True), Shutdown()
     running = asyncio.create_task(run(source, wire, stopping))
     await until(lambda: len(wire.writes) == 1)
     stopping.set()
@@ -122,7 +122,7 @@ async def test_a_server_that_stops_ends_the_stream_without_done() -> None:
 
 
 async def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
-    wire, source, stopping = Wire(), Source([], then_wait=True), Stopping()
+    wire, source, stopping = Wire(), Source([], then_wait=True), Shutdown()
     stopping.set()
     await run(source, wire, stopping)
     assert wire.complete
@@ -145,5 +145,5 @@ async def test_a_source_that_fails_ends_the_stream_with_its_error() -> None:
 
     wire = Wire()
     with pytest.raises(ValueError):
-        await EventStream(broken(), Stopping())({"type": "http"}, wire.receive, wire.send)
+        await EventStream(broken(), Shutdown())({"type": "http"}, wire.receive, wire.send)
     assert not wire.complete

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from app.api.throttle import Turnstile
+from app.api.throttle import Throttle
 
 
 async def test_a_burst_passes_a_few_in_each_turn_in_its_order() -> None:
-    turnstile, passed, seen = Turnstile(few=2), list[int](), list[int]()
+    turnstile, passed, seen = Throttle(few=2), list[int](), list[int]()
 
     async def request(number: int) -> None:
         await turnstile.enter()
@@ -24,7 +24,7 @@ async def test_a_burst_passes_a_few_in_each_turn_in_its_order() -> None:
 
 
 async def test_who_comes_alone_does_not_wait() -> None:
-    turnstile = Turnstile(few=1)
+    turnstile = Throttle(few=1)
     for _ in range(3):
         entering = turnstile.enter()
         try:
@@ -37,7 +37,7 @@ async def test_who_comes_alone_does_not_wait() -> None:
 
 
 async def test_who_leaves_in_the_queue_holds_nobody_up() -> None:
-    turnstile = Turnstile(few=1)
+    turnstile = Throttle(few=1)
     waiting = [asyncio.create_task(turnstile.enter()) for _ in range(5)]
     await asyncio.sleep(0)
     for leaving in waiting[1:4]:
@@ -47,7 +47,7 @@ async def test_who_leaves_in_the_queue_holds_nobody_up() -> None:
 
 
 async def test_it_rests_when_nobody_comes() -> None:
-    turnstile = Turnstile()
+    turnstile = Throttle()
     await turnstile.enter()
     for _ in range(3):
         await asyncio.sleep(0)

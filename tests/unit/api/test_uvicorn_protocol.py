@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import Mock, call
 
-from app.api.uvicorn_protocol import Joining
+from app.api.uvicorn_protocol import CoalescingTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
-def joining() -> tuple[Joining, Mock]:
+def joining() -> tuple[CoalescingTransport, Mock]:
     transport = Mock(spec=asyncio.Transport)
-    return Joining(transport, asyncio.get_running_loop()), transport
+    return CoalescingTransport(transport, asyncio.get_running_loop()), transport
 
 
 async def test_head_and_body_are_one_write() -> None:

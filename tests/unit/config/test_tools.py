@@ -9,7 +9,7 @@ import pytest
 
 from config.models import load_catalog, load_models
 from config.settings import ConfigError, load_settings
-from config.tools import ToolServer, expanded, merged, normalized, server_for, server_of_kind, servers_from
+from config.tools import McpServer, expanded, merged, normalized, server_for, server_of_kind, servers_from
 
 MODEL = '[[models]]\nname = "m"\npath = "x"\n'
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
@@ -19,7 +19,7 @@ def entry(text: str, label: str = "docs") -> str:
     return f'[[tool_servers]]\nlabel = "{label}"\n{text}'
 
 
-def tools(folder: Path, text: str) -> tuple[ToolServer, ...]:
+def tools(folder: Path, text: str) -> tuple[McpServer, ...]:
     (folder / "models.toml").write_text(MODEL + text)
     return load_models(folder / "models.toml").tools
 
@@ -30,7 +30,7 @@ def test_a_models_file_needs_none(tmp_path: Path) -> None:
 
 def test_a_url_is_enough(tmp_path: Path) -> None:
     (server,) = tools(tmp_path, entry(URL))
-    assert server == ToolServer("docs", "mcp", "http://127.0.0.1:1/mcp")
+    assert server == McpServer("docs", "mcp", "http://127.0.0.1:1/mcp")
     assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, "again", False)
 
 
@@ -113,11 +113,11 @@ def test_the_variable_may_not_name_one_twice() -> None:
 
 def test_the_environment_goes_before_the_file() -> None:
     file = (
-        ToolServer("code", "python", "http://a"),
-        ToolServer("docs", "mcp", "http://b"),
-        ToolServer("x", "mcp", "c"),
+        McpServer("code", "python", "http://a"),
+        McpServer("docs", "mcp", "http://b"),
+        McpServer("x", "mcp", "c"),
     )
-    environment = (ToolServer("python", "python", "http://d"), ToolServer("docs", "mcp", "http://e"))
+    environment = (McpServer("python", "python", "http://d"), McpServer("docs", "mcp", "http://e"))
     assert merged(file, environment) == (file[2], *environment)
 
 
@@ -129,9 +129,9 @@ def test_the_catalog_has_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 SERVERS = (
-    ToolServer("python", "python", command=("x",)),
-    ToolServer("docs", "mcp", "http://Tools.Example:80/mcp/"),
-    ToolServer("v6", "mcp", "http://[::1]:8801/mcp"),
+    McpServer("python", "python", command=("x",)),
+    McpServer("docs", "mcp", "http://Tools.Example:80/mcp/"),
+    McpServer("v6", "mcp", "http://[::1]:8801/mcp"),
 )
 
 

@@ -16,7 +16,7 @@ from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Kind, wrapped
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode, format_of, read_body
-from workers.toolservers.browser.fetching.reach import Reach, is_public
+from workers.toolservers.browser.fetching.reach import EgressPolicy, is_public
 from workers.toolservers.browser.markup import Text, render
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read, read_hits, read_matches
@@ -216,18 +216,18 @@ PRIVATE = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_reached_on_web_ports(address: str) -> None:
-    assert is_public(ipaddress.ip_address(address)) and Reach().allows(address)
-    assert Reach().allows_port(address, 443) and not Reach().allows_port(address, 22)
+    assert is_public(ipaddress.ip_address(address)) and EgressPolicy().allows(address)
+    assert EgressPolicy().allows_port(address, 443) and not EgressPolicy().allows_port(address, 22)
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_other_addresses_are_not(address: str) -> None:
-    assert not Reach().allows(address)
-    assert Reach(everything=True).allows(address) and Reach(everything=True).allows_port(address, 22)
+    assert not EgressPolicy().allows(address)
+    assert EgressPolicy(everything=True).allows(address) and EgressPolicy(everything=True).allows_port(address, 22)
 
 
 def test_a_network_that_is_allowed_is_allowed_alone() -> None:
-    reach = Reach(networks=(ipaddress.ip_network("10.1.0.0/16"), ipaddress.ip_network("fd00::/8")))
+    reach = EgressPolicy(networks=(ipaddress.ip_network("10.1.0.0/16"), ipaddress.ip_network("fd00::/8")))
     assert reach.allows("10.1.2.3") and reach.allows_port("10.1.2.3", 8080) and reach.allows("fd12::1")
     assert not reach.allows("10.2.0.1") and not reach.allows("127.0.0.1") and not reach.allows_port("1.1.1.1", 8080)
 

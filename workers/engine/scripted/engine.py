@@ -32,7 +32,7 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
+from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
 from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedDialect, logprob_of
 from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
 
@@ -156,7 +156,7 @@ class ScriptedEngine:
         self._room(prompt)
         return prompt
 
-    async def dialect(self, form: Form) -> Dialect:
+    async def dialect(self, form: Form) -> OutputFormat:
         return ScriptedDialect(form)
 
     async def harmony(self, form: Form) -> Structured | None:

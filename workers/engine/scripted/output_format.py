@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
-from workers.engine.output_format import Choice, Decoder, Form, Json, Markup, Structured
+from workers.engine.output_format import Choice, Decoder, Form, Json, OutputParser, Structured
 from workers.engine.scripted.script import ANSWER, BEGIN, CALL, CALL_END, END, MARK_TEXTS, MARKS, THINK, THINK_END
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*(?=\S)')
@@ -23,7 +23,7 @@ _TAIL = re.compile(r"[}\s]*\Z")
 
 class ScriptedDialect:
     structured: Structured | None = None
-    silent = frozenset({BEGIN, ANSWER, END})
+    end_tokens = frozenset({BEGIN, ANSWER, END})
     markers = frozenset(MARKS)
 
     def __init__(self, form: Form) -> None:
@@ -32,7 +32,7 @@ class ScriptedDialect:
     def decoder(self) -> Decoder:
         return ScriptedDecoder()
 
-    def markup(self, prompt: Sequence[int]) -> Markup:
+    def markup(self, prompt: Sequence[int]) -> OutputParser:
         return ScriptedMarkup(calls=self._calls)
 
 

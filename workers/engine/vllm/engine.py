@@ -30,7 +30,7 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
-from workers.engine.output_format import Decoder, Dialect, Form, Json, Structured
+from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cores import threads
@@ -140,7 +140,7 @@ class VllmEngine:
         self._room(prompt)
         return prompt
 
-    async def dialect(self, form: Form) -> Dialect:
+    async def dialect(self, form: Form) -> OutputFormat:
         return await self._alive().dialects.dialect(form)
 
     async def harmony(self, form: Form) -> Structured | None:

@@ -25,7 +25,7 @@ from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice, Decoder, Form, Markup, Structured, Tool
+from workers.engine.output_format import Choice, Decoder, Form, OutputParser, Structured, Tool
 from workers.engine.vllm import grammar
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import one_line
@@ -39,10 +39,10 @@ LONGEST_KEPT = 20_000
 class Dialects:
     """Makes the dialects of one model. Raises ConfigError where a parser is unknown or not of this tokenizer."""
 
-    def __init__(self, model: ServedModel, tokenizer: Any, silent: frozenset[int], model_config: Any) -> None:
+    def __init__(self, model: ServedModel, tokenizer: Any, end_tokens: frozenset[int], model_config: Any) -> None:
         self._tokenizer = tokenizer
-        self._silent = silent
-        self._markers = frozenset(tokenizer.get_added_vocab().values()) - silent
+        self._silent = end_tokens
+        self._markers = frozenset(tokenizer.get_added_vocab().values()) - end_tokens
         self._model_config = model_config
         self._can_call = model.tool_parser is not None
         self._plain = self._parser_class(model, None)
@@ -82,7 +82,7 @@ class Dialects:
             request=request,
             structured=Structured(tag, form.template_args) if tag is not None else None,
             tokenizer=self._tokenizer,
-            silent=self._silent | frozenset(form.stop_tokens),
+            end_tokens=self._silent | frozenset(form.stop_tokens),
             markers=self._markers,
         )
 
@@ -118,7 +118,7 @@ class VllmDialect:
         request: ResponsesRequest,
         structured: Structured | None,
         tokenizer: Any,
-        silent: frozenset[int],
+        end_tokens: frozenset[int],
         markers: frozenset[int],
     ) -> None:
         self._parser = parser
@@ -126,14 +126,14 @@ class VllmDialect:
         self._request = request
         self._tokenizer = tokenizer
         self.structured = structured
-        self.silent = silent
+        self.end_tokens = end_tokens
         self.markers = markers
 
     def decoder(self) -> Decoder:
         special = self._form.special_tokens or not self._request.skip_special_tokens
         return VllmDecoder(self._tokenizer, special=special)
 
-    def markup(self, prompt: Sequence[int]) -> Markup:
+    def markup(self, prompt: Sequence[int]) -> OutputParser:
         parser = self._parser(self._form)
         # Of its own: a dialect serves several responses, and parsers may write into their requests.
         return PlainMarkup() if parser is None else VllmMarkup(parser, self._request.model_copy(), prompt)

@@ -24,7 +24,7 @@ _DENIED = "The user did not allow this call."
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RenderedCall:
     """One call in the words of a chat template."""
 
     id: str
@@ -50,7 +50,7 @@ class Approvals:
         """The call is told with its request."""
         return call.get("approval_request_id") in self._requests
 
-    def told(self, request: Item) -> Told | None:
+    def told(self, request: Item) -> RenderedCall | None:
         """None where nobody has answered."""
         call = self._calls.get(request["id"])
         if call is not None:
@@ -60,13 +60,13 @@ class Approvals:
         else:
             return None
         name = chat_name({**request, "type": "mcp_call"})
-        return Told(request["id"], name, _object(request["arguments"]), result, None)
+        return RenderedCall(request["id"], name, _object(request["arguments"]), result, None)
 
 
-def told(item: Item) -> Told:
+def told(item: Item) -> RenderedCall:
     """A call that ran on the server."""
     turn = (item.get("call") or {}).get("turn")
-    return Told(item["id"], chat_name(item), _arguments(item), result_of(item), turn)
+    return RenderedCall(item["id"], chat_name(item), _arguments(item), result_of(item), turn)
 
 
 def result_of(item: Item) -> Result:

@@ -17,7 +17,7 @@ from typing import Any
 
 from workers.engine.base import EngineError, Message
 from workers.formats.calls.custom import INPUT
-from workers.formats.calls.hosted_items import ANSWER, RAN_HERE, REQUEST, Approvals, Result, Told, told
+from workers.formats.calls.hosted_items import ANSWER, RAN_HERE, REQUEST, Approvals, RenderedCall, Result, told
 
 Json = dict[str, Any]
 Item = Mapping[str, Any]
@@ -118,7 +118,7 @@ class _Builder:
         if (call := self._approvals.told(item)) is not None:
             self._told(call)
 
-    def _told(self, call: Told) -> None:
+    def _told(self, call: RenderedCall) -> None:
         if call.turn != self._turn:
             self.settle()
         self._turn = call.turn

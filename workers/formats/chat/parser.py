@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.protocol.events.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
-from workers.engine.output_format import Dialect, Json
+from workers.engine.output_format import Json, OutputFormat
 from workers.formats.calls.hosted import Hosted, HostedCall
 from workers.formats.calls.parsing import Calls
 from workers.formats.citations import Citations, Sources
@@ -50,7 +50,7 @@ class Rules:
 class ChatParser:
     """See `workers.formats.turn.Parser`."""
 
-    def __init__(self, dialect: Dialect, prompt: Sequence[int], rules: Rules) -> None:
+    def __init__(self, dialect: OutputFormat, prompt: Sequence[int], rules: Rules) -> None:
         self._dialect = dialect
         self._decoder = dialect.decoder()
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
@@ -114,16 +114,16 @@ class ChatParser:
     def _plain(self, token_ids: Sequence[int]) -> Parsed:
         """`feed` of tokens that are text and nothing else."""
         texts: list[str] = []
-        silent = self._dialect.silent
+        end_tokens = self._dialect.end_tokens
         with_text = 0
         for place, token in enumerate(token_ids):
-            if token not in silent and (text := self._decoder.feed((token,))):
+            if token not in end_tokens and (text := self._decoder.feed((token,))):
                 texts.append(text)
                 with_text = place + 1
         self.tokens += len(token_ids)
         self._undecided += with_text
         said = self._understood([Text("".join(texts))]) if texts else []
-        self._undecided += sum(token not in silent for token in token_ids[with_text:])
+        self._undecided += sum(token not in end_tokens for token in token_ids[with_text:])
         if not said:
             self._unsettled += token_ids
             return _NOTHING
@@ -138,7 +138,7 @@ class ChatParser:
         return self._say(self._stops.feed(Piece(token.text, token), exempt=self.tokens <= self._min_tokens))
 
     def _token(self, token_id: int, logprob: Json | None) -> Token:
-        if token_id in self._dialect.silent:
+        if token_id in self._dialect.end_tokens:
             return Token(token_id, Kind.SILENT)
         kind = Kind.MARKER if token_id in self._dialect.markers else Kind.TEXT
         return Token(token_id, kind, self._decoder.feed([token_id]), logprob)

@@ -16,7 +16,7 @@ from workers.formats.chat.template import template_args_of
 from workers.formats.citations import sources_of
 from workers.formats.sampling import behind, sampling_of
 from workers.formats.truncation import fitted, room_of
-from workers.formats.turn import PastTurn, Seen, Turn
+from workers.formats.turn import PastTurn, Turn, TurnContext
 
 
 async def chat_turn(
@@ -25,7 +25,7 @@ async def chat_turn(
     request: Mapping[str, Any],
     items: Sequence[Item],
     past: Sequence[PastTurn],
-    seen: Seen,
+    seen: TurnContext,
 ) -> Turn:
     """The turn that `request` asks for behind `items` (what it continues, and its own input) and its `past` turns.
 

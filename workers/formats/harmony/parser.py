@@ -69,13 +69,13 @@ class HarmonyCalls(Calls):
 class HarmonyParser:
     """See `workers.formats.turn.Parser`. `silent`: tokens that end the answer, and are no text."""
 
-    def __init__(self, rules: Rules, sources: Sources, silent: frozenset[int] = frozenset()) -> None:
+    def __init__(self, rules: Rules, sources: Sources, end_tokens: frozenset[int] = frozenset()) -> None:
         self._reader = HarmonyReader()
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
         self._calls = HarmonyCalls(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
         self._citations = Citations(sources)
         self._min_tokens = rules.min_tokens
-        self._silent = silent
+        self._silent = end_tokens
         self._target = Target(Sort.NOTHING)
         self._last = Target(Sort.NOTHING)
         """What was said last."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.capabilities import Abilities, check_abilities
+from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from config.models import ServedModel
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
 from workers.engine.output_format import Form, Structured, Tool
@@ -24,9 +24,9 @@ from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.sampling import behind, sampling_of
 from workers.formats.truncation import fitted, room_of
-from workers.formats.turn import PastTurn, Seen, Turn
+from workers.formats.turn import PastTurn, Turn, TurnContext
 
-_ABILITIES = Abilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
+_ABILITIES = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
 
 
 async def harmony_turn(
@@ -35,7 +35,7 @@ async def harmony_turn(
     request: Mapping[str, Any],
     items: Sequence[Item],
     past: Sequence[PastTurn],
-    seen: Seen,
+    seen: TurnContext,
 ) -> Turn:
     """The turn that `request` asks for behind `items` (what it continues, and its own input) and its `past` turns.
 
@@ -73,12 +73,12 @@ async def harmony_turn(
 def _check(request: Mapping[str, Any]) -> None:
     """Raises InvalidSampling for what a harmony model cannot do; the API has refused it where it knew the model."""
     try:
-        check_abilities(request, _ABILITIES)
+        check_capabilities(request, _ABILITIES)
     except InvalidRequest as error:
         raise InvalidSampling(error.error.message) from None
 
 
-def _hosted(request: Mapping[str, Any], seen: Seen) -> Hosted:
+def _hosted(request: Mapping[str, Any], seen: TurnContext) -> Hosted:
     """Raises InvalidSampling where a server's tools could be taken for the client's."""
     for place, spec in enumerate(request["tools"]):
         if spec.get("server_label") == FUNCTIONS.rstrip("."):

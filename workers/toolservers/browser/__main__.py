@@ -15,7 +15,7 @@ from workers.toolservers.browser.backends.folder import Folder
 from workers.toolservers.browser.backends.searxng import Searxng
 from workers.toolservers.browser.browser import Limits
 from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
-from workers.toolservers.browser.fetching.reach import Reach
+from workers.toolservers.browser.fetching.reach import EgressPolicy
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.server import build_server
 from workers.toolservers.browser.settings import BrowserSettings, load
@@ -44,7 +44,7 @@ def backend_of(settings: BrowserSettings) -> Backend:
         return Exa(key, settings.seconds, settings.url or EXA_URL)
     assert settings.url is not None
     networks = tuple(ipaddress.ip_network(network) for network in settings.allow_network)
-    reach = Reach(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
+    reach = EgressPolicy(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
     limits = FetchLimits(settings.max_page_bytes, settings.max_redirects, settings.seconds)
     return Searxng(settings.url, settings.seconds, Fetcher(reach, limits))
 

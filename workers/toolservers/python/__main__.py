@@ -15,9 +15,9 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.options import Options, parse
-from workers.toolservers.python.plan import Builder, Way
+from workers.toolservers.python.plan import Builder, Isolation
 from workers.toolservers.python.seccomp import filter_for
-from workers.toolservers.python.session import House
+from workers.toolservers.python.session import SandboxPool
 from workers.toolservers.python.syscalls import Machine
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import (
@@ -39,7 +39,7 @@ async def serve(options: Options) -> None:
     """Until SIGTERM, SIGINT or the end of stdin. Raises SandboxError, ServingError."""
     token = token_of_environment()
     builder = await sandbox_builder(options)
-    house = House(builder, options.sessions, options.idle_seconds)
+    house = SandboxPool(builder, options.sessions, options.idle_seconds)
     server = make_server(house)
     if options.stdio:
         await serve_stdio(server)
@@ -74,16 +74,16 @@ async def sandbox_builder(options: Options) -> Builder:
     raise SandboxError(f"{'; '.join(trouble)}; the python tool stays off")
 
 
-def _ways(isolation: str) -> list[tuple[Way, Path | None]]:
+def _ways(isolation: str) -> list[tuple[Isolation, Path | None]]:
     """What to try, best first. Raises SandboxError."""
     found = shutil.which("bwrap")
-    own: list[tuple[Way, Path | None]] = [(Way.NAMESPACES, None)]
-    theirs: list[tuple[Way, Path | None]] = [(Way.BUBBLEWRAP, Path(found))] if found else []
-    if isolation == Way.NAMESPACES.value:
+    own: list[tuple[Isolation, Path | None]] = [(Isolation.NAMESPACES, None)]
+    theirs: list[tuple[Isolation, Path | None]] = [(Isolation.BUBBLEWRAP, Path(found))] if found else []
+    if isolation == Isolation.NAMESPACES.value:
         return own
     # As root bubblewrap's processes stay root's outside, whom no limit of processes holds; ours get their own.
     root = os.geteuid() == 0
-    if isolation == Way.BUBBLEWRAP.value:
+    if isolation == Isolation.BUBBLEWRAP.value:
         if root:
             raise SandboxError("--isolation bwrap: is not for root, whose processes it could not count")
         if not found:

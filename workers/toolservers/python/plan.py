@@ -29,7 +29,7 @@ INODES = 8192
 _JAIL = Path(__file__).with_name("jail")
 
 
-class Way(Enum):
+class Isolation(Enum):
     """How a sandbox is made."""
 
     NAMESPACES = "namespaces"
@@ -41,7 +41,7 @@ class Way(Enum):
 class Builder:
     """What `jailer` is told for every sandbox of a server."""
 
-    way: Way
+    way: Isolation
     interpreter: Interpreter
     limits: Limits
     syscall_filter: bytes
@@ -52,7 +52,7 @@ class Builder:
         identity = _identity()
         return {
             "parent": os.getpid(),
-            "bubblewrap": str(self.bubblewrap) if self.way is Way.BUBBLEWRAP else None,
+            "bubblewrap": str(self.bubblewrap) if self.way is Isolation.BUBBLEWRAP else None,
             "identity": identity,
             "binds": [(str(path.resolve()), str(path)) for path in self._shown()],
             "links": self._links(),

@@ -23,7 +23,7 @@ from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Ending, Outcome
 from workers.toolservers.python.plan import Builder
-from workers.toolservers.python.streams import NOTE_BYTES, Kept, Tap, cut
+from workers.toolservers.python.streams import NOTE_BYTES, Kept, PipeReader, cut
 
 START_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
@@ -52,7 +52,7 @@ class Sandbox:
         longest = MOST_IMAGE_BYTES + 2 * ESCAPED * limits.output_bytes + 4096
         self._answers = Answers(longest, self._answered, self._flooded.set)
         takers = {"answers": self._answers.add, **{name: self._taker(name) for name in self._kept}}
-        self._taps = [Tap(pipes[name], take) for name, take in takers.items()]
+        self._taps = [PipeReader(pipes[name], take) for name, take in takers.items()]
         self._ended: asyncio.Task[Ending] = asyncio.create_task(self._follow())
         self._failure: str | None = None
 

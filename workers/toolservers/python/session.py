@@ -20,7 +20,7 @@ class NoRoom(SandboxError):
 
 
 @dataclass(slots=True)
-class House:
+class SandboxPool:
     """All sandboxes of a server. `most` is how many there may be; `idle_seconds` how long one may go without a call."""
 
     builder: Builder
@@ -55,7 +55,7 @@ class House:
 class Session:
     """Calls of one MCP session, one after the other."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: SandboxPool) -> None:
         self._house = house
         self._lock = asyncio.Lock()
         self._sandbox: Sandbox | None = None

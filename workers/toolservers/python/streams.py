@@ -49,7 +49,7 @@ def cut(text: str, limit: int) -> str:
     return f"{first}\n[... the middle is left out ...]\n{last}"
 
 
-class Tap:
+class PipeReader:
     """Reads a pipe whenever there is something, and closes it at its end."""
 
     def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:

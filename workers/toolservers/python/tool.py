@@ -24,7 +24,7 @@ from mcp_types import (
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits, show_bytes
 from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.session import House, Session
+from workers.toolservers.python.session import SandboxPool, Session
 from workers.toolservers.python.streams import NOTE_BYTES, cut
 from workers.toolservers.serving import connection_of
 
@@ -68,7 +68,7 @@ TOOL = Tool(
 )
 
 
-def make_server(house: House) -> Server[Any]:
+def make_server(house: SandboxPool) -> Server[Any]:
     """The MCP server; each of its sessions has an interpreter of `house`, which ends with the server."""
 
     @asynccontextmanager
@@ -89,7 +89,7 @@ def make_server(house: House) -> Server[Any]:
     return Server(NAME, instructions=INSTRUCTIONS, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def _called(house: House, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
+async def _called(house: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
     fault = _fault_of(arguments)
     if fault is not None:
         return _failure(fault)
@@ -112,7 +112,7 @@ def _fault_of(arguments: dict[str, Any]) -> str | None:
     return f"code: must be at most {LONGEST_CODE} characters" if len(code) > LONGEST_CODE else None
 
 
-def _session_of(house: House, context: ServerRequestContext[Any]) -> Session:
+def _session_of(house: SandboxPool, context: ServerRequestContext[Any]) -> Session:
     connection = connection_of(context)
     session = connection.state.get(_STATE)
     if session is None:

@@ -14,7 +14,7 @@ from workers.engine.output_format import Choice
 from workers.formats.calls.custom import PARAMETERS
 from workers.formats.calls.tools import Tools, form_of, shown, tools_of
 from workers.formats.chat.turn import chat_turn
-from workers.formats.turn import Seen
+from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
 
@@ -114,7 +114,7 @@ async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
-    turn = await chat_turn(engine, scripted_model(), request, request["input"], (), Seen())
+    turn = await chat_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"search"' in prompt
     assert '"weather"' not in prompt
@@ -125,4 +125,4 @@ async def test_an_input_of_which_the_model_sees_nothing_is_the_callers_fault() -
     engine = make_engine(scripted_model())
     await engine.start()
     with pytest.raises(InvalidSampling, match="'input' holds nothing"):
-        await chat_turn(engine, scripted_model(), stored_request(), [item], (), Seen())
+        await chat_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())

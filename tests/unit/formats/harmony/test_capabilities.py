@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.capabilities import Abilities, check_abilities
+from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from tests.support.requests import stored_request
 
-HARMONY = Abilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
-OTHER = Abilities(images=False, tools=True, reasoning=True, verbosity=False)
+HARMONY = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
+OTHER = Capabilities(images=False, tools=True, reasoning=True, verbosity=False)
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ OTHER = Abilities(images=False, tools=True, reasoning=True, verbosity=False)
 )
 def test_what_harmony_has_no_place_for_is_refused(fields: dict[str, Any], named: str) -> None:
     request = stored_request(**fields)
-    check_abilities(request, OTHER)
+    check_capabilities(request, OTHER)
     with pytest.raises(InvalidRequest) as caught:
-        check_abilities(request, HARMONY)
+        check_capabilities(request, HARMONY)
     assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
 
 
@@ -44,4 +44,4 @@ def test_what_harmony_has_no_place_for_is_refused(fields: dict[str, Any], named:
     ],
 )
 def test_what_it_knows_is_taken(fields: dict[str, Any]) -> None:
-    check_abilities(stored_request(**fields), HARMONY)
+    check_capabilities(stored_request(**fields), HARMONY)

@@ -142,8 +142,8 @@ def tokens_of(text: str) -> list[int]:
     return tokens
 
 
-def parser(rules: Rules = RULES, silent: frozenset[int] = frozenset()) -> HarmonyParser:
-    return HarmonyParser(rules, SOURCES, silent)
+def parser(rules: Rules = RULES, end_tokens: frozenset[int] = frozenset()) -> HarmonyParser:
+    return HarmonyParser(rules, SOURCES, end_tokens)
 
 
 def parsed(tokens: Sequence[int], rules: Rules = RULES, *, cut: bool = False) -> Parsed:
@@ -252,7 +252,7 @@ def test_a_second_call_ends_an_answer_that_may_have_one() -> None:
 
 def test_a_stop_token_of_the_request_is_no_text() -> None:
     [token] = tokens_of(" there")
-    made = parser(silent=frozenset({token}))
+    made = parser(end_tokens=frozenset({token}))
     said = made.feed(tokens_of(f"{F}Hello there"))
     assert whole(said + made.flush()) == Parsed((answer("Hello"),), tuple(tokens_of(f"{F}Hello there")))
 

@@ -15,7 +15,7 @@ from openai.types.responses import (
 from openai.types.responses.response_output_item import McpApprovalRequest, McpCall, McpListTools
 from pydantic import TypeAdapter
 
-from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.events.deltas import Delta
 from app.protocol.requests.request import parse_request
 from app.responses.approvals import check_approvals, has_answers
@@ -33,7 +33,7 @@ def items(*sent: Json) -> list[Json]:
     return kept
 
 
-def error(*sent: Json) -> ApiError:
+def error(*sent: Json) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         items(*sent)
     return caught.value.error
@@ -152,7 +152,7 @@ def test_the_field_at_fault_is_named(item: Json, named: str, code: str) -> None:
     assert (found.param, found.code) == (named, code)
 
 
-def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ApiError:
+def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         check_approvals(context, sent, tools)
     return caught.value.error

@@ -8,13 +8,13 @@ import orjson
 import pytest
 from openai.types.responses import Response
 
-from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.requests.hosted_tools import WEB_SEARCHES
 from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.response import response_object
 from app.responses.tool_servers import check_servers
 from app.store.sealing import KEY_BYTES, BadSeal, Seal, Sealed, close_headers, open_headers
-from config.tools import ToolServer
+from config.tools import McpServer
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ def stored(**fields: Any) -> Json:
     return parsed(**fields).stored("resp_1", {})
 
 
-def error(**fields: Any) -> ApiError:
+def error(**fields: Any) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         stored(**fields)
     return caught.value.error
@@ -247,19 +247,19 @@ def test_what_tools_return_may_be_included() -> None:
 
 
 SERVERS = (
-    ToolServer("sandbox", "python", "http://127.0.0.1:1/mcp"),
-    ToolServer("docs", "mcp", URL),
-    ToolServer("wiki", "mcp", "https://wiki.example/mcp", request_headers=True),
+    McpServer("sandbox", "python", "http://127.0.0.1:1/mcp"),
+    McpServer("docs", "mcp", URL),
+    McpServer("wiki", "mcp", "https://wiki.example/mcp", request_headers=True),
 )
 
 
-def allowed(*tools: Json, servers: tuple[ToolServer, ...] = SERVERS) -> None:
+def allowed(*tools: Json, servers: tuple[McpServer, ...] = SERVERS) -> None:
     check_servers(parsed(tools=list(tools)).fields.tools or (), servers)
 
 
 def test_a_server_of_each_kind_runs_its_tool() -> None:
     allowed(CODE, FUNCTION, MCP, {**MCP, "server_label": "sandbox"}, {**MCP, "server_label": "x", "server_url": URL})
-    allowed(SEARCH, servers=(ToolServer("web", "browser", URL),))
+    allowed(SEARCH, servers=(McpServer("web", "browser", URL),))
 
 
 def test_headers_go_to_servers_that_take_them() -> None:

@@ -14,7 +14,7 @@ from openai.types.responses import (
     ResponseReasoningItem,
 )
 
-from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.requests.consistency import check_calls
 from app.protocol.requests.content import PARTS_NOT_YET
 from app.protocol.requests.items import NOT_YET, REFERENCE
@@ -29,7 +29,7 @@ def items(sent: Any) -> list[Json]:
     return kept
 
 
-def error(sent: Any) -> ApiError:
+def error(sent: Any) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         items(sent)
     return caught.value.error

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.protocol.errors import ApiError, InvalidRequest
+from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.requests.request import parse_request
 from app.protocol.requests.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
 
 
-def error(body: bytes) -> ApiError:
+def error(body: bytes) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         parse_request(body)
     return caught.value.error

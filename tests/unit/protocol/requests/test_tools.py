@@ -9,8 +9,8 @@ import pytest
 from openai.types.responses import ToolChoiceTypesParam, ToolParam
 from pydantic import TypeAdapter
 
-from app.protocol.errors import ApiError, InvalidRequest
-from app.protocol.requests.capabilities import Abilities, check_abilities
+from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.hosted_tools import SERVER_TOOLS
 from app.protocol.requests.request import parse_request
 from app.protocol.requests.tools import CHOICES_NOT_YET, TOOLS_NOT_YET
@@ -27,7 +27,7 @@ def stored(**fields: Any) -> Json:
     return parse_request(orjson.dumps({"model": "m", "input": "x", **fields})).stored("resp_1", {})
 
 
-def error(**fields: Any) -> ApiError:
+def error(**fields: Any) -> ErrorObject:
     with pytest.raises(InvalidRequest) as caught:
         stored(**fields)
     return caught.value.error
@@ -205,9 +205,9 @@ class TestReasoning:
         assert error(reasoning={"effort": "huge"}).param == "reasoning.effort"
 
 
-ABLE = Abilities(images=True, tools=True, reasoning=True, verbosity=True)
-HARMONY = Abilities(images=False, tools=True, reasoning=True, verbosity=True, harmony=True)
-PLAIN = Abilities(images=False, tools=False, reasoning=False, verbosity=False)
+ABLE = Capabilities(images=True, tools=True, reasoning=True, verbosity=True)
+HARMONY = Capabilities(images=False, tools=True, reasoning=True, verbosity=True, harmony=True)
+PLAIN = Capabilities(images=False, tools=False, reasoning=False, verbosity=False)
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
 TEXT = {"type": "input_text", "text": "x"}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -226,9 +226,9 @@ NEEDS = [
 
 @pytest.mark.parametrize(("sent", "named"), NEEDS)
 def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) -> None:
-    check_abilities(stored(**sent), ABLE)
+    check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
-        check_abilities(stored(**sent), PLAIN)
+        check_capabilities(stored(**sent), PLAIN)
     assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
     assert f"'{named}'" in caught.value.error.message
     assert "'m'" in caught.value.error.message
@@ -242,9 +242,9 @@ def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) 
     ],
 )
 def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: str) -> None:
-    check_abilities(stored(**sent), HARMONY)
+    check_capabilities(stored(**sent), HARMONY)
     with pytest.raises(InvalidRequest, match="does not speak harmony") as caught:
-        check_abilities(stored(**sent), ABLE)
+        check_capabilities(stored(**sent), ABLE)
     assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
 
 
@@ -256,9 +256,9 @@ def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: 
     ],
 )
 def test_harmony_gives_no_log_probabilities(sent: Json, named: str) -> None:
-    check_abilities(stored(**sent), ABLE)
+    check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
-        check_abilities(stored(**sent), HARMONY)
+        check_capabilities(stored(**sent), HARMONY)
     assert caught.value.error.param == named
 
 
@@ -276,7 +276,7 @@ def test_harmony_messages_are_a_context_like_another() -> None:
     [{"tools": BOTH, "tool_choice": "none"}, {"reasoning": {"effort": "none"}}, {"text": {"verbosity": "medium"}}],
 )
 def test_what_asks_for_nothing_is_taken_by_every_model(sent: Json) -> None:
-    check_abilities(stored(**sent), PLAIN)
+    check_capabilities(stored(**sent), PLAIN)
 
 
 def kinds_of(union: Any) -> set[str]:

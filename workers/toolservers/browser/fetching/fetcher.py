@@ -12,7 +12,7 @@ import httpx
 from workers.toolservers.browser.documents import MAX_URL
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode, format_of, read_body
-from workers.toolservers.browser.fetching.reach import Reach
+from workers.toolservers.browser.fetching.reach import EgressPolicy
 from workers.toolservers.browser.fetching.resolving import Resolve, by_dns, checked_address
 from workers.toolservers.browser.pages import Page
 
@@ -43,7 +43,7 @@ class Fetcher:
     """
 
     def __init__(
-        self, reach: Reach, limits: FetchLimits, resolve: Resolve = by_dns, tls: ssl.SSLContext | None = None
+        self, reach: EgressPolicy, limits: FetchLimits, resolve: Resolve = by_dns, tls: ssl.SSLContext | None = None
     ) -> None:
         self._reach = reach
         self._limits = limits

@@ -27,7 +27,7 @@ _LOW_32 = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class EgressPolicy:
     """`everything`: any address and port. `networks`: those, whatever they are, on any port."""
 
     everything: bool = False

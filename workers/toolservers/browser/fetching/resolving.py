@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.reach import Reach
+from workers.toolservers.browser.fetching.reach import EgressPolicy
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Host and port to addresses, the preferred first; raises OSError."""
@@ -19,7 +19,7 @@ async def by_dns(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-async def checked_address(host: str, port: int, reach: Reach, resolve: Resolve) -> str:
+async def checked_address(host: str, port: int, reach: EgressPolicy, resolve: Resolve) -> str:
     """The address to connect to for `host`.
 
     Raises BrowserError where it has none, or any that must not be reached: a name with a public and a private address
