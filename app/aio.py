@@ -72,7 +72,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs `work` in a task of its own. If it fails, only the type of its error is logged: the text may hold a prompt."""
+        """Runs `work` in a task of its own. A failure is logged by its type alone: the text may hold a prompt."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_end)

@@ -16,9 +16,9 @@ from app.streaming.pubsub import PubSub
 from config.collector import settle
 from config.models import load_catalog
 from config.settings import Settings
-from workers.celery_host.cancellation import leave
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
+from workers.generation.cancellation import leave
 from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 import asyncpg
 import orjson
@@ -17,6 +18,9 @@ CONNECT_SECONDS = 5
 POOL_SECONDS = 30
 """A request waits this long for its turn at the pool; overload is no outage."""
 STATEMENT_SECONDS = 60
+RETRY_SECONDS = 0.5
+
+T = TypeVar("T")
 
 _AWAY = (
     asyncpg.PostgresConnectionError,
@@ -48,6 +52,15 @@ def _is_away(error: BaseException) -> bool:
         return isinstance(cause, _AWAY)
     # By its cause: what SQLAlchemy makes of the driver's errors where it only connects (`Database.direct`).
     return isinstance(error, (*_AWAY, PoolTimeout)) or isinstance(error.__cause__, _AWAY)
+
+
+async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
+    """Calls `action` until Postgres answers, and returns what it returns. Raises whatever else it raises."""
+    while True:
+        try:
+            return await action()
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class Database:

@@ -26,7 +26,7 @@ from config.settings import ConfigError, load_settings
 from tests.support.circles import alive
 from tests.support.waiting import until
 from workers.celery_host import program
-from workers.celery_host.cancellation import leave, why_cancelled
+from workers.generation.cancellation import leave, why_cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.main import make_worker_app
 

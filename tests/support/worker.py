@@ -12,8 +12,8 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
-from workers.celery_host.cancellation import Cancelled, current_job
 from workers.engine.scripted.engine import ScriptedEngine
+from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.coalescing import NOTHING_HELD_BACK, Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease

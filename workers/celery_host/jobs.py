@@ -28,8 +28,8 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery.exceptions import Ignore
 
-from workers.celery_host.cancellation import Cancelled, current_job
 from workers.celery_host.slots import Slots
+from workers.generation.cancellation import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
 

@@ -25,8 +25,8 @@ from celery.worker import state as worker_state
 
 from config.settings import ConfigError
 from workers.celery_host.bridge import aio_await, run_body
-from workers.celery_host.cancellation import Cancelled, current_leave, current_lifespan
 from workers.celery_host.jobs import CLEANUP_SECONDS, LOOK_SECONDS, Job, Jobs
+from workers.generation.cancellation import Cancelled, current_leave, current_lifespan
 
 __all__ = ["CLEANUP_SECONDS", "Lifespan", "TaskPool", "aio_await"]
 
@@ -44,7 +44,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     lifespan: ClassVar[Lifespan] = contextlib.nullcontext
     leave: Callable[[int], None] | None = None
-    """What `workers.celery_host.cancellation.leave` calls."""
+    """What `workers.generation.cancellation.leave` calls."""
 
     body_can_be_buffer = True
     signal_safe = False

@@ -1,6 +1,6 @@
 """The worker process: how it starts, and how it stops.
 
-Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `workers.celery_host.cancellation.leave`):
+Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `workers.generation.cancellation.leave`):
 
     running --1st--> draining: takes no message; running responses may end (grace), the others are
                      cancelled and released; remote control and events work on

@@ -28,7 +28,7 @@ from celery.worker import state as worker_state
 from celery.worker.control import Panel
 
 from app.store.database import StoreUnavailable
-from workers.celery_host.cancellation import current_runner
+from workers.generation.cancellation import current_runner
 
 RETRY_SECONDS = 1.0
 REVOKED_KEPT = 10_000

@@ -21,7 +21,7 @@ from celery.exceptions import Ignore
 
 from app.queue.celery_app import TASK
 from workers.celery_host.bridge import aio_await
-from workers.celery_host.cancellation import current_job, current_runner
+from workers.generation.cancellation import current_job, current_runner
 from workers.generation.outcome import Outcome, ResponseFailed
 
 log = logging.getLogger("longhaul.tasks")

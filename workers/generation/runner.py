@@ -36,10 +36,10 @@ from app.store.keys import Seals
 from app.store.rows import Ending, ResponseRow
 from app.store.sealing import BadSeal, Sealed, open_headers
 from config.models import ServedModel
-from workers.celery_host.cancellation import Cancelled, why_cancelled
 from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
 from workers.formats.builder import turn_of
 from workers.formats.turn import Parsed, TurnContext
+from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.coalescing import NOTHING_HELD_BACK, Coalescer, Granularity
 from workers.generation.flush_clock import FlushClock
 from workers.generation.history import History

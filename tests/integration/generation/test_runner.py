@@ -18,7 +18,7 @@ from tests.support.requests import message
 from tests.support.rows import claim, queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.celery_host.cancellation import Cancelled
+from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}

@@ -15,7 +15,7 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.celery_host.cancellation import Cancelled
+from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
-from workers.celery_host.cancellation import Cancelled
+from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
 from workers.generation.tool_calls import INTERRUPTED
 from workers.mcp.sessions import McpSessions

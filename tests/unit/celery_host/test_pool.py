@@ -20,9 +20,9 @@ from tests.support.circles import no_collector
 from tests.support.waiting import until, until_sync
 from workers.celery_host import jobs, pool
 from workers.celery_host.bridge import aio_await
-from workers.celery_host.cancellation import Cancelled, current_runner, leave, why_cancelled
 from workers.celery_host.pool import TaskPool
 from workers.celery_host.slots import Slots
+from workers.generation.cancellation import Cancelled, current_runner, leave, why_cancelled
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
 
