@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from app.protocol.errors import TooLarge, UnsupportedMedia
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.validation import Model, validate
+from app.protocol.text import shortened
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import shortened
+from app.protocol.text import shortened
 from app.responses.conversations import ConversationService
 from app.responses.service import ResponseService
 from app.store.database import Database

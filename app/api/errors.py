@@ -25,7 +25,7 @@ from app.protocol.errors import (
     Unavailable,
     UnsupportedMedia,
 )
-from app.protocol.requests.locations import shortened
+from app.protocol.text import shortened
 from app.store.database import StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 

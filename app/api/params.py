@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from starlette.datastructures import QueryParams
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import INCLUDED, NOT_INCLUDED
+from app.protocol.text import shortened
 from app.responses.paging import LIMIT, MOST, PageQuery
 
 INCLUDE = ("include", "include[]")

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from app.protocol.requests.request import INCLUDED, CreateResponse
-
-Json = dict[str, Any]
+from app.protocol.types import Json
 
 
 class Shape(BaseModel):

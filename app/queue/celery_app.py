@@ -20,9 +20,10 @@ from urllib.parse import parse_qs, urlsplit
 from celery import Celery
 
 from app.batching import Batcher
+from app.protocol.text import one_line
 from app.queue.message import Message
 from app.queue.message_template import TASK
-from app.queue.publisher import Publisher, QueueUnavailable, one_line
+from app.queue.publisher import Publisher, QueueUnavailable
 from config.settings import ConfigError, Settings, load_settings
 
 __all__ = ["TASK", "Priority", "QueueUnavailable", "TaskQueue", "make_celery"]

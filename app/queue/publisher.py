@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from app.batching import Batcher
+from app.protocol.text import one_line
 from app.queue.message import Message
 from app.queue.message_template import MessageTemplate
 from app.queue.redis_commands import send
@@ -74,7 +75,3 @@ def _heard(sent: asyncio.Future[None]) -> None:
     """asyncio would complain of an error that nobody has waited for."""
     if not sent.cancelled():
         sent.exception()
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import shortened
-
-Json = dict[str, Any]
+from app.protocol.text import shortened
+from app.protocol.types import Json
 
 REQUEST, RESPONSE, CALL = "mcp_approval_request", "mcp_approval_response", "mcp_call"
 

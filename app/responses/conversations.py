@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation, stored_items
 from app.protocol.requests.items import Item
-from app.protocol.requests.locations import shortened
+from app.protocol.text import shortened
+from app.protocol.types import Json
 from app.responses.create import no_such_conversation
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.paging import PageQuery, list_object, no_such_place
@@ -17,7 +17,6 @@ from app.store import conversations as store
 from app.store.conversations import ConversationRow, DuplicateItem
 from app.store.database import Database
 
-Json = dict[str, Any]
 Resolve = Callable[[str, list[Json], str], Awaitable[list[Json]]]
 
 

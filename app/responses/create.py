@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
@@ -14,10 +13,11 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.consistency import CONTEXTS, check_calls
 from app.protocol.requests.items import REFERENCE
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.response import response_object
 from app.protocol.status import Status
+from app.protocol.text import shortened
+from app.protocol.types import Json
 from app.queue.celery_app import Priority
 from app.responses.approvals import check_approvals, has_answers
 from app.responses.deadlines import limits_of
@@ -32,8 +32,6 @@ from app.store.rows import Idempotency, NewResponse
 from app.store.sealing import BadSeal, Sealed, close_headers
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings
-
-Json = dict[str, Any]
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from app.protocol.errors import ServerFault, Unavailable
 from app.protocol.requests.derived import compaction, summary_of
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store.sealing import Seal, Sealed
 
-Json = dict[str, Any]
 Shape = Callable[[Json], Awaitable[Json]]
 """A final response -> the body of the answer. Raises a ApiError."""
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store.database import StoreUnavailable
 from app.store.rows import ResponseRow
 
 RETRY_SECONDS = 0.5
-
-Json = dict[str, Any]
 
 
 class Foreground:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import shortened
-
-Json = dict[str, Any]
+from app.protocol.text import shortened
+from app.protocol.types import Json
 
 LIMIT = 20
 MOST = 100

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 from app.aio import BackgroundTasks
 from app.batching import Batcher
@@ -21,9 +20,10 @@ from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.fold import fold
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import CODE_OUTPUTS, SOURCES, ResponseRequest
 from app.protocol.status import Status
+from app.protocol.text import shortened
+from app.protocol.types import Json
 from app.queue.celery_app import Priority, QueueUnavailable, TaskQueue
 from app.queue.message import Message
 from app.responses.abandoned import AbandonedResponses
@@ -41,7 +41,6 @@ from config.settings import Settings
 
 log = logging.getLogger("longhaul.api")
 
-Json = dict[str, Any]
 
 Included = Sequence[tuple[str, str]]
 """What a reader wants to be there, each with the name of the parameter that says so."""

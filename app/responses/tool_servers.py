@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.hosted_tools import CODE_INTERPRETER, WEB_SEARCHES, McpTool
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.tools import Tool
+from app.protocol.text import shortened
 from config.tools import Kind, McpServer, server_for, server_of_kind
 
 _WEB: Kind = "browser"

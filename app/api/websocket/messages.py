@@ -18,11 +18,10 @@ import orjson
 from app.api.errors import status_of
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.request import COUNT, CreateResponse, ResponseRequest, checked
 from app.protocol.requests.strict_json import decode_object
-
-Json = dict[str, Any]
+from app.protocol.text import shortened
+from app.protocol.types import Json
 
 
 class Kind(Enum):

@@ -7,7 +7,6 @@ It reads all the time: that is how pongs and the client's end are seen. uvicorn 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -20,10 +19,9 @@ from app.api.websocket.streams import Lane, Lanes, Waiting
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.request import ResponseRequest
+from app.protocol.types import Json
 
 _LARGE_BYTES = 256 * 1024
-
-Json = dict[str, Any]
 
 
 class Session:

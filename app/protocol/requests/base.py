@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.protocol.requests.locations import shortened
 from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.text import shortened
 
 Json = dict[str, Any]
 

@@ -6,23 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from app.protocol.text import MAX_SHOWN_CHARS, shortened
+
 Path = tuple[str | int, ...]
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_\-]+")
-_LONGEST_KEY = 64
 
 
 def _step(key: str | int) -> str:
     if isinstance(key, int):
         return f"[{key}]"
-    if _PLAIN_KEY.fullmatch(key) and len(key) <= _LONGEST_KEY:
+    if _PLAIN_KEY.fullmatch(key) and len(key) <= MAX_SHOWN_CHARS:
         return f".{key}"
     return f"[{shortened(key)!r}]"
-
-
-def shortened(value: str, length: int = _LONGEST_KEY) -> str:
-    """`value`, cut to `length` characters."""
-    return value if len(value) <= length else value[: length - 1] + "…"
 
 
 def render(path: Sequence[str | int]) -> str:

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.locations import Path, as_written, rank, render, shortened
+from app.protocol.requests.locations import Path, as_written, rank, render
+from app.protocol.text import shortened
 
 Model = TypeVar("Model", bound=BaseModel)
 

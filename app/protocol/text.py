@@ -1,0 +1,18 @@
+"""Cutting text to a length: for messages to callers, and for the log."""
+
+from __future__ import annotations
+
+MAX_SHOWN_CHARS = 64
+"""How much of a caller's own value an error message repeats."""
+
+MAX_ERROR_CHARS = 300
+
+
+def shortened(value: str, max_chars: int = MAX_SHOWN_CHARS) -> str:
+    """Returns `value`, or its beginning and an ellipsis: `max_chars` characters in all."""
+    return value if len(value) <= max_chars else value[: max_chars - 1] + "…"
+
+
+def one_line(error: BaseException, max_chars: int = MAX_ERROR_CHARS) -> str:
+    """Returns an error's type and message without line ends, in at most `max_chars` characters."""
+    return shortened(" ".join(f"{type(error).__name__}: {error}".split()), max_chars)
