@@ -1,6 +1,6 @@
-"""Work in batches: what is asked for while one batch is under way is the next one.
+"""Group work into batches: everything submitted while one batch runs goes into the next batch.
 
-No timer: who asks alone is served at once, and load makes batches larger, not more frequent.
+There is no timer. A single item runs at once; under load batches grow larger, not more frequent.
 """
 
 from __future__ import annotations
@@ -16,75 +16,68 @@ R = TypeVar("R")
 
 
 class Batcher(Generic[T, R]):
-    """Calls `perform` with the items that gathered (`most` at a time), and gives each caller its result.
+    """Calls `perform` with a batch of items, one batch at a time, and gives each caller the result of its item.
 
-    With `weigh`, `most` is what a batch may weigh; one item may always go, whatever it weighs. An error of several is
-    tried again item by item, so that a bad one takes no others with it, but for errors of the types `common`, which are
-    everybody's. For the code of one event loop.
+    A batch holds items up to a total weight of `max_items`; without `weight` every item weighs 1. A single item may
+    weigh more: it runs alone. If a batch fails, each item is retried alone, so one bad item cannot fail the others.
+    Errors of a type in `shared_errors` affect the whole batch and are not retried. For one event loop.
     """
 
     def __init__(
         self,
         perform: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
         *,
-        most: int = 256,
-        weigh: Callable[[T], int] = lambda _: 1,
-        common: tuple[type[Exception], ...] = (),
+        max_items: int = 256,
+        weight: Callable[[T], int] = lambda _: 1,
+        shared_errors: tuple[type[Exception], ...] = (),
     ) -> None:
         self._perform = perform
-        self._most = most
-        self._weigh = weigh
-        self._common = common
+        self._max_items = max_items
+        self._weight = weight
+        self._shared_errors = shared_errors
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
-        self._working: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
 
-    async def do(self, item: T) -> R:
-        """Its result. Raises what `perform` raises for it. An item whose caller left before its turn is not done."""
-        return await self.start(item)
+    def submit(self, item: T) -> asyncio.Future[R]:
+        """Adds `item` to the next batch and returns the future of its result, or of what `perform` raised for it.
 
-    def start(self, item: T) -> asyncio.Future[R]:
-        """`do`, for who does not wait at once. Cancelled before its turn, it is not done."""
-        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        If the future is cancelled before its batch starts, the item is left out.
+        """
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[R] = loop.create_future()
         self._waiting.append((item, result))
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work(), name="batches")
+        if self._worker is None or self._worker.done():
+            self._worker = loop.create_task(self._work(), name="batches")
         return result
 
     async def close(self) -> None:
-        """Cancels what is under way and all that waits."""
+        """Cancels the running batch and everything that waits."""
         for _, result in self._waiting:
             result.cancel()
-        if self._working is not None:
-            await end_tasks(self._working)
+        if self._worker is not None:
+            await end_tasks(self._worker)
 
     async def _work(self) -> None:
         while self._waiting:
-            count = self._fitting()
+            count = self._next_batch_size()
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
             if wanted := [(item, result) for item, result in batch if not result.done()]:
-                await self._try(wanted)
+                await self._run(wanted)
 
-    def _fitting(self) -> int:
-        """How many of those that wait go next."""
-        weight = 0
+    def _next_batch_size(self) -> int:
+        total = 0
         for count, (item, _) in enumerate(self._waiting):
-            weight += self._weigh(item)
-            if count and weight > self._most:
+            total += self._weight(item)
+            if count and total > self._max_items:
                 return count
         return len(self._waiting)
 
-    async def _try(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _run(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
         try:
             results = await self._perform([item for item, _ in batch])
         except Exception as error:
-            if len(batch) > 1 and not isinstance(error, self._common):
-                for single in batch:
-                    await self._try([single])
-                return
-            for _, result in batch:
-                if not result.done():
-                    result.set_exception(error)
-        except BaseException:  # the loop is closing
+            await self._fail(batch, error)
+        except BaseException:  # this batcher is being closed, or the loop is
             for _, result in batch:
                 result.cancel()
             raise
@@ -92,3 +85,12 @@ class Batcher(Generic[T, R]):
             for (_, result), value in zip(batch, results, strict=True):
                 if not result.done():
                     result.set_result(value)
+
+    async def _fail(self, batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> None:
+        if len(batch) > 1 and not isinstance(error, self._shared_errors):
+            for single in batch:
+                await self._run([single])
+            return
+        for _, result in batch:
+            if not result.done():
+                result.set_exception(error)

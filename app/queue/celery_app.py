@@ -159,7 +159,7 @@ class TaskQueue:
         self._seconds = seconds
         self._post = Publisher(self._celery, settings.broker_url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
-        self._revokes = Batcher(self._tell, most=MOST_REVOKED, weigh=len)
+        self._revokes = Batcher(self._tell, max_items=MOST_REVOKED, weight=len)
 
     async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
         """Sends the message of a committed response. Raises QueueUnavailable, within SEND_SECONDS."""
@@ -189,7 +189,7 @@ class TaskQueue:
 
     async def revoke(self, *response_ids: str) -> None:
         """Tells the workers of committed cancellations. Never raises: the fence stops them as well."""
-        await self._revokes.do(response_ids)
+        await self._revokes.submit(response_ids)
 
     async def close(self) -> None:
         """Forgets what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""

@@ -40,14 +40,14 @@ class Publisher:
             protocol=2,
         )
         self._templates: dict[tuple[str, str, int], MessageTemplate] = {}
-        self._batches = Batcher(self._send, most=MAX_BATCH, weigh=len, common=(QueueUnavailable,))
+        self._batches = Batcher(self._send, max_items=MAX_BATCH, weight=len, shared_errors=(QueueUnavailable,))
 
     def send(self, messages: Sequence[Message]) -> asyncio.Future[None]:
         """Done once they are sent; cancelled before its turn, they are not. Nobody has to wait for it.
 
         QueueUnavailable, after a second try: then any of them may have arrived.
         """
-        sent = self._batches.start(messages)
+        sent = self._batches.submit(messages)
         sent.add_done_callback(_heard)
         return sent
 

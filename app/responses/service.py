@@ -83,7 +83,7 @@ class ResponseService:
         self._background = BackgroundTasks()
         self._orphans = AbandonedResponses(self._cancel_orphan)
         self._intake = Inserter(db, self._created)
-        self._cancels = Batcher(self._cancel_all, most=responses.MOST_CANCELLED, common=(StoreUnavailable,))
+        self._cancels = Batcher(self._cancel_all, max_items=responses.MOST_CANCELLED, shared_errors=(StoreUnavailable,))
 
     async def close(self) -> None:
         """Finishes what is under way, within a few seconds."""
@@ -270,7 +270,7 @@ class ResponseService:
 
         Raises NotFound, and InvalidRequest for a foreground response: its client leaves instead.
         """
-        cancellation = await self._cancels.do((project, response_id)) if may_exist(response_id) else None
+        cancellation = await self._cancels.submit((project, response_id)) if may_exist(response_id) else None
         if cancellation is None:
             await self._known(project, response_id)
             message = "Only a response that was created with 'background' true can be cancelled."

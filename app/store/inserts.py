@@ -65,7 +65,7 @@ class Inserter:
     def __init__(self, db: Database, created: Created = lambda _: None) -> None:
         self._db = db
         self._created = created
-        self._batches = Batcher(self._insert, most=MAX_BATCH, weigh=_weight, common=(StoreUnavailable,))
+        self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
 
     async def create(self, new: NewResponse) -> ResponseRow | None:
         """Inserts it and returns None. Raises StoreUnavailable.
@@ -73,7 +73,7 @@ class Inserter:
         Where the project has a response of that idempotency key already, nothing is inserted and that one is returned.
         """
         row = _row(new)
-        while not await self._batches.do((new, row)):
+        while not await self._batches.submit((new, row)):
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing  # else it was deleted in the meantime: the key is free

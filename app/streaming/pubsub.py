@@ -276,7 +276,7 @@ class PubSub:
         readers.add(subscription)
         try:
             if is_first:
-                self._commands.start((True, channel))
+                self._commands.submit((True, channel))
             yield subscription
         finally:
             readers.discard(subscription)
@@ -284,7 +284,7 @@ class PubSub:
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)
-                self._commands.start((False, channel))
+                self._commands.submit((False, channel))
 
     async def _command(self, batch: Sequence[tuple[bool, str]]) -> Sequence[None]:
         """Begins (True) or ends to listen to each, in this order; where it fails, the listener starts anew."""

@@ -120,7 +120,7 @@ class Runner:
         self._granularity = granularity
         self._beat = FlushClock(granularity.per_second)
         self._seals = Seals(db)
-        self._claims = Batcher(self._claim, common=(StoreUnavailable,))
+        self._claims = Batcher(self._claim, shared_errors=(StoreUnavailable,))
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
         self._engine_is_dead = False
@@ -177,7 +177,7 @@ class Runner:
         unsure = False
         while True:
             try:
-                if (row := await self._claims.do((response_id, worker))) is not None or not unsure:
+                if (row := await self._claims.submit((response_id, worker))) is not None or not unsure:
                     return row
                 row = await store.find(self._db, response_id)
                 return row if row is not None and row.worker == worker else None
