@@ -68,13 +68,13 @@ _APPEND = f"{_APPENDED} SELECT response_id FROM appended"
 # The rows of those that end in this batch, in the same statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET
-            status = e.status, output = CAST(e.output AS json), hidden = CAST(e.hidden AS json),
+            status = e.status, output = CAST(e.output AS json), tool_results = CAST(e.tool_results AS json),
             messages = CAST(e.messages AS json), usage = CAST(e.usage AS json), error = CAST(e.error AS json),
             incomplete_details = CAST(e.incomplete_details AS json), finished_at = e.finished_at, worker = NULL
         FROM appended a JOIN unnest(
             $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[],
             $17::text[], $18::text[]
-        ) AS e(id, status, output, usage, error, incomplete_details, finished_at, hidden, messages)
+        ) AS e(id, status, output, usage, error, incomplete_details, finished_at, tool_results, messages)
             ON e.id = a.response_id
         WHERE r.id = e.id
     )
@@ -85,15 +85,15 @@ _APPEND_AND_END = f"""{_APPENDED}, ended AS (
 # The lock is for a conversation that is being deleted: without it the foreign key would end all of the batch.
 # What was said comes as parameters: Postgres cannot look into JSON that holds U+0000, which a model may well say.
 _TO_CONVERSATION = """
-    INSERT INTO conversation_items (conversation_id, id, item, hidden)
-    SELECT r.conversation_id, i.id, i.item, i.hidden
+    INSERT INTO conversation_items (conversation_id, id, item, tool_results)
+    SELECT r.conversation_id, i.id, i.item, i.tool_results
     FROM responses r JOIN conversations c ON c.id = r.conversation_id, LATERAL (
-        SELECT item ->> 'id' AS id, item, CAST(NULL AS json) AS hidden, place, 0 AS half
+        SELECT item ->> 'id' AS id, item, CAST(NULL AS json) AS tool_results, place, 0 AS half
         FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, place)
         UNION ALL
-        SELECT a.id, CAST(a.item AS json), CAST(a.hidden AS json), a.place, 1
+        SELECT a.id, CAST(a.item AS json), CAST(a.tool_results AS json), a.place, 1
         FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) WITH ORDINALITY
-            AS a(response, id, item, hidden, place)
+            AS a(response, id, item, tool_results, place)
         WHERE a.response = r.id
     ) i
     WHERE r.id = ANY($1::text[]) AND r.status IN ('completed', 'incomplete')
@@ -156,7 +156,7 @@ def _ending_columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
         [_json(ending.error) for ending in endings],
         [_json(ending.incomplete_details) for ending in endings],
         [ending.finished_at for ending in endings],
-        [_json(ending.hidden) for ending in endings],
+        [_json(ending.tool_results) for ending in endings],
         [_json(ending.messages) for ending in endings],
     )
 
@@ -164,7 +164,7 @@ def _ending_columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
 def _said_columns(entries: Sequence[Entry]) -> tuple[list[Any], ...]:
     """The parameters of `_TO_CONVERSATION`."""
     said = [
-        (response_id, item["id"], _json(item), _json((ending.hidden or {}).get(str(index))))
+        (response_id, item["id"], _json(item), _json((ending.tool_results or {}).get(str(index))))
         for response_id, ending in _endings(entries)
         for index, item in enumerate(ending.output)
     ]

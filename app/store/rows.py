@@ -111,11 +111,11 @@ class Ending:
     error: Json | None = None
     incomplete_details: Json | None = None
     messages: Json | None = None
-    hidden: Json | None = None
-    """What models are told of the output's items beyond what they show: `call`, by output index (as JSON has it)."""
+    tool_results: Json | None = None
+    """What models are told of hosted tools' calls, by the output index of the item (a string, as in JSON)."""
 
     @classmethod
-    def of(cls, response: Json, finished_at: datetime, hidden: Json | None = None) -> Ending:
+    def of(cls, response: Json, finished_at: datetime, tool_results: Json | None = None) -> Ending:
         """What the terminal event's response object says; `finished_at` in whole seconds, as clients see it."""
         return cls(
             status=Status(response["status"]),
@@ -125,7 +125,7 @@ class Ending:
             error=response["error"],
             incomplete_details=response["incomplete_details"],
             messages={name: response[name] for name in MESSAGES if name in response} or None,
-            hidden=hidden or None,
+            tool_results=tool_results or None,
         )
 
 

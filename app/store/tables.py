@@ -65,8 +65,8 @@ responses = Table(
     Column("crashes", Integer, nullable=False, server_default=text("0")),
     Column("worker", Text),
     Column("output", JSON(none_as_null=True)),
-    # What models are told of the calls in `output` that ran on the server: never shown to clients (context.py).
-    Column("hidden", JSON(none_as_null=True)),
+    # What models are told of the hosted tools' calls in `output`; clients never see it (context.py).
+    Column("tool_results", JSON(none_as_null=True)),
     # `input_messages` and `output_messages`, where they were asked for.
     Column("messages", JSON(none_as_null=True)),
     Column("usage", JSON(none_as_null=True)),
@@ -166,7 +166,7 @@ conversation_items = Table(
     Column("id", Text, primary_key=True),
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
-    Column("hidden", JSON(none_as_null=True)),
+    Column("tool_results", JSON(none_as_null=True)),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
     Index("conversation_items_id_idx", "id"),
 )

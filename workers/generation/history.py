@@ -99,8 +99,8 @@ class History:
         return sum(len(turn.tokens) for turn in self.turns)
 
     @property
-    def hidden(self) -> Json:
-        """`Ending.hidden`."""
+    def tool_results(self) -> Json:
+        """`Ending.tool_results`."""
         return {str(place): call for place, call in self.results.items()}
 
     def shown(self, output: Sequence[Json], start: int, stop: int) -> tuple[Json, ...]:

@@ -114,14 +114,14 @@ class Recorder:
         self._hand_over()
         await self._wait()
 
-    async def finish(self, said: Parsed, finish: Finish, hidden: Json | None = None) -> Outcome:
+    async def finish(self, said: Parsed, finish: Finish, tool_results: Json | None = None) -> Outcome:
         """The last chunk and the final row, in one commit."""
         stream = self._run.stream
         self.take(said)
         await self._wait()
         finished_at = datetime.now(UTC)
         self._events += stream.finish(finish, int(finished_at.timestamp()))
-        self._hand_over(Ending.of(stream.response, finished_at, hidden))
+        self._hand_over(Ending.of(stream.response, finished_at, tool_results))
         await self._wait()
         return OUTCOMES[Status(stream.response["status"])]
 

@@ -29,7 +29,7 @@ from app.protocol.response import error_object
 from app.protocol.status import Status
 from app.store import journal as log_store
 from app.store import responses as store
-from app.store.context import ContextGone, context_items, recalled
+from app.store.context import ContextGone, context_items, restore_calls
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
 from app.store.keys import Seals
@@ -279,7 +279,7 @@ class Runner:
             before = await self._patiently(lambda: context_items(self._db, row))
         except ContextGone:
             raise ContextLost from None
-        items = await self._patiently(lambda: recalled(self._db, row.project, [*before, *row.request["input"]]))
+        items = await self._patiently(lambda: restore_calls(self._db, row.project, [*before, *row.request["input"]]))
         return await self._unsealed(items)
 
     async def _unsealed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

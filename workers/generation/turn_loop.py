@@ -175,7 +175,7 @@ class TurnLoop:
     async def _finish(
         self, said: Parsed, reason: FinishReason, turns: Sequence[Usage], messages: Mapping[str, Any]
     ) -> Outcome:
-        return await self._record.finish(said, Finish(reason, Usage.of(turns), messages), self._history.hidden)
+        return await self._record.finish(said, Finish(reason, Usage.of(turns), messages), self._history.tool_results)
 
     async def _messages(self) -> Mapping[str, Any]:
         """`Finish.messages` where no further turn is generated: those of the next one, with nothing said in it."""

@@ -13,7 +13,7 @@ from sqlalchemy import insert, text
 from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
 from app.store import conversations as conversation_store
 from app.store import journal, responses
-from app.store.context import chain_items, context_items, recalled
+from app.store.context import chain_items, context_items, restore_calls
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.store.tables import conversations
@@ -35,7 +35,7 @@ async def called(db: Database, **request: Any) -> ResponseRow:
         await journal.append(db, [writer.entry(writer.stream.feed(delta))])
     last = writer.finish()
     assert last.ending is not None
-    await journal.append(db, [replace(last, ending=replace(last.ending, hidden={"0": CALL}))])
+    await journal.append(db, [replace(last, ending=replace(last.ending, tool_results={"0": CALL}))])
     return row
 
 
@@ -97,11 +97,11 @@ async def test_items_that_a_client_sends_again_are_recalled_in_its_own_project_a
     row = await called(db)
     [_, call, said] = await chain_items(db, "default", row.id)
     del call["call"]
-    again = await recalled(db, project, [message("a"), call, said])
+    again = await restore_calls(db, project, [message("a"), call, said])
     assert again[1].get("call") == (CALL if project == "default" else None)
     assert again[2] == said
 
 
 async def test_items_of_responses_that_are_gone_stay_as_they_are(db: Database) -> None:
     items = [{"type": "mcp_call", "id": "mcp_0123_4"}, {"type": "mcp_call", "id": "theirs"}, {"type": "mcp_call"}]
-    assert await recalled(db, "default", items) == items
+    assert await restore_calls(db, "default", items) == items

@@ -35,7 +35,7 @@ def test_calls_without_a_result_are_left_and_those_with_one_are_hidden_items() -
     again = History.of([chunk(1, 1, 2, 3, steps=(TURN.as_step(),)), chunk(2, steps=(step,))])
     assert (again.turns, again.results, again.unanswered) == ([TURN], history.results, {1: ONE})
     call = {"name": "python", "arguments": "{}", "kind": "python", "server_label": None, "tool": "python"}
-    assert again.hidden == {"3": {**call, "turn": 1, "result": "told", "sources": {"0": {"url": "u"}}}}
+    assert again.tool_results == {"3": {**call, "turn": 1, "result": "told", "sources": {"0": {"url": "u"}}}}
 
 
 def test_past_turns_show_their_items_with_what_was_told() -> None:

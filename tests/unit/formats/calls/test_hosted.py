@@ -230,13 +230,13 @@ def test_where_the_server_runs_no_tools_it_is_text() -> None:
 
 
 def ran(kind: str, turn: int | None = 1, call: Json | None = None, **fields: Any) -> Json:
-    hidden = {"call": {"result": "told", "arguments": "{}", "kind": "mcp", "turn": turn, **(call or {})}}
+    tool_results = {"call": {"result": "told", "arguments": "{}", "kind": "mcp", "turn": turn, **(call or {})}}
     return {
         "type": kind,
         "id": f"{kind}_{turn}",
         "status": "completed",
         **fields,
-        **(hidden if call is not None else {}),
+        **(tool_results if call is not None else {}),
     }
 
 

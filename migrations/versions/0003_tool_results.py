@@ -1,0 +1,22 @@
+"""The results of tools that ran on the server are called `tool_results`; the columns were called `hidden`."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+_TABLES = ("responses", "conversation_items")
+
+
+def upgrade() -> None:
+    for table in _TABLES:
+        op.alter_column(table, "hidden", new_column_name="tool_results")
+
+
+def downgrade() -> None:
+    for table in _TABLES:
+        op.alter_column(table, "tool_results", new_column_name="hidden")
