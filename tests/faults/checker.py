@@ -115,7 +115,7 @@ def nothing_is_left(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 def doorbells_ring(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """After all of that every worker still publishes what it commits, and every API still listens."""
-    yield from (("redis", what) for what in evidence.end_tokens)
+    yield from (("redis", what) for what in evidence.silent)
 
 
 def nothing_crashes(evidence: Evidence) -> Iterator[tuple[str, str]]:

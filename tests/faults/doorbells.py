@@ -39,7 +39,7 @@ Span = tuple[int, int]
 """First and last event of a chunk."""
 
 
-async def end_tokens(fleet: Fleet) -> list[str]:
+async def silent(fleet: Fleet) -> list[str]:
     """What does not ring or does not hear, in a fleet of scripted workers that is whole and at rest."""
     deaf = [api.name for api in fleet.of(Role.API) if not await _hears(fleet, api)]
     return [f"{name} does not hear" for name in deaf] + await _mute(fleet)

@@ -36,7 +36,7 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
             evidence.unsettled += await settled(fleet, plan.settle_seconds)
             say("at rest; looking at what there is")
             await gather(fleet, evidence)
-            evidence.end_tokens = [] if plan.demo else await doorbells.end_tokens(fleet)
+            evidence.silent = [] if plan.demo else await doorbells.silent(fleet)
         finally:
             progress.cancel()
         evidence.complaints = [f"{member.name}: {line}" for member in fleet.members for line in member.complaints]

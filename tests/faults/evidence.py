@@ -49,7 +49,7 @@ class Evidence:
     """Rows of `workers` that no living process has."""
     busy: list[str] = field(default_factory=list)
     """Workers that still run something."""
-    end_tokens: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
     """Workers that do not ring the doorbell, and APIs that do not hear it."""
     unsettled: list[str] = field(default_factory=list)
     """What did not come to rest."""

@@ -39,8 +39,8 @@ def test_nothing_is_wrong_with_nothing() -> None:
 
 
 def test_a_silent_doorbell_is_noticed() -> None:
-    assert broken_rules(Evidence([], end_tokens=["worker.1 does not ring"])) == {"doorbells_ring"}
-    assert broken_rules(Evidence([], end_tokens=["api.1 does not hear"])) == {"doorbells_ring"}
+    assert broken_rules(Evidence([], silent=["worker.1 does not ring"])) == {"doorbells_ring"}
+    assert broken_rules(Evidence([], silent=["api.1 does not hear"])) == {"doorbells_ring"}
 
 
 def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:

@@ -68,7 +68,7 @@ def unix_url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def end_tokens() -> Iterator[str]:
+def silent() -> Iterator[str]:
     """A Redis that takes connections and never says a word."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -253,8 +253,8 @@ async def test_connections_that_redis_has_closed_are_made_anew(queue: TaskQueue,
     assert keys.llen(QUEUE) == 3
 
 
-async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(end_tokens: str) -> None:
-    queue = queue_at(end_tokens)
+async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(silent: str) -> None:
+    queue = queue_at(silent)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
     await asyncio.sleep(0)
     await queue.close()
@@ -262,8 +262,8 @@ async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(end_token
     assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
 
 
-async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(end_tokens: str) -> None:
-    queue = queue_at(end_tokens, 0.3)
+async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: str) -> None:
+    queue = queue_at(silent, 0.3)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
     turns = 0
     while not all(task.done() for task in sending):
