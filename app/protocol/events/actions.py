@@ -21,7 +21,8 @@ from app.protocol.events.writer import Json, Writer
 from app.protocol.response import usage_object
 from app.protocol.status import Status
 
-Step = Callable[[Writer, Any], None]
+Action = Callable[[Writer, Any], None]
+"""One step of a cell: writes to the response and makes its events. The second argument is the input."""
 
 # -- lifecycle -------------------------------------------------------------------------------------------------
 
@@ -158,31 +159,3 @@ def close_item(writer: Writer, _: Any) -> None:
     if writer.seal is not None and item["type"] == "reasoning":
         item["encrypted_content"] = writer.seal("".join(part["text"] for part in item["content"]))
     writer.end_item(writer.last)
-
-
-STEPS: dict[str, Step] = {
-    "created": created,
-    "queued": queued,
-    "in_progress": in_progress,
-    "finish": finish,
-    "fail": fail,
-    "cancel": cancel,
-    "open_message": open_message,
-    "open_text": open_text,
-    "open_refusal": open_refusal,
-    "open_reasoning": open_reasoning,
-    "open_call": open_call,
-    "open_custom": open_custom,
-    "text": text,
-    "annotation": annotation,
-    "refusal": refusal,
-    "reasoning": reasoning,
-    "arguments": arguments,
-    "input": input_,
-    "close_text": close_text,
-    "close_refusal": close_refusal,
-    "close_reasoning": close_reasoning,
-    "close_call": close_call,
-    "close_custom": close_custom,
-    "close_item": close_item,
-}

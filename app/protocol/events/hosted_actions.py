@@ -7,7 +7,6 @@ of the response ends what is left as `incomplete`. Lists of an MCP server's tool
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from app.protocol.events.deltas import (
@@ -155,20 +154,3 @@ def close_pending(writer: Writer, _: Any) -> None:
             item["status"] = "incomplete"
         writer.end_item(index)
     writer.pending.clear()
-
-
-STEPS: dict[str, Callable[[Writer, Any], None]] = {
-    "open_code": open_code,
-    "open_mcp": open_mcp,
-    "code": code,
-    "mcp_arguments": mcp_arguments,
-    "close_code": close_code,
-    "close_mcp": close_mcp,
-    "web_search": web_search,
-    "approval": approval,
-    "listing": listing,
-    "listed": listed,
-    "start_calls": start_calls,
-    "tool_ended": tool_ended,
-    "close_pending": close_pending,
-}

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.protocol.events import actions, hosted_actions
 from app.protocol.events.deltas import Delta, Finish, FinishReason, Text
 from app.protocol.events.fold import Snapshot, fold
 from app.protocol.events.frames import Event
@@ -20,8 +19,6 @@ from app.protocol.events.writer import IllegalInput, Json, Writer
 from app.protocol.status import Status
 
 __all__ = ["IllegalInput", "ResponseStream"]
-
-_STEPS = actions.STEPS | hosted_actions.STEPS
 
 
 class ResponseStream:
@@ -105,12 +102,12 @@ class ResponseStream:
         cell = TABLE[self._state].get(event)
         if cell is None:
             raise IllegalInput(f"{event.value!r} is not allowed in state {self._state.value!r}")
-        names, following = cell
+        actions, next_state = cell
         self._writer.events = []
         self._writer.cut = cut
-        for name in names:
-            _STEPS[name](self._writer, argument)
-        self._state = following
+        for act in actions:
+            act(self._writer, argument)
+        self._state = next_state
         return self._writer.events
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from app.protocol.events import actions, hosted_actions
+from app.protocol.events.actions import Action
 from app.protocol.events.deltas import (
     Annotation,
     Approval,
@@ -98,62 +100,68 @@ INPUT_OF: dict[type, Input] = {
     ToolEnded: Input.TOOL_ENDED,
 }
 
-Cell = tuple[tuple[str, ...], State]
+Cell = tuple[tuple[Action, ...], State]
 
 _ENDINGS: dict[Input, Cell] = {
-    Input.FINISH: (("close_pending", "finish"), State.ENDED),
-    Input.FAIL: (("close_pending", "fail"), State.ENDED),
-    Input.CANCEL: (("close_pending", "cancel"), State.ENDED),
+    Input.FINISH: ((hosted_actions.close_pending, actions.finish), State.ENDED),
+    Input.FAIL: ((hosted_actions.close_pending, actions.fail), State.ENDED),
+    Input.CANCEL: ((hosted_actions.close_pending, actions.cancel), State.ENDED),
 }
 
 
-def _open(*extra: tuple[Input, Cell], close: tuple[str, ...] = ()) -> dict[Input, Cell]:
+def _open(*extra: tuple[Input, Cell], close: tuple[Action, ...] = ()) -> dict[Input, Cell]:
     """The row of a state in progress: what starts another item closes the open one first."""
     row: dict[Input, Cell] = {
-        Input.TEXT: (("open_message", "open_text", "text"), State.MESSAGE),
-        Input.OTHER_TEXT: (("open_message", "open_text", "text"), State.MESSAGE),
-        Input.REFUSAL: (("open_message", "open_refusal", "refusal"), State.REFUSAL),
-        Input.REASONING: (("open_reasoning", "reasoning"), State.REASONING),
-        Input.CALL_START: (("open_call",), State.CALL),
-        Input.CUSTOM_START: (("open_custom",), State.CUSTOM),
-        Input.CODE_START: (("open_code",), State.CODE),
-        Input.MCP_START: (("open_mcp",), State.MCP),
-        Input.WEB_SEARCH: (("web_search",), State.IDLE),
-        Input.APPROVAL: (("approval",), State.IDLE),
-        Input.LISTING: (("listing",), State.IDLE),
-        Input.TURN_END: (("start_calls",), State.IDLE),
+        Input.TEXT: ((actions.open_message, actions.open_text, actions.text), State.MESSAGE),
+        Input.OTHER_TEXT: ((actions.open_message, actions.open_text, actions.text), State.MESSAGE),
+        Input.REFUSAL: ((actions.open_message, actions.open_refusal, actions.refusal), State.REFUSAL),
+        Input.REASONING: ((actions.open_reasoning, actions.reasoning), State.REASONING),
+        Input.CALL_START: ((actions.open_call,), State.CALL),
+        Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
+        Input.CODE_START: ((hosted_actions.open_code,), State.CODE),
+        Input.MCP_START: ((hosted_actions.open_mcp,), State.MCP),
+        Input.WEB_SEARCH: ((hosted_actions.web_search,), State.IDLE),
+        Input.APPROVAL: ((hosted_actions.approval,), State.IDLE),
+        Input.LISTING: ((hosted_actions.listing,), State.IDLE),
+        Input.TURN_END: ((hosted_actions.start_calls,), State.IDLE),
     }
     return {event: ((*close, *steps), state) for event, (steps, state) in (row | _ENDINGS).items()} | dict(extra)
 
 
 TABLE: dict[State, dict[Input, Cell]] = {
-    State.NEW: {Input.OPEN: (("created", "queued"), State.QUEUED)},
+    State.NEW: {Input.OPEN: ((actions.created, actions.queued), State.QUEUED)},
     State.QUEUED: {
-        Input.BEGIN: (("in_progress",), State.IDLE),
-        Input.FAIL: (("fail",), State.ENDED),
-        Input.CANCEL: (("cancel",), State.ENDED),
+        Input.BEGIN: ((actions.in_progress,), State.IDLE),
+        Input.FAIL: ((actions.fail,), State.ENDED),
+        Input.CANCEL: ((actions.cancel,), State.ENDED),
     },
     State.IDLE: _open(
-        (Input.TOOL_ENDED, (("tool_ended",), State.IDLE)),
-        (Input.LISTED, (("listed",), State.IDLE)),
+        (Input.TOOL_ENDED, ((hosted_actions.tool_ended,), State.IDLE)),
+        (Input.LISTED, ((hosted_actions.listed,), State.IDLE)),
     ),
     State.MESSAGE: _open(
-        (Input.TEXT, (("text",), State.MESSAGE)),
-        (Input.ANNOTATION, (("annotation",), State.MESSAGE)),
-        (Input.REFUSAL, (("close_text", "open_refusal", "refusal"), State.REFUSAL)),
-        close=("close_text", "close_item"),
+        (Input.TEXT, ((actions.text,), State.MESSAGE)),
+        (Input.ANNOTATION, ((actions.annotation,), State.MESSAGE)),
+        (Input.REFUSAL, ((actions.close_text, actions.open_refusal, actions.refusal), State.REFUSAL)),
+        close=(actions.close_text, actions.close_item),
     ),
     State.REFUSAL: _open(
-        (Input.REFUSAL, (("refusal",), State.REFUSAL)),
-        (Input.TEXT, (("close_refusal", "open_text", "text"), State.MESSAGE)),
-        close=("close_refusal", "close_item"),
+        (Input.REFUSAL, ((actions.refusal,), State.REFUSAL)),
+        (Input.TEXT, ((actions.close_refusal, actions.open_text, actions.text), State.MESSAGE)),
+        close=(actions.close_refusal, actions.close_item),
     ),
     State.REASONING: _open(
-        (Input.REASONING, (("reasoning",), State.REASONING)), close=("close_reasoning", "close_item")
+        (Input.REASONING, ((actions.reasoning,), State.REASONING)), close=(actions.close_reasoning, actions.close_item)
     ),
-    State.CALL: _open((Input.CALL_ARGUMENTS, (("arguments",), State.CALL)), close=("close_call", "close_item")),
-    State.CUSTOM: _open((Input.CUSTOM_INPUT, (("input",), State.CUSTOM)), close=("close_custom", "close_item")),
-    State.CODE: _open((Input.CODE_TEXT, (("code",), State.CODE)), close=("close_code",)),
-    State.MCP: _open((Input.MCP_ARGUMENTS, (("mcp_arguments",), State.MCP)), close=("close_mcp",)),
+    State.CALL: _open(
+        (Input.CALL_ARGUMENTS, ((actions.arguments,), State.CALL)), close=(actions.close_call, actions.close_item)
+    ),
+    State.CUSTOM: _open(
+        (Input.CUSTOM_INPUT, ((actions.input_,), State.CUSTOM)), close=(actions.close_custom, actions.close_item)
+    ),
+    State.CODE: _open((Input.CODE_TEXT, ((hosted_actions.code,), State.CODE)), close=(hosted_actions.close_code,)),
+    State.MCP: _open(
+        (Input.MCP_ARGUMENTS, ((hosted_actions.mcp_arguments,), State.MCP)), close=(hosted_actions.close_mcp,)
+    ),
     State.ENDED: {},
 }
