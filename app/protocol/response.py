@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from app.protocol.events.deltas import Usage
 from app.protocol.status import Status
+from app.protocol.usage import Usage
 
 Json = dict[str, Any]
 

@@ -27,11 +27,11 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    Usage,
     WebSearch,
 )
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object, response_object
+from app.protocol.usage import Usage
 from tests.support.requests import stored_request
 
 pieces = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)

@@ -9,9 +9,10 @@ from typing import Any
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.protocol.events.deltas import Finish, FinishReason, Text, Usage
+from app.protocol.events.deltas import Finish, FinishReason, Text
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
+from app.protocol.usage import Usage
 from app.store import responses, workers
 from app.store.database import Database
 from app.store.inserts import Inserter

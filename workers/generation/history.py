@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.protocol.events.chunk import Chunk
-from app.protocol.events.deltas import Usage
+from app.protocol.usage import Usage
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import PastTurn
 

@@ -20,13 +20,14 @@ from typing import Any, TypeVar
 from app.aio import run_to_completion
 from app.batching import Batcher
 from app.protocol.events import frames
-from app.protocol.events.deltas import Finish, FinishReason, Usage
+from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.events.machine import ResponseStream
 from app.protocol.events.table import State
 from app.protocol.requests.request import COUNT, ENCRYPTED_REASONING
 from app.protocol.requests.unsealing import unsealed
 from app.protocol.response import error_object
 from app.protocol.status import Status
+from app.protocol.usage import Usage
 from app.store import journal as log_store
 from app.store import responses as store
 from app.store.context import ContextGone, context_items, restore_calls

@@ -13,7 +13,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from app.protocol.events.deltas import Finish, FinishReason, TurnEnd, Usage
+from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
+from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
 from workers.formats.builder import turn_of

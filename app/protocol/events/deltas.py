@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
+
+from app.protocol.usage import Usage
 
 
 class FinishReason(Enum):
@@ -156,32 +158,6 @@ class ToolEnded:
     ok: bool
     fields: dict[str, Any]
     """What the item gains: `outputs`, `action`, or `output` and `error`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one response, or of one of its turns."""
-
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    tool_output_tokens: int = 0
-    """Of the input tokens, those of results that came from tools which the server ran."""
-    turns: tuple[Usage, ...] = ()
-    """Each turn's own, where there was more than one."""
-
-    @classmethod
-    def of(cls, turns: Sequence[Usage]) -> Usage:
-        """The sum over `turns`, which it remembers where there is more than one."""
-        return cls(
-            input_tokens=sum(turn.input_tokens for turn in turns),
-            cached_tokens=sum(turn.cached_tokens for turn in turns),
-            output_tokens=sum(turn.output_tokens for turn in turns),
-            reasoning_tokens=sum(turn.reasoning_tokens for turn in turns),
-            tool_output_tokens=sum(turn.tool_output_tokens for turn in turns),
-            turns=tuple(turns) if len(turns) > 1 else (),
-        )
 
 
 @dataclass(frozen=True, slots=True)

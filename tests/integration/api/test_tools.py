@@ -27,9 +27,9 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    Usage,
     WebSearch,
 )
+from app.protocol.usage import Usage
 from app.store.database import Database
 from app.store.rows import Ending
 from app.store.sealing import open_headers

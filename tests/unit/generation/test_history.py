@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from app.protocol.events.chunk import Chunk
-from app.protocol.events.deltas import Usage
+from app.protocol.usage import Usage
 from workers.formats.calls.hosted import HostedCall, Kind
 from workers.generation.history import EndedTurn, History
 

@@ -24,12 +24,12 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    Usage,
     WebSearch,
 )
 from app.protocol.events.hosted_actions import UNANSWERED
 from app.protocol.events.machine import IllegalInput, ResponseStream
 from app.protocol.response import usage_object
+from app.protocol.usage import Usage
 from tests.support import grammar
 from tests.support.deltas import end, new_stream, play
 
