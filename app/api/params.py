@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.datastructures import QueryParams
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.request import INCLUDED, NOT_INCLUDED
+from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.text import shortened
 from app.responses.paging import LIMIT, MOST, PageQuery
 

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.protocol.requests.request import INCLUDED, CreateResponse
+from app.protocol.include import INCLUDED
+from app.protocol.item_types import ItemType
+from app.protocol.requests.request import CreateResponse
 from app.protocol.types import Json
 
 
@@ -188,21 +190,7 @@ class Item(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     id: str
-    type: Literal[
-        "message",
-        "function_call",
-        "function_call_output",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "reasoning",
-        "compaction",
-        "code_interpreter_call",
-        "web_search_call",
-        "mcp_call",
-        "mcp_list_tools",
-        "mcp_approval_request",
-        "mcp_approval_response",
-    ]
+    type: ItemType
 
 
 class ItemList(Shape):

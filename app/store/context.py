@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import select, text
 
+from app.protocol.item_types import HOSTED_CALLS
 from app.store.database import Database
 from app.store.items import responses_of
 from app.store.rows import ResponseRow
@@ -24,8 +25,6 @@ Json = dict[str, Any]
 
 CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""
-
-_RAN_HERE = frozenset({"code_interpreter_call", "web_search_call", "mcp_call"})
 
 _CHAIN = text(
     """
@@ -89,7 +88,7 @@ async def context_items(db: Database, row: ResponseRow) -> list[Json]:
 async def restore_calls(db: Database, project: str, items: Iterable[Json]) -> list[Json]:
     """The same items; those that a client copied from a stored response get back the calls that it never saw."""
     items = list(items)
-    copied = {item["id"] for item in items if item["type"] in _RAN_HERE and CALL not in item and item.get("id")}
+    copied = {item["id"] for item in items if item["type"] in HOSTED_CALLS and CALL not in item and item.get("id")}
     responses = list(responses_of(copied))
     if not responses:
         return items

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.protocol.item_types import HOSTED_CALLS
 from tests.models.gpt_oss_folder import script
 from tests.support.deltas import play
 from tests.support.requests import message, stored_request
@@ -130,7 +131,7 @@ def _answered(request: Json, text: str, told: list[Json]) -> tuple[list[Json], l
     stream, _ = play(deltas, "stop")
     items, calls, outputs = stream.response["output"], list(parser.calls), []
     for item in items:
-        if item["type"] in ("code_interpreter_call", "web_search_call", "mcp_call"):
+        if item["type"] in HOSTED_CALLS:
             call = calls.pop(0)
             item["call"] = {**call.as_json(), "result": _result(told, call.name)}
         elif "call_id" in item:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from app.protocol.include import LOGPROBS
 from workers.engine.base import Sampling
 from workers.engine.output_format import Structured
 
@@ -13,8 +14,6 @@ OURS = frozenset(
     {"stop", "include_stop_str_in_output", "skip_special_tokens", "priority", "chat_template_kwargs"},
 )
 """Extras that are not the sampler's: see `workers.formats`, and `priority_of`."""
-
-_LOGPROBS = "message.output_text.logprobs"
 
 
 def sampling_of(
@@ -53,4 +52,4 @@ def priority_of(request: Mapping[str, Any], priority: int) -> int:
 def _logprobs(request: Mapping[str, Any]) -> int | None:
     """`top_logprobs` alone asks for them too."""
     most: int = request["top_logprobs"]
-    return most if most or _LOGPROBS in (request.get("include") or ()) else None
+    return most if most or LOGPROBS in (request.get("include") or ()) else None

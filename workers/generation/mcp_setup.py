@@ -11,8 +11,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from app.protocol.events.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL, MCP_LIST_TOOLS
 from workers.formats.calls.hosted import HostedCall, Kind, chat_name
-from workers.formats.calls.hosted_items import ANSWER, REQUEST
 from workers.formats.turn import Parsed
 from workers.generation.recorder import Recorder, Run
 from workers.generation.tool_calls import ToolCallRunner
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-LIST, CALL = "mcp_list_tools", "mcp_call"
 NOT_OFFERED = "The call was not made: its server does not offer this tool to this response."
 
 
 def listings_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[Json]]:
     """The tools of MCP servers as the newest list of each in these items has them, by label."""
-    return {item["server_label"]: item["tools"] for item in items if item["type"] == LIST and not item.get("error")}
+    return {
+        item["server_label"]: item["tools"]
+        for item in items
+        if item["type"] == MCP_LIST_TOOLS and not item.get("error")
+    }
 
 
 async def listings_for(
@@ -46,7 +49,9 @@ async def listings_for(
 
 def prepared(output: Sequence[Json]) -> int:
     """How many of the items were made before the first turn."""
-    return sum(1 for _ in takewhile(lambda item: item["type"] == LIST or item.get("approval_request_id"), output))
+    return sum(
+        1 for _ in takewhile(lambda item: item["type"] == MCP_LIST_TOOLS or item.get("approval_request_id"), output)
+    )
 
 
 class McpSetup:
@@ -71,11 +76,11 @@ class McpSetup:
         return output
 
     async def _list(self) -> None:
-        begun = {item["server_label"] for item in self._output if item["type"] == LIST}
+        begun = {item["server_label"] for item in self._output if item["type"] == MCP_LIST_TOOLS}
         new = [label for label in _unlisted(self._request, listings_of(self._items)) if label not in begun]
         if new:
             await self._record.add(Parsed(tuple(map(Listing, new))))
-        waiting = [place for place in self._run.stream.pending if self._output[place]["type"] == LIST]
+        waiting = [place for place in self._run.stream.pending if self._output[place]["type"] == MCP_LIST_TOOLS]
         toolbox = self._run.toolbox
         assert toolbox is not None
         async with asyncio.TaskGroup() as group:
@@ -85,7 +90,7 @@ class McpSetup:
             await self._record.add(Parsed((task.result(),)))
 
     async def _run_allowed(self) -> None:
-        made = {item.get("approval_request_id") for item in (*self._items, *self._output) if item["type"] == CALL}
+        made = {item.get("approval_request_id") for item in (*self._items, *self._output) if item["type"] == MCP_CALL}
         new = [request for request in self._allowed() if request["id"] not in made]
         if new:
             deltas = tuple(delta for request in new for delta in _call_of(request))
@@ -99,9 +104,9 @@ class McpSetup:
 
     def _allowed(self) -> Iterable[Json]:
         """Approval requests that this response's own input says yes to."""
-        asked = {item["id"]: item for item in self._items if item["type"] == REQUEST}
+        asked = {item["id"]: item for item in self._items if item["type"] == APPROVAL_REQUEST}
         for item in self._request["input"]:
-            if item["type"] == ANSWER and item["approve"] and item["approval_request_id"] in asked:
+            if item["type"] == APPROVAL_RESPONSE and item["approve"] and item["approval_request_id"] in asked:
                 yield asked[item["approval_request_id"]]
 
     def _is_offered(self, call: HostedCall) -> bool:

@@ -23,7 +23,8 @@ from app.protocol.events import frames
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.events.machine import ResponseStream
 from app.protocol.events.table import State
-from app.protocol.requests.request import COUNT, ENCRYPTED_REASONING
+from app.protocol.include import ENCRYPTED_REASONING
+from app.protocol.requests.request import COUNT
 from app.protocol.requests.unsealing import unsealed
 from app.protocol.response import error_object
 from app.protocol.status import Status

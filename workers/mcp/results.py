@@ -9,14 +9,12 @@ from typing import Any
 
 import mcp_types as types
 
+from app.protocol.include import CODE_OUTPUTS, SEARCH_SOURCES
 from workers.formats.calls.hosted import HostedCall, Kind, action_of
 from workers.formats.calls.hosted_items import Result
 
 Json = dict[str, Any]
 
-OUTPUTS = "code_interpreter_call.outputs"
-SOURCES = "web_search_call.action.sources"
-"""Values of `include`."""
 MOST_IMAGE_BYTES = 4 * 1024 * 1024
 """Of all the images of one result, in base64."""
 
@@ -96,7 +94,7 @@ def _searched(call: HostedCall, answer: types.CallToolResult, told: Result, view
     known = facts.get("action")
     if isinstance(known, Mapping) and known.get("type") == action["type"]:
         action = {**action, **known}
-    if SOURCES not in view.include:
+    if SEARCH_SOURCES not in view.include:
         action.pop("sources", None)
     sources = {} if answer.is_error or "cursor" not in facts else {str(facts["cursor"]): _source(facts)}
     return ToolResult(not answer.is_error, {"action": action}, told, sources)
@@ -107,7 +105,7 @@ def _source(facts: Mapping[str, Any]) -> Json:
 
 
 def _outputs(text: str, images: Iterable[str], view: View) -> list[Json] | None:
-    if OUTPUTS not in view.include:
+    if CODE_OUTPUTS not in view.include:
         return None
     logs = [{"type": "logs", "logs": text}] if text else []
     return [*logs, *({"type": "image", "url": url} for url in images)]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-
-LOGPROBS = "message.output_text.logprobs"
+from app.protocol.include import LOGPROBS
 
 HARMONY_EFFORTS = ("low", "medium", "high")
 HARMONY_ARGS = ("model_identity", "reasoning_effort")

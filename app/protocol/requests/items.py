@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from app.protocol.item_types import ITEM_TYPES
 from app.protocol.requests.base import CallId, ItemId, Json, RequestModel, check_type, unsupported_value
 from app.protocol.requests.content import (
     InputContent,
@@ -206,24 +207,7 @@ def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = frozenset(
-    {
-        "message",
-        "function_call",
-        "function_call_output",
-        "custom_tool_call",
-        "custom_tool_call_output",
-        "reasoning",
-        "compaction",
-        "code_interpreter_call",
-        "web_search_call",
-        "mcp_call",
-        "mcp_list_tools",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        REFERENCE,
-    }
-)
+_KNOWN = ITEM_TYPES | {REFERENCE}
 _ROLES = ("user", "assistant", "system", "developer")
 
 

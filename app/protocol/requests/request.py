@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from app.protocol.include import LOGPROBS, NOT_INCLUDED, IncludeValue
 from app.protocol.requests.base import Json, RequestModel, check_text_or_list, text_or_list
-from app.protocol.requests.capabilities import LOGPROBS
 from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.fields import MAX_INT, Metadata, Penalty, SupportedValues, Text, Tokens
 from app.protocol.requests.hosted_tools import McpTool
@@ -34,26 +34,8 @@ Input = Annotated[
     BeforeValidator(check_text_or_list),
 ]
 
-IMAGE_URLS = "message.input_image.image_url"
-
-ENCRYPTED_REASONING = "reasoning.encrypted_content"
-CODE_OUTPUTS = "code_interpreter_call.outputs"
-SOURCES = "web_search_call.action.sources"
-
-INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING, CODE_OUTPUTS, SOURCES)
-"""What `include` may name. Image URLs are part of input items anyhow."""
-
 COUNT = "count"
 """A stored request's `task`, where its prompt's tokens are to be counted and nothing is to be generated."""
-
-NOT_INCLUDED = frozenset(
-    {
-        "computer_call_output.output.image_url",
-        "file_search_call.results",
-        "web_search_call.results",
-    }
-)
-"""The rest of openai's ResponseIncludable; a test holds both against the package."""
 
 
 def check_included(value: Any) -> Any:
@@ -63,16 +45,7 @@ def check_included(value: Any) -> Any:
     return value
 
 
-Included = Annotated[
-    Literal[
-        "message.output_text.logprobs",
-        "message.input_image.image_url",
-        "reasoning.encrypted_content",
-        "code_interpreter_call.outputs",
-        "web_search_call.action.sources",
-    ],
-    BeforeValidator(check_included),
-]
+Included = Annotated[IncludeValue, BeforeValidator(check_included)]
 
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]
 

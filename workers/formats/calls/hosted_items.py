@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE
 from workers.formats.calls.hosted import Kind, arguments_of, chat_name
 from workers.formats.calls.open_calls import CODE
 
@@ -17,8 +18,6 @@ Item = Mapping[str, Any]
 Result = str | Sequence[Item]
 """Text, or parts of a message's content."""
 
-REQUEST, ANSWER = "mcp_approval_request", "mcp_approval_response"
-RAN_HERE = frozenset({"code_interpreter_call", "web_search_call", "mcp_call"})
 NOTHING = "There is no result: the call was not carried out, or what it gave is not kept any more."
 _DENIED = "The user did not allow this call."
 
@@ -41,8 +40,8 @@ class Approvals:
 
     def __init__(self, items: Iterable[Item]) -> None:
         items = list(items)
-        self._requests = {item["id"] for item in items if item["type"] == REQUEST}
-        self._answers = {item["approval_request_id"]: item for item in items if item["type"] == ANSWER}
+        self._requests = {item["id"] for item in items if item["type"] == APPROVAL_REQUEST}
+        self._answers = {item["approval_request_id"]: item for item in items if item["type"] == APPROVAL_RESPONSE}
         calls = (item for item in items if item["type"] == "mcp_call")
         self._calls = {item["approval_request_id"]: item for item in calls if item.get("approval_request_id")}
 

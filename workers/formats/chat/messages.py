@@ -15,9 +15,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError, Message
 from workers.formats.calls.custom import INPUT
-from workers.formats.calls.hosted_items import ANSWER, RAN_HERE, REQUEST, Approvals, RenderedCall, Result, told
+from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, told
 
 Json = dict[str, Any]
 Item = Mapping[str, Any]
@@ -147,12 +148,14 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Item], None]] = {
     "custom_tool_call": _Builder._custom_call,
     "function_call_output": _Builder._output,
     "custom_tool_call_output": _Builder._output,
-    **dict.fromkeys(RAN_HERE, _Builder._ran),
-    REQUEST: _Builder._approval,
-    ANSWER: _Builder._nothing,
+    **dict.fromkeys(HOSTED_CALLS, _Builder._ran),
+    APPROVAL_REQUEST: _Builder._approval,
+    APPROVAL_RESPONSE: _Builder._nothing,
     "mcp_list_tools": _Builder._nothing,
 }
-_BESIDE_RESULTS = frozenset({*RAN_HERE, REQUEST, ANSWER, "mcp_list_tools", "function_call", "custom_tool_call"})
+_BESIDE_RESULTS = frozenset(
+    {*HOSTED_CALLS, APPROVAL_REQUEST, APPROVAL_RESPONSE, "mcp_list_tools", "function_call", "custom_tool_call"}
+)
 """They may be in one turn with calls that ran on the server: those get their results behind them."""
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from openai_harmony import Author, DeveloperContent, Message, Role
 
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError
 from workers.formats.calls.custom import INPUT
 from workers.formats.calls.hosted import Kind
-from workers.formats.calls.hosted_items import ANSWER, RAN_HERE, REQUEST, Approvals, Result, result_of
+from workers.formats.calls.hosted_items import Approvals, Result, result_of
 from workers.formats.harmony.encoding import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 
 Json = dict[str, Any]
@@ -30,7 +31,7 @@ PYTHON, BROWSER = "python", "browser"
 BROWSER_TOOLS = {"search": "browser.search", "open_page": "browser.open", "find_in_page": "browser.find"}
 """By the `action.type` of a web_search_call."""
 _INSTRUCTING = ("system", "developer")
-_CALLS = frozenset({"function_call", "custom_tool_call", REQUEST, *RAN_HERE})
+_CALLS = frozenset({"function_call", "custom_tool_call", APPROVAL_REQUEST, *HOSTED_CALLS})
 
 
 def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None, Sequence[Item]]:
@@ -203,6 +204,6 @@ _HANDLERS: Mapping[str, Callable[[Item, _Around], list[Message]]] = {
     "web_search_call": _search_call,
     "mcp_call": _mcp_call,
     "mcp_list_tools": _nothing,
-    REQUEST: _approval_request,
-    ANSWER: _nothing,
+    APPROVAL_REQUEST: _approval_request,
+    APPROVAL_RESPONSE: _nothing,
 }

@@ -11,7 +11,8 @@ import pytest
 from openai.types.responses import ResponseCreateParams, ResponseIncludable
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.request import INCLUDED, NOT_INCLUDED, CreateResponse, ResponseRequest, parse_request
+from app.protocol.include import INCLUDED, NOT_INCLUDED
+from app.protocol.requests.request import CreateResponse, ResponseRequest, parse_request
 from app.protocol.requests.vllm_params import EXTRAS, Extras
 
 PLAIN = {"model": "m", "input": "Hello!"}
