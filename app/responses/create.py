@@ -27,9 +27,9 @@ from app.store import conversations, responses
 from app.store.context import ContextGone, chain_items, conversation_context
 from app.store.database import Database
 from app.store.items import find_items
-from app.store.keys import Seals
+from app.store.keys import SharedSealer
 from app.store.rows import Idempotency, NewResponse
-from app.store.sealing import BadSeal, Sealed, close_headers
+from app.store.sealing import BadSeal, SealedKind, seal_headers
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings
 
@@ -59,7 +59,7 @@ class Acceptance:
 
     def __init__(self, db: Database, catalog: ModelCatalog, settings: Settings, now: Callable[[], datetime]) -> None:
         self._db = db
-        self.seals = Seals(db)
+        self.seals = SharedSealer(db)
         self._catalog = catalog
         self._settings = settings
         self._now = now
@@ -161,7 +161,7 @@ class Acceptance:
         if not secrets:
             return {}
         seal = await self.seals.get()
-        return {label: close_headers(seal, headers) for label, headers in secrets.items()}
+        return {label: seal_headers(seal, headers) for label, headers in secrets.items()}
 
     async def resolved(self, project: str, items: list[Json], field: str = "input") -> list[Json]:
         """Stored items in place of references, and the text of reasoning that came without.
@@ -184,7 +184,7 @@ class Acceptance:
         seal = await self.seals.get()
         for index, item in sealed:
             try:
-                seal.open(Sealed(item["type"]), item["encrypted_content"])
+                seal.unseal(SealedKind(item["type"]), item["encrypted_content"])
             except BadSeal:
                 where = f"{field}[{index}].encrypted_content"
                 message = f"Invalid '{where}': it was not made by this server."

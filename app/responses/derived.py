@@ -8,7 +8,7 @@ from app.protocol.errors import ServerFault, Unavailable
 from app.protocol.requests.derived import compaction, summary_of
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.sealing import Seal, Sealed
+from app.store.sealing import SealedKind, Sealer
 
 Shape = Callable[[Json], Awaitable[Json]]
 """A final response -> the body of the answer. Raises a ApiError."""
@@ -24,13 +24,13 @@ async def input_tokens(response: Json) -> Json:
     return {"object": "response.input_tokens", "input_tokens": response["usage"]["input_tokens"]}
 
 
-def compacted(get_seal: Callable[[], Awaitable[Seal]]) -> Shape:
+def compacted(get_seal: Callable[[], Awaitable[Sealer]]) -> Shape:
     """openai's CompactedResponse, of a response that is a summary."""
 
     async def shape(response: Json) -> Json:
         _check(response)
         seal = await get_seal()
-        return compaction(response, seal.close(Sealed.COMPACTION, summary_of(response)))
+        return compaction(response, seal.seal(SealedKind.COMPACTION, summary_of(response)))
 
     return shape
 

@@ -1,4 +1,4 @@
-"""Secret keys that every process of a deployment shares."""
+"""Secret keys that all processes of a deployment share, and the sealer that uses one of them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
 from app.store.database import Database
-from app.store.sealing import KEY_BYTES, Seal
+from app.store.sealing import KEY_BYTES, Sealer
 from app.store.tables import keys
 
 
 async def get_key(db: Database, name: str, size: int) -> bytes:
-    """The key of that name: `size` random bytes, made by the first process that asks."""
+    """Returns the key of that name. The first process that asks for it makes it, of `size` random bytes."""
     async with db.begin() as connection:
-        made = insert(keys).values(name=name, value=secrets.token_bytes(size))
-        await connection.execute(made.on_conflict_do_nothing())
-        found: bytes = (await connection.execute(select(keys.c.value).where(keys.c.name == name))).scalar_one()
-        return found
+        new = insert(keys).values(name=name, value=secrets.token_bytes(size))
+        await connection.execute(new.on_conflict_do_nothing())
+        key: bytes = (await connection.execute(select(keys.c.value).where(keys.c.name == name))).scalar_one()
+        return key
 
 
-class Seals:
-    """The deployment's seal, read when it is first needed."""
+class SharedSealer:
+    """The deployment's sealer. Its key is read when it is first needed."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._seal: Seal | None = None
+        self._sealer: Sealer | None = None
 
-    async def get(self) -> Seal:
+    async def get(self) -> Sealer:
         """Raises StoreUnavailable."""
-        if self._seal is None:
-            self._seal = Seal(await get_key(self._db, "seal", KEY_BYTES))
-        return self._seal
+        if self._sealer is None:
+            self._sealer = Sealer(await get_key(self._db, "seal", KEY_BYTES))
+        return self._sealer

@@ -1,8 +1,10 @@
-"""What clients keep for us and must neither read nor forge, reasoning and summaries; and what lies in Postgres as no
-reader of a table should see it, headers of tool servers: sealed.
+"""Encryption of text that others keep for the server, or that the database must not show.
 
-AES-SIV (RFC 5297): the same text gives the same seal, as replays need, and nothing has to be unique. The key is a
-row of Postgres, so that every process of a deployment has the same one.
+Clients keep sealed reasoning and compactions: they can neither read nor forge them. Headers for MCP servers are sealed
+in Postgres, so that whoever reads a table does not see them.
+
+The cipher is AES-SIV (RFC 5297). It is deterministic: the same text gives the same token, as replays need, and no
+nonce has to be unique. The key is a row of Postgres, so all processes of a deployment share it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ KEY_BYTES = 64
 _VERSION = "lh1_"
 
 
-class Sealed(Enum):
-    """What is sealed; one cannot be opened as the other."""
+class SealedKind(Enum):
+    """What a token holds. A token of one kind cannot be unsealed as another."""
 
     REASONING = "reasoning"
     COMPACTION = "compaction"
@@ -30,38 +32,38 @@ class Sealed(Enum):
 
 
 class BadSeal(Exception):
-    """It was not sealed here, or was changed."""
+    """The token was sealed with another key or as another kind, or it was changed."""
 
 
-class Seal:
-    """`key` has KEY_BYTES random bytes."""
+class Sealer:
+    """Seals and unseals texts with one key of KEY_BYTES random bytes."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESSIV(key)
 
-    def close(self, kind: Sealed, text: str) -> str:
-        """A token of letters, digits, `-`, `_` and `=`."""
+    def seal(self, kind: SealedKind, text: str) -> str:
+        """Returns a token of letters, digits, `-`, `_` and `=`."""
         # AES-SIV takes no empty text.
-        sealed = self._cipher.encrypt(b"." + text.encode(), [kind.value.encode()])
-        return _VERSION + base64.urlsafe_b64encode(sealed).decode()
+        encrypted = self._cipher.encrypt(b"." + text.encode(), [kind.value.encode()])
+        return _VERSION + base64.urlsafe_b64encode(encrypted).decode()
 
-    def open(self, kind: Sealed, token: str) -> str:
-        """The text. Raises BadSeal."""
+    def unseal(self, kind: SealedKind, token: str) -> str:
+        """Returns the text of a token. Raises BadSeal."""
         if not token.startswith(_VERSION):
             raise BadSeal
         try:
-            sealed = base64.b64decode(token.removeprefix(_VERSION), altchars=b"-_", validate=True)
-            return self._cipher.decrypt(sealed, [kind.value.encode()])[1:].decode()
+            encrypted = base64.b64decode(token.removeprefix(_VERSION), altchars=b"-_", validate=True)
+            return self._cipher.decrypt(encrypted, [kind.value.encode()])[1:].decode()
         except (InvalidTag, binascii.Error, ValueError):
             raise BadSeal from None
 
 
-def close_headers(seal: Seal, headers: Mapping[str, str]) -> str:
-    """A request's headers for a tool server, sealed."""
-    return seal.close(Sealed.HEADERS, json.dumps(dict(headers)))
+def seal_headers(sealer: Sealer, headers: Mapping[str, str]) -> str:
+    """Returns a token of the headers that a request sends to an MCP server."""
+    return sealer.seal(SealedKind.HEADERS, json.dumps(dict(headers)))
 
 
-def open_headers(seal: Seal, token: str) -> dict[str, str]:
-    """The headers that `close_headers` sealed. Raises BadSeal."""
-    headers: dict[str, str] = json.loads(seal.open(Sealed.HEADERS, token))
+def unseal_headers(sealer: Sealer, token: str) -> dict[str, str]:
+    """Returns the headers of a token of `seal_headers`. Raises BadSeal."""
+    headers: dict[str, str] = json.loads(sealer.unseal(SealedKind.HEADERS, token))
     return headers

@@ -34,9 +34,9 @@ from app.store import responses as store
 from app.store.context import ContextGone, context_items, restore_calls
 from app.store.database import Database, StoreUnavailable
 from app.store.journal import Entry
-from app.store.keys import Seals
+from app.store.keys import SharedSealer
 from app.store.rows import Ending, ResponseRow
-from app.store.sealing import BadSeal, Sealed, open_headers
+from app.store.sealing import BadSeal, SealedKind, unseal_headers
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
 from workers.formats.builder import turn_of
@@ -121,7 +121,7 @@ class Runner:
         self._workshop = workshop or McpSessions()
         self._granularity = granularity
         self._beat = FlushClock(granularity.per_second)
-        self._seals = Seals(db)
+        self._seals = SharedSealer(db)
         self._claims = Batcher(self._claim, shared_errors=(StoreUnavailable,))
         self._runs: dict[str, Run] = {}
         self._last_chance = asyncio.Lock()
@@ -250,7 +250,7 @@ class Runner:
         if run.row.request.get("task") == COUNT:
             return await self._count(run, items)
         if ENCRYPTED_REASONING in run.row.request["include"]:
-            run.stream.seal = partial((await self._patiently(self._seals.get)).close, Sealed.REASONING)
+            run.stream.seal = partial((await self._patiently(self._seals.get)).seal, SealedKind.REASONING)
         record = self._recorder(run)
         with closing(self._pace(record, streamed=run.row.stream)) as pace:
             return await TurnLoop(self._engine, self._model, run, record, items, pace).answer()
@@ -287,7 +287,9 @@ class Runner:
     async def _unsealed(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         seal = await self._patiently(self._seals.get)
         try:
-            return unsealed(items, partial(seal.open, Sealed.REASONING), partial(seal.open, Sealed.COMPACTION))
+            return unsealed(
+                items, partial(seal.unseal, SealedKind.REASONING), partial(seal.unseal, SealedKind.COMPACTION)
+            )
         except BadSeal:
             raise UnreadableItem from None
 
@@ -297,7 +299,7 @@ class Runner:
             return {}
         seal = await self._patiently(self._seals.get)
         try:
-            return {label: open_headers(seal, token) for label, token in sealed.items()}
+            return {label: unseal_headers(seal, token) for label, token in sealed.items()}
         except BadSeal:
             raise UnreadableHeaders from None
 

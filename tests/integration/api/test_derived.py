@@ -16,8 +16,8 @@ from app.protocol.requests.request import COUNT
 from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.keys import Seals
-from app.store.sealing import Sealed
+from app.store.keys import SharedSealer
+from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
@@ -126,8 +126,8 @@ class TestCompact:
         assert compacted.object == "response.compaction"
         (item,) = compacted.output
         assert item.type == "compaction"
-        seal = await Seals(db).get()
-        assert seal.open(Sealed.COMPACTION, item.encrypted_content) == "They said a and A."
+        seal = await SharedSealer(db).get()
+        assert seal.unseal(SealedKind.COMPACTION, item.encrypted_content) == "They said a and A."
 
         sent: Any = [item, {"role": "user", "content": "b"}]
         response_id = (await client.responses.create(model=MODEL, input=sent, background=True)).id
@@ -167,8 +167,8 @@ class TestSealedReasoning:
         response_id = await api.background(input="/raw <think>Hm.</think>Hi", **fields)
         await w.run(response_id)
         thought, said = (await api.get(response_id)).json()["output"]
-        seal = await Seals(db).get()
-        assert seal.open(Sealed.REASONING, thought["encrypted_content"]) == "Hm."
+        seal = await SharedSealer(db).get()
+        assert seal.unseal(SealedKind.REASONING, thought["encrypted_content"]) == "Hm."
         assert said["content"][0]["text"] == "Hi"
 
     @pytest.mark.parametrize("kind", ["reasoning", "compaction"])
@@ -180,7 +180,7 @@ class TestSealedReasoning:
         assert error["code"] == "invalid_encrypted_content"
 
     async def test_a_sealed_thought_is_shown_to_the_model(self, api: Api, db: Database, w: Worker) -> None:
-        token = (await Seals(db).get()).close(Sealed.REASONING, "Hm.")
+        token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["encrypted_content"] == token
@@ -191,7 +191,7 @@ class TestSealedReasoning:
     async def test_a_lost_key_fails_what_was_sealed_with_it(self, api: Api, db: Database, w: Worker) -> None:
         from sqlalchemy import text
 
-        token = (await Seals(db).get()).close(Sealed.REASONING, "Hm.")
+        token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         response_id = await api.background(input=[sent, {"role": "user", "content": "x"}])
         async with db.begin() as connection:
@@ -200,5 +200,5 @@ class TestSealedReasoning:
             await w.run(response_id)
 
     async def test_every_process_has_the_same_key(self, db: Database) -> None:
-        seals = await asyncio.gather(*(Seals(db).get() for _ in range(10)))
-        assert len({seal.close(Sealed.REASONING, "x") for seal in seals}) == 1
+        seals = await asyncio.gather(*(SharedSealer(db).get() for _ in range(10)))
+        assert len({seal.seal(SealedKind.REASONING, "x") for seal in seals}) == 1

@@ -15,9 +15,9 @@ from app.local.ports import free_port
 from app.protocol.requests.request import COUNT
 from app.protocol.status import Status
 from app.store.database import Database
-from app.store.keys import Seals
+from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
-from app.store.sealing import close_headers
+from app.store.sealing import seal_headers
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
 from tests.support.logs import events_of, text_of, whole
@@ -391,7 +391,7 @@ async def test_headers_come_from_the_environment_and_where_it_is_allowed_from_th
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TESTS_TOKEN", "sesame")
-    sealed = close_headers(await Seals(db).get(), {"X-Mine": "theirs"})
+    sealed = seal_headers(await SharedSealer(db).get(), {"X-Mine": "theirs"})
     said = call("tests__header", text="authorization") + call("tests__header", text="x-mine")
     for allowed, theirs in ((True, "theirs"), (False, "none")):
         server = tools.server(headers={"Authorization": "Bearer ${TESTS_TOKEN}"}, request_headers=allowed)

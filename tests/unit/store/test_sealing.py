@@ -1,4 +1,4 @@
-"""Seals: closed here, opened here, by nobody else and as nothing else."""
+"""A sealer unseals its own tokens, as the kind they were sealed as, and no others."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.store.sealing import KEY_BYTES, BadSeal, Seal, Sealed
+from app.store.sealing import KEY_BYTES, BadSeal, SealedKind, Sealer
 
-SEAL = Seal(bytes(range(KEY_BYTES)))
+SEALER = Sealer(bytes(range(KEY_BYTES)))
 
 
 @given(st.text())
-def test_what_was_closed_opens_again(text: str) -> None:
-    token = SEAL.close(Sealed.REASONING, text)
+def test_a_sealed_text_is_unsealed_as_it_was(text: str) -> None:
+    token = SEALER.seal(SealedKind.REASONING, text)
     assert token.isascii()
-    assert SEAL.open(Sealed.REASONING, token) == text
+    assert SEALER.unseal(SealedKind.REASONING, token) == text
 
 
-def test_the_same_text_has_the_same_seal_and_does_not_show() -> None:
-    token = SEAL.close(Sealed.REASONING, "a secret thought")
-    assert token == SEAL.close(Sealed.REASONING, "a secret thought")
+def test_the_same_text_gives_the_same_token_which_does_not_show_it() -> None:
+    token = SEALER.seal(SealedKind.REASONING, "a secret thought")
+    assert token == SEALER.seal(SealedKind.REASONING, "a secret thought")
     assert "secret" not in token
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126)))
-def test_anything_else_is_a_bad_seal(token: str) -> None:
+def test_any_other_token_is_a_bad_seal(token: str) -> None:
     for tried in (token, "lh1_" + token):
         with pytest.raises(BadSeal):
-            SEAL.open(Sealed.REASONING, tried)
+            SEALER.unseal(SealedKind.REASONING, tried)
 
 
-def test_another_key_another_kind_and_another_byte_do_not_open_it() -> None:
-    token = SEAL.close(Sealed.REASONING, "x" * 20)
+def test_another_key_another_kind_and_another_byte_do_not_unseal_a_token() -> None:
+    token = SEALER.seal(SealedKind.REASONING, "x" * 20)
     with pytest.raises(BadSeal):
-        Seal(bytes(KEY_BYTES - 1) + b"1").open(Sealed.REASONING, token)
+        Sealer(bytes(KEY_BYTES - 1) + b"1").unseal(SealedKind.REASONING, token)
     with pytest.raises(BadSeal):
-        SEAL.open(Sealed.COMPACTION, token)
+        SEALER.unseal(SealedKind.COMPACTION, token)
     changed = token[:10] + ("A" if token[10] != "A" else "B") + token[11:]
     with pytest.raises(BadSeal):
-        SEAL.open(Sealed.REASONING, changed)
+        SEALER.unseal(SealedKind.REASONING, changed)

@@ -13,7 +13,7 @@ from app.protocol.requests.hosted_tools import WEB_SEARCHES
 from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.response import response_object
 from app.responses.tool_servers import check_servers
-from app.store.sealing import KEY_BYTES, BadSeal, Seal, Sealed, close_headers, open_headers
+from app.store.sealing import KEY_BYTES, BadSeal, SealedKind, Sealer, seal_headers, unseal_headers
 from config.tools import McpServer
 
 Json = dict[str, Any]
@@ -188,12 +188,12 @@ class TestSecrets:
         assert "hunter2" not in found.message
 
     def test_they_are_sealed_as_what_they_are(self) -> None:
-        seal = Seal(bytes(KEY_BYTES - 1) + b"x")
-        token = close_headers(seal, {"X-Key": "hunter2"})
+        seal = Sealer(bytes(KEY_BYTES - 1) + b"x")
+        token = seal_headers(seal, {"X-Key": "hunter2"})
         assert "hunter2" not in token
-        assert open_headers(seal, token) == {"X-Key": "hunter2"}
+        assert unseal_headers(seal, token) == {"X-Key": "hunter2"}
         with pytest.raises(BadSeal):
-            seal.open(Sealed.REASONING, token)
+            seal.unseal(SealedKind.REASONING, token)
 
 
 class TestChoice:
