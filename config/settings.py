@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from config.process import CHECKOUT as CHECKOUT
 
 
 class ConfigError(Exception):

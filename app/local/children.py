@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-GUARDIAN = Path(__file__).with_name("guardian.py")
+from app.local import guardian
+from config.process import command_of
+
 KEPT_LINES = 40
 LONGEST_LINE = 64 * 1024
 """Bytes; a longer line is cut into several."""
@@ -38,7 +39,7 @@ class Program:
     """Folders to remove at the end."""
 
     def behind_guardian(self, lifeline: int) -> list[str]:
-        argv = [sys.executable, "-I", "-S", str(GUARDIAN), f"--lifeline={lifeline}", f"--stop={int(self.stop_signal)}"]
+        argv = [*command_of(guardian.__name__), f"--lifeline={lifeline}", f"--stop={int(self.stop_signal)}"]
         argv += [f"--grace={self.grace}", *(f"--hold={fd}" for fd in self.hold)]
         argv += [f"--remove={folder}" for folder in self.remove]
         argv += [f"--user={self.user}"] if self.user else []

@@ -1,23 +1,21 @@
-"""Runs one program and answers for its whole tree: `python guardian.py OPTIONS -- PROGRAM ARG...`.
+"""Runs one program and ends its whole process tree; arguments: OPTIONS -- PROGRAM ARG...
 
-A script of its own, with the standard library alone, because it must be able to outlive the runner. Between
-the runner and each program stands one guardian:
+A program of its own, because it must outlive the runner (`longhaul up`). It uses `config.process` and the standard
+library alone. Between the runner and each program stands one guardian:
 
-* The **lifeline** is a pipe whose other end the runner holds. When it breaks (the runner ended, `kill -9`
-  included), or when the guardian gets SIGTERM, the program's main process alone gets the stop signal.
-* After `--grace` seconds (at once on SIGUSR1), or once the main process has ended, whatever is left of its
-  tree gets SIGKILL: the guardian is a subreaper, so orphans of any session come back to it.
-* If the guardian itself is killed, the kernel sends the program its stop signal (PR_SET_PDEATHSIG; the
-  guardian has one thread and forks from it).
+* The **lifeline** is a pipe whose other end the runner holds. It breaks when the runner ends, even by `kill -9`.
+  Then, or on SIGTERM, the guardian sends the stop signal to the program's main process alone.
+* After `--grace` seconds (at once on SIGUSR1), or once the main process has ended, the guardian kills the rest of
+  the tree. It is a subreaper, so orphans of any session become its children.
+* If the guardian itself is killed, the kernel sends the program its stop signal.
 
-It ends with the program's exit status, and as the program was killed where a signal ended it.
+The guardian ends as the program ended: with its exit status, or by the same signal.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import resource
 import select
@@ -25,13 +23,13 @@ import signal
 import sys
 import time
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+from config.process import PR_SET_CHILD_SUBREAPER, die_with_parent, prctl
+
 CANNOT_RUN = 127
-"""Exit status where the program could not be started; the reason is on stderr."""
+"""Exit status if the program could not be started; the reason is on stderr."""
 HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
-"""Ctrl-C and a closed terminal are the runner's business."""
+"""The runner handles Ctrl-C and a closed terminal."""
 
 
 def _options() -> argparse.Namespace:
@@ -46,13 +44,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-def _become(program: list[str], user: str | None, stop: int, guardian: int) -> None:
-    """In the child: own session, dropped rights, tied to the guardian, then the program itself."""
+def _become_program(program: list[str], user: str | None, stop: int, guardian: int) -> None:
+    """In the child: starts a session, drops rights, ties it to the guardian, and runs the program in its place."""
     try:
         os.setsid()
         if user:
@@ -60,9 +53,7 @@ def _become(program: list[str], user: str | None, stop: int, guardian: int) -> N
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
-        _prctl(PR_SET_PDEATHSIG, stop)  # after setuid, which clears it
-        if os.getppid() != guardian:
-            os._exit(CANNOT_RUN)
+        die_with_parent(guardian, stop)  # after setuid, which clears the request
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for number in (*HANDLED, *IGNORED):
             signal.signal(number, signal.SIG_DFL)
@@ -75,7 +66,7 @@ def _become(program: list[str], user: str | None, stop: int, guardian: int) -> N
 
 
 def _reap(main: int) -> int | None:
-    """Collects every ended child; the wait status of `main` where it is among them."""
+    """Collects every child that has ended; returns the wait status of `main` if it is among them."""
     status = None
     while True:
         try:
@@ -90,14 +81,14 @@ def _reap(main: int) -> int | None:
 
 def _parent(pid: str) -> int:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 (keeps the imports few)
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0
 
 
 def _kill_tree(main: int) -> None:
-    """SIGKILL to the main process's group and to every child, adopted orphans too, until none is left."""
+    """Sends SIGKILL to the main process's group and to every child, orphans included, until none is left."""
     own = os.getpid()
     while True:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -115,7 +106,7 @@ def _kill_tree(main: int) -> None:
 
 
 def _watch(main: int, lifeline: int, wakeup: int, stop: int, grace: float) -> int:
-    """Waits for the end of the main process; passes the stop signal on, once. Returns the wait status."""
+    """Waits until the main process ends, and returns its wait status. Sends the stop signal at most once."""
     deadline: float | None = None
     watched = [lifeline, wakeup]
     while (status := _reap(main)) is None:
@@ -133,8 +124,8 @@ def _watch(main: int, lifeline: int, wakeup: int, stop: int, grace: float) -> in
     return status
 
 
-def _listen() -> int:
-    """Signals become bytes in a pipe, from the fork on; returns its read end."""
+def _handle_signals() -> int:
+    """Makes each signal a byte in a pipe, once the fork is done; returns the read end."""
     wakeup, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -147,13 +138,13 @@ def _listen() -> int:
 
 
 def _remove(folder: str) -> None:
-    import shutil  # slow to import, and rarely wanted
+    import shutil  # slow to import, and rarely needed
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _leave(status: int) -> None:
-    """Ends as the program ended."""
+def _exit_like(status: int) -> None:
+    """Ends this process as the program ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -164,21 +155,22 @@ def _leave(status: int) -> None:
 
 
 def main() -> None:
+    """The whole life of a guardian."""
     options = _options()
     for descriptor in (options.lifeline, *options.hold):
         os.set_inheritable(descriptor, False)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    wakeup = _listen()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wakeup = _handle_signals()
     guardian = os.getpid()
     child = os.fork()
     if child == 0:
-        _become(options.program, options.user, options.stop, guardian)
+        _become_program(options.program, options.user, options.stop, guardian)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     status = _watch(child, options.lifeline, wakeup, options.stop, options.grace)
     _kill_tree(child)
     for folder in options.remove:
         _remove(folder)
-    _leave(status)
+    _exit_like(status)
 
 
 if __name__ == "__main__":

@@ -13,22 +13,20 @@ that lives as long as the engine.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from config.process import die_with_parent
+
 KEY = "longhaul.lifeline"
 CPU_NICENESS = 10
 """On a machine without an accelerator an engine takes what CPU there is: everybody else goes first."""
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _MOST_NICE = 19
 
 
@@ -77,16 +75,9 @@ def tie(parent: int, niceness: int) -> Lifeline:
     """Runs in a new engine process: makes it die with `parent`, the process that started it."""
     if os.getpid() != parent:
         os.setpgid(0, 0)  # Ctrl-C and a closed terminal are for the worker, which stops its engine itself
-        _die_with_parent()
-        if os.getppid() != parent:  # it died before we asked
-            os._exit(1)
+        die_with_parent(parent)
         _be_nice(niceness)
     return Lifeline(niceness)
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _be_nice(niceness: int) -> None:

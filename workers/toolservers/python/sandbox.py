@@ -12,14 +12,13 @@ import itertools
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from config.settings import CHECKOUT
-from workers.toolservers.python import jail
+from config.process import command_of
 from workers.toolservers.python.answer import MOST_IMAGE_BYTES, Answer, Answers
 from workers.toolservers.python.errors import SandboxError
+from workers.toolservers.python.jail import jailer as jailer_program
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Ending, Outcome
 from workers.toolservers.python.plan import Builder
@@ -32,7 +31,7 @@ END_SECONDS = 5.0
 ESCAPED = 6
 """Bytes that a byte of text may take in JSON."""
 
-_JAILER = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from {jail.__name__} import jailer; jailer.main()"
+_JAILER = command_of(jailer_program.__name__)
 _READ_ENDS = {"requests"}
 """Of the pipes, those that the sandbox reads."""
 
@@ -62,7 +61,7 @@ class Sandbox:
         ours, theirs = _pipes()
         try:
             jailer = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _JAILER),
+                *_JAILER,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

@@ -38,7 +38,7 @@ class Program(ctypes.Structure):
 
 
 def prctl(option: int, value: Any, more: Any = 0) -> None:
-    """prctl(2). Raises OSError."""
+    """Calls prctl(2). Raises OSError. `config.process` has one, too, but nothing of Longhaul's is inside a sandbox."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, more, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {option}")

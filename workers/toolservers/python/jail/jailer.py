@@ -20,7 +20,8 @@ import socket
 import sys
 from typing import Any
 
-from workers.toolservers.python.jail import bubblewrap, linux, namespaces
+from config.process import die_with_parent, set_parent_death_signal
+from workers.toolservers.python.jail import bubblewrap, namespaces
 
 WATCH_SECONDS = 0.05
 READY_SECONDS = 20.0
@@ -34,7 +35,8 @@ def main() -> None:
     """The whole life of a jailer."""
     plan = json.loads(sys.stdin.buffer.readline())
     try:
-        _tie_to(plan["parent"])
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        die_with_parent(plan["parent"])
         child, control, processes = _start(plan)
     except OSError as error:
         _say({"failed": _why(error)})
@@ -53,18 +55,11 @@ def _why(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
-def _tie_to(parent: int) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        raise ProcessLookupError(0, "the server is gone")
-
-
 def _start(plan: dict[str, Any]) -> tuple[int, socket.socket, int]:
     """The first process, the socket to it, and its /proc. Raises OSError, whose strerror says what is missing."""
     if plan["bubblewrap"] is None:
         namespaces.enter(plan)
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # where new rights cleared it
+        set_parent_death_signal()  # where new rights cleared it
     ours, theirs = socket.socketpair()
     trouble, write = os.pipe()
     child = os.fork()
@@ -87,7 +82,7 @@ def _start(plan: dict[str, Any]) -> tuple[int, socket.socket, int]:
 
 def _become_inside(plan: dict[str, Any], control: socket.socket, trouble: int) -> None:
     try:
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        set_parent_death_signal()
         os.nice(NICENESS)
         os.umask(0o022)
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 (it is to go first where memory is short)
@@ -103,7 +98,7 @@ def _become_inside(plan: dict[str, Any], control: socket.socket, trouble: int) -
             argv = plan["argv"]
         else:
             argv = bubblewrap.command(plan)
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # setting the user cleared it
+        set_parent_death_signal()  # setting the user cleared it
         os.execve(argv[0], argv, {})
     except OSError as error:
         os.write(trouble, _why(error).encode())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+
+from config.process import prctl
 
 # sched.h
 CLONE_NEWNS = 0x00020000
@@ -35,7 +38,6 @@ _SYS_MOUNT_SETATTR = 442  # on every machine
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 # linux/prctl.h
-PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
 LAST_CAPABILITY = 63
@@ -45,7 +47,6 @@ _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 _libc.unshare.argtypes = [ctypes.c_int]
 _libc.sethostname.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _libc.syscall.restype = ctypes.c_long
 
 
@@ -97,13 +98,11 @@ def set_hostname(name: str) -> None:
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
 
 
-def prctl(option: int, value: int) -> None:
-    """prctl(2) of one argument. Raises OSError."""
-    _check(_libc.prctl(option, value, 0, 0, 0), f"prctl {option}")
-
-
 def drop_bounding_set() -> None:
-    """No program run from here on can have a capability, whatever its file says. Raises OSError."""
+    """Makes sure that no program run from here on gets a capability, whatever its file says. Raises OSError."""
     for capability in range(LAST_CAPABILITY + 1):
-        if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 and ctypes.get_errno() != 22:  # EINVAL: no such one
-            _check(-1, "drop capabilities")
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # EINVAL: this kernel does not have the capability
+                raise

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from config.process import prctl
 from workers.toolservers.python.jail import linux
 
 _NEW = (
@@ -88,7 +89,7 @@ def _mount_own(plan: dict[str, Any]) -> None:
 
 def _give_up_rights(identity: int | None) -> None:
     linux.drop_bounding_set()
-    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     if identity is not None:
         os.setgroups([])
         os.setresgid(identity, identity, identity)

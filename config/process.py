@@ -1,0 +1,52 @@
+"""What Longhaul's helper programs need from the system: how they are started, and how they die with their parent.
+
+It uses the standard library alone: guardians, supervisors and jailers start without site-packages, so that they
+start fast and nothing that is installed can break them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# <linux/prctl.h>
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def command_of(module: str) -> list[str]:
+    """The command line that runs `main()` of `module`, one that imports this checkout and the standard library alone.
+
+    The program ignores PYTHON* variables, its working directory and site-packages.
+    """
+    code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from {module} import main; main()"
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def prctl(option: int, value: int) -> None:
+    """Calls prctl(2) with one argument. Does nothing where the system is not Linux. Raises OSError."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"prctl {option}: {os.strerror(number)}")
+
+
+def set_parent_death_signal(number: int = signal.SIGKILL) -> None:
+    """Asks the kernel for signal `number` when the parent dies. A change of user or of rights clears the request.
+
+    Linux means the *thread* that started this process: start it on a thread that lives as long as the parent.
+    """
+    prctl(PR_SET_PDEATHSIG, int(number))
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """`set_parent_death_signal`; ends this process with status 1 where `parent`, its process id, died before that."""
+    set_parent_death_signal(number)
+    if os.getppid() != parent:
+        os._exit(1)
