@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from config.settings import ConfigError, Settings
-from config.tools import McpServer, ToolServerEntry, merged, servers_from, servers_of
+from config.tools import McpServer, ToolServerEntry, merge_servers, servers_of_file, servers_of_variable
 
 Format = Literal["auto", "chat", "harmony"]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
@@ -208,7 +208,7 @@ def load_models(file: Path) -> ModelCatalog:
         models = tuple(_served(entry, file.resolve().parent) for entry in parsed.models)
         _unique((served.name for served in ModelCatalog(models).served), "name")
         _unique((model.queue for model in models), "queue")
-        tools = servers_of(parsed.tool_servers)
+        tools = servers_of_file(parsed.tool_servers)
     except OSError as error:
         raise ConfigError(f"LONGHAUL_MODELS: cannot read {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -225,4 +225,4 @@ def load_models(file: Path) -> ModelCatalog:
 def load_catalog(settings: Settings) -> ModelCatalog:
     """What the models file and the environment say together. Raises ConfigError."""
     catalog = load_models(settings.models)
-    return replace(catalog, tools=merged(catalog.tools, servers_from(settings.tool_servers)))
+    return replace(catalog, tools=merge_servers(catalog.tools, servers_of_variable(settings.tool_servers)))

@@ -16,7 +16,7 @@ from workers.formats.calls.hosted import HostedCall, Kind, chat_name
 from workers.formats.turn import Parsed
 from workers.generation.recorder import Recorder, Run
 from workers.generation.tool_calls import ToolCallRunner
-from workers.mcp.sessions import NoListing
+from workers.mcp.errors import ListingFailed
 
 if TYPE_CHECKING:
     from workers.mcp.toolbox import Toolbox
@@ -126,7 +126,7 @@ def _unlisted(request: Mapping[str, Any], known: Mapping[str, Sequence[Json]]) -
 async def _listed(toolbox: Toolbox, place: int, label: str) -> Listed:
     try:
         return Listed(place, tuple(await toolbox.list_tools(label)))
-    except NoListing as error:
+    except ListingFailed as error:
         return Listed(place, (), str(error))
 
 

@@ -74,7 +74,7 @@ class ToolCallRunner:
     async def _ran(self, gate: asyncio.Semaphore, place: int, call: HostedCall) -> ToolResult:
         if call.kind is Kind.NONE:
             return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MOST_LETTERS]))
-        if place in self._interrupted and not self._toolbox.runs_again(call):
+        if place in self._interrupted and not self._toolbox.may_repeat(call):
             return await self._failed(call, INTERRUPTED)
         code = self._run.stream.response["output"][place]["code"] if call.kind is Kind.PYTHON else None
         async with gate:
@@ -84,7 +84,7 @@ class ToolCallRunner:
         if self._run.toolbox is not None:
             return self._run.toolbox.failed(call, message)
         results = await asyncio.to_thread(import_module, "workers.mcp.results")  # the library, hardly ever needed
-        made: ToolResult = results.failed(call, message, results.View(len(message.encode())))
+        made: ToolResult = results.failed_result(call, message, results.ResultOptions(len(message.encode())))
         return made
 
     async def _over(self, place: int, call: HostedCall, ran: ToolResult) -> None:

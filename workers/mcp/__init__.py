@@ -1,1 +1,1 @@
-"""Tools that run on the server: sessions with MCP servers, and the results of their calls."""
+"""Hosted tools: sessions with MCP servers, and the results of their calls."""

@@ -1,4 +1,4 @@
-"""What a tool gave -> what its item shows, and what the model is told."""
+"""Turns the answer of a hosted tool into what its item shows and what the model gets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from workers.formats.calls.hosted_items import Result
 
 Json = dict[str, Any]
 
-MOST_IMAGE_BYTES = 4 * 1024 * 1024
-"""Of all the images of one result, in base64."""
+MAX_IMAGE_BYTES = 4 * 1024 * 1024
+"""The most bytes, in base64, of all images of one result together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +25,50 @@ class ToolResult:
 
     ok: bool
     fields: Json
-    """What its item gains."""
+    """The fields to set on the call's item."""
     result: Result
-    """What the model is told."""
+    """What the model gets."""
     sources: Json = field(default_factory=dict)
-    """What the model may cite from it, by cursor: `{url, title, results}`."""
+    """What the model may cite from the result, by the browser's cursor: `{url, title, results}`."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What of a result is shown, and to whom."""
+class ResultOptions:
+    """How much of a result the client and the model get."""
 
-    most_bytes: int
-    """Of its text."""
+    max_bytes: int
+    """The most bytes of its text."""
     include: Collection[str] = ()
-    """Of the request."""
+    """The request's `include`."""
     images: bool = False
-    """The model looks at images."""
+    """Whether the model can see images."""
 
 
-def ran(call: HostedCall, answer: types.CallToolResult, view: View) -> ToolResult:
-    """A call that its server answered."""
-    text = _cut(_text(answer), view.most_bytes)
-    told: Result = text
+def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOptions) -> ToolResult:
+    """The result of a call that its server answered."""
+    text = _truncate(_text(answer), options.max_bytes)
+    for_model: Result = text
     images = _images(answer.content)
-    if images and view.images:
+    if images and options.images:
         parts = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
-        told = [{"type": "input_text", "text": text}, *parts]
+        for_model = [{"type": "input_text", "text": text}, *parts]
     if call.kind is Kind.BROWSER:
-        return _searched(call, answer, told, view)
+        return _search_result(call, answer, for_model, options)
     if call.kind is Kind.PYTHON:
-        return ToolResult(not answer.is_error, {"outputs": _outputs(text, images, view)}, told)
+        return ToolResult(not answer.is_error, {"outputs": _outputs(text, images, options)}, for_model)
     if answer.is_error:
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
-        return ToolResult(False, {"output": None, "error": error}, told)
-    return ToolResult(True, {"output": text, "error": None}, told)
+        return ToolResult(False, {"output": None, "error": error}, for_model)
+    return ToolResult(True, {"output": text, "error": None}, for_model)
 
 
-def failed(call: HostedCall, message: str, view: View, code: int = types.INTERNAL_ERROR) -> ToolResult:
-    """A call that did not come to an answer; `message` is what everybody is told, `code` is JSON-RPC's."""
-    message = _cut(message, view.most_bytes)
+def failed_result(
+    call: HostedCall, message: str, options: ResultOptions, code: int = types.INTERNAL_ERROR
+) -> ToolResult:
+    """The result of a call that has no answer. The client and the model get `message`; `code` is JSON-RPC's."""
+    message = _truncate(message, options.max_bytes)
     if call.kind is Kind.PYTHON:
-        return ToolResult(False, {"outputs": _outputs(message, (), view)}, message)
+        return ToolResult(False, {"outputs": _outputs(message, (), options)}, message)
     if call.kind is Kind.BROWSER:
         return ToolResult(False, {}, message)
     return ToolResult(
@@ -74,8 +76,8 @@ def failed(call: HostedCall, message: str, view: View, code: int = types.INTERNA
     )
 
 
-def listed(tools: Iterable[types.Tool]) -> list[Json]:
-    """As an mcp_list_tools item has them."""
+def tool_list(tools: Iterable[types.Tool]) -> list[Json]:
+    """The tools in the form of an mcp_list_tools item."""
     return [
         {
             "name": tool.name,
@@ -88,50 +90,52 @@ def listed(tools: Iterable[types.Tool]) -> list[Json]:
     ]
 
 
-def _searched(call: HostedCall, answer: types.CallToolResult, told: Result, view: View) -> ToolResult:
+def _search_result(
+    call: HostedCall, answer: types.CallToolResult, for_model: Result, options: ResultOptions
+) -> ToolResult:
     facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
     action = action_of(call.tool, call.arguments)
-    known = facts.get("action")
-    if isinstance(known, Mapping) and known.get("type") == action["type"]:
-        action = {**action, **known}
-    if SEARCH_SOURCES not in view.include:
+    details = facts.get("action")
+    if isinstance(details, Mapping) and details.get("type") == action["type"]:
+        action = {**action, **details}
+    if SEARCH_SOURCES not in options.include:
         action.pop("sources", None)
     sources = {} if answer.is_error or "cursor" not in facts else {str(facts["cursor"]): _source(facts)}
-    return ToolResult(not answer.is_error, {"action": action}, told, sources)
+    return ToolResult(not answer.is_error, {"action": action}, for_model, sources)
 
 
 def _source(facts: Mapping[str, Any]) -> Json:
     return {name: facts[name] for name in ("url", "title", "lines", "results") if name in facts}
 
 
-def _outputs(text: str, images: Iterable[str], view: View) -> list[Json] | None:
-    if CODE_OUTPUTS not in view.include:
+def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[Json] | None:
+    if CODE_OUTPUTS not in options.include:
         return None
     logs = [{"type": "logs", "logs": text}] if text else []
     return [*logs, *({"type": "image", "url": url} for url in images)]
 
 
 def _text(answer: types.CallToolResult) -> str:
-    said = [_words(block) for block in answer.content]
-    if not said and answer.structured_content is not None:
-        said = [json.dumps(answer.structured_content, ensure_ascii=False)]
-    return "\n".join(filter(None, said))
+    parts = [_text_of_block(block) for block in answer.content]
+    if not parts and answer.structured_content is not None:
+        parts = [json.dumps(answer.structured_content, ensure_ascii=False)]
+    return "\n".join(filter(None, parts))
 
 
-def _words(block: types.ContentBlock) -> str:
+def _text_of_block(block: types.ContentBlock) -> str:
     if isinstance(block, types.TextContent):
         return block.text
     if isinstance(block, types.ResourceLink):
         return f"[{block.title or block.name}]({block.uri})"
     if isinstance(block, types.EmbeddedResource):
-        inner = block.resource
-        return inner.text if isinstance(inner, types.TextResourceContents) else f"[a file: {inner.uri}]"
+        resource = block.resource
+        return resource.text if isinstance(resource, types.TextResourceContents) else f"[a file: {resource.uri}]"
     return "[an image]" if isinstance(block, types.ImageContent) else "[a sound]"
 
 
 def _images(content: Iterable[types.ContentBlock]) -> list[str]:
-    """As data URLs; what is too much is left out."""
-    urls, room = [], MOST_IMAGE_BYTES
+    """Images as data URLs; those beyond MAX_IMAGE_BYTES are left out."""
+    urls, room = [], MAX_IMAGE_BYTES
     for block in content:
         if isinstance(block, types.ImageContent) and len(block.data) <= room:
             room -= len(block.data)
@@ -139,10 +143,10 @@ def _images(content: Iterable[types.ContentBlock]) -> list[str]:
     return urls
 
 
-def _cut(text: str, most: int) -> str:
-    """At most `most` bytes of it, as UTF-8 that Postgres and models can take."""
+def _truncate(text: str, max_bytes: int) -> str:
+    """The first `max_bytes` bytes of a text, as valid UTF-8, with a note where there was more."""
     data = text.encode(errors="replace")
-    if len(data) <= most:
+    if len(data) <= max_bytes:
         return data.decode()
-    kept = data[:most].decode(errors="ignore")
+    kept = data[:max_bytes].decode(errors="ignore")
     return f"{kept}\n[Cut here: these are the first {len(kept.encode())} of {len(data)} bytes.]"

@@ -1,7 +1,7 @@
-"""One MCP session, over streamable HTTP or with a command's stdin and stdout.
+"""One session with an MCP server, over streamable HTTP or over the stdin and stdout of a command.
 
-A task of its own opens, holds and closes it (the SDK's cancel scopes want one task for all three), so whoever calls may
-be cancelled at any moment: the session is told, and goes on or is closed in order.
+One task opens, holds and closes the session: the SDK wants its cancel scopes left by the task that entered them.
+So a caller can be cancelled at any moment, and the session still closes in order.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,48 +25,44 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
+from config.process import command_of
 from config.tools import McpServer
+from workers.mcp import stdio_supervisor
+from workers.mcp.errors import Unreachable
 
 log = logging.getLogger("longhaul.tools")
 
-KEEPER = Path(__file__).with_name("keeper.py")
+SUPERVISOR = command_of(stdio_supervisor.__name__)
 CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
-MOST_BYTES = 16 * 1024 * 1024
-"""Of one message of a server."""
-MOST_PAGES = 20
-"""Of a list of tools."""
-COMMANDS_SEE = ("LONGHAUL_PYTHON_", "LONGHAUL_BROWSER_", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
-"""Variables that begin so are handed to a command; others (DATABASE_URL, ...) are not its business."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_LIST_PAGES = 20
+PASSED_VARIABLES = ("LONGHAUL_PYTHON_", "LONGHAUL_BROWSER_", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
+"""A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
-_CALLED: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+_CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
-_ME = types.Implementation(name="longhaul", version="0.1.0")
 
 
-class Unreachable(Exception):
-    """There is no session: the server is away, refuses, or does not speak MCP."""
-
-
-class Connection:
-    """A session with `server`; `headers` go with every HTTP request of it."""
+class Session:
+    """A session with `server`. `headers` are sent with each of its HTTP requests."""
 
     def __init__(self, server: McpServer, headers: Mapping[str, str]) -> None:
         self._server = server
         self._headers = headers
-        self._leaving = asyncio.Event()
-        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(), name=f"mcp-{server.label}")
+        self._close_requested = asyncio.Event()
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(), name=f"mcp-{server.label}")
 
     @property
     def closed(self) -> bool:
         return self._task.done()
 
     async def list_tools(self) -> list[types.Tool]:
-        """All of its tools. Raises Unreachable, or MCPError where it refuses."""
-        client, tools, cursor = await self._client(), list[types.Tool](), None
-        for _ in range(MOST_PAGES):
+        """All tools of the server. Raises Unreachable, or MCPError if the server refuses."""
+        client, tools, cursor = await self._connected_client(), list[types.Tool](), None
+        for _ in range(MAX_LIST_PAGES):
             page = await client.list_tools(cursor=cursor, cache_mode="bypass")
             tools += page.tools
             if (cursor := page.next_cursor) is None:
@@ -73,82 +70,92 @@ class Connection:
         return tools
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
-        """Calls once; a caller that is cancelled has the server told so.
+        """Calls a tool once. If the caller is cancelled, so is the call on the server.
 
-        Raises Unreachable where the call was not sent, MCPError where the server refused or went away.
+        Raises Unreachable if the call was not sent, and MCPError if the server refused or went away.
         """
-        client = await self._client()
+        client = await self._connected_client()
         try:
             result = await self._send(client, tool, arguments)
         except MCPError as error:
             if error.code != types.HEADER_MISMATCH:
                 raise
-            await self.list_tools()  # the server has not looked at the call yet: it wants headers that its list names
+            # The server has not run the call: it wants headers that its list of tools names. Listing sets them.
+            await self.list_tools()
             result = await self._send(client, tool, arguments)
         if isinstance(result, types.InputRequiredResult):
             raise MCPError(types.INVALID_REQUEST, "the tool asks for more input, which nobody here can give")
         return result
 
     async def close(self) -> None:
-        """Ends the session, and the command; at the latest by force. Never raises."""
-        self._leaving.set()
-        if not self._ready.done():
+        """Ends the session, and the command behind it; by force after CLOSE_SECONDS. Never raises."""
+        self._close_requested.set()
+        if not self._client.done():
             self._task.cancel()
         done, _ = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         if not done:
-            log.warning("tool server %r does not let go of its session", self._server.label)
+            log.warning("MCP server %r does not close its session; cancelling it", self._server.label)
             self._task.cancel()
             await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
 
-    async def _client(self) -> Client:
-        return await asyncio.shield(self._ready)
+    async def _connected_client(self) -> Client:
+        return await asyncio.shield(self._client)
 
     async def _send(
         self, client: Client, tool: str, arguments: dict[str, Any]
     ) -> types.CallToolResult | types.InputRequiredResult:
-        # Not `client.call_tool`: that lists the tools first, and throws away what does not fit their schemas.
+        # `client.call_tool` would list the tools first, and discard results that do not match their schemas.
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
-        return await client.session.send_request(request, _CALLED)
+        return await client.session.send_request(request, _CALL_RESULT)
 
-    async def _live(self) -> None:
+    async def _hold(self) -> None:
+        """Opens the session, and keeps it open until `close`."""
         try:
-            async with self._session() as client:
-                self._ready.set_result(client)
-                await self._leaving.wait()
+            async with self._open() as client:
+                self._client.set_result(client)
+                await self._close_requested.wait()
         except Exception as error:
-            # Not its text: that may quote what was called with.
-            log.info("tool server %r: %s", self._server.label, ", ".join(sorted(_kinds(error))))
+            # The types alone: the text may quote arguments.
+            log.info("MCP server %r: %s", self._server.label, ", ".join(sorted(_type_names(error))))
         finally:
-            if not self._ready.done():
-                self._ready.set_exception(Unreachable(self._server.label))
-                self._ready.exception()  # perhaps nobody waits for it any more
+            if not self._client.done():
+                self._client.set_exception(Unreachable(self._server.label))
+                self._client.exception()  # marks it as retrieved: the callers may all have been cancelled
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[Client]:
+    async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
             if self._server.url is not None:
                 http = await stack.enter_async_context(_http_client(self._headers))
-                transport = streamable_http_client(self._server.url, http_client=http, max_sse_event_size=MOST_BYTES)
+                url = self._server.url
+                transport = streamable_http_client(url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             else:
-                # What a command says beside its answers may quote what it was called with.
-                aside = sys.stderr if log.isEnabledFor(logging.DEBUG) else stack.enter_context(_nowhere())
-                transport = stdio_client(_parameters(self._server.command or ()), aside)
-            yield await stack.enter_async_context(Client(transport, client_info=_ME, cache=None))
+                # What a command writes to stderr may quote arguments.
+                stderr = sys.stderr if log.isEnabledFor(logging.DEBUG) else stack.enter_context(_devnull())
+                transport = stdio_client(_parameters(self._server.command or ()), stderr)
+            info = types.Implementation(name="longhaul", version=_version())
+            yield await stack.enter_async_context(Client(transport, client_info=info, cache=None))
+
+
+def _version() -> str:
+    try:
+        return version("longhaul")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
 
 
 def _http_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    async def bound(response: httpx2.Response) -> None:
+    async def limit(response: httpx2.Response) -> None:
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = _Bounded(response.stream)
+            response.stream = _LimitedStream(response.stream)
 
-    timeout = httpx2.Timeout(
-        None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS
-    )  # how long a call takes is ours to say
-    return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, event_hooks={"response": [bound]})
+    # No read timeout: the toolbox limits the whole call.
+    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+    return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, event_hooks={"response": [limit]})
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """Ends with an error behind MOST_BYTES."""
+class _LimitedStream(httpx2.AsyncByteStream):
+    """A body that ends with an error after MAX_MESSAGE_BYTES."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -157,8 +164,8 @@ class _Bounded(httpx2.AsyncByteStream):
         size = 0
         async for part in self._stream:
             size += len(part)
-            if size > MOST_BYTES:
-                raise httpx2.StreamError(f"more than {MOST_BYTES} bytes")
+            if size > MAX_MESSAGE_BYTES:
+                raise httpx2.StreamError(f"more than {MAX_MESSAGE_BYTES} bytes")
             yield part
 
     async def aclose(self) -> None:
@@ -166,20 +173,21 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _parameters(command: Sequence[str]) -> StdioServerParameters:
-    """The command behind its keeper. Raises FileNotFoundError."""
+    """The command, run by its supervisor. Raises FileNotFoundError."""
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(command[0])
-    handed = {name: value for name, value in os.environ.items() if name.startswith(COMMANDS_SEE)}
-    keeper = ("-I", "-S", str(KEEPER), str(os.getpid()), str(MOST_BYTES))
-    return StdioServerParameters(command=sys.executable, args=[*keeper, *command], env=handed)
+    env = {name: value for name, value in os.environ.items() if name.startswith(PASSED_VARIABLES)}
+    program, *options = SUPERVISOR
+    return StdioServerParameters(
+        command=program, args=[*options, str(os.getpid()), str(MAX_MESSAGE_BYTES), *command], env=env
+    )
 
 
-def _nowhere() -> TextIO:
+def _devnull() -> TextIO:
     return Path(os.devnull).open("w")
 
 
-def _kinds(error: BaseException) -> set[str]:
-    """The types of what went wrong."""
+def _type_names(error: BaseException) -> set[str]:
     if isinstance(error, BaseExceptionGroup):
-        return {kind for inner in error.exceptions for kind in _kinds(inner)}
+        return {name for inner in error.exceptions for name in _type_names(inner)}
     return {type(error).__name__}

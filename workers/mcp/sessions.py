@@ -1,4 +1,4 @@
-"""Where a worker's responses have their tools from. A response without tools needs no MCP library."""
+"""The MCP servers of a worker. The MCP library is loaded only where a response has hosted tools."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ if TYPE_CHECKING:
 RESULT_BYTES = 65536
 
 
-class NoListing(Exception):
-    """An MCP server did not list its tools; the message is fit for everybody."""
-
-
 @dataclass(frozen=True, slots=True)
 class McpSessions:
-    """The servers of a worker's tools."""
+    """Makes the toolbox of each response from the MCP servers that the deployment allows."""
 
     servers: Sequence[McpServer] = ()
     result_bytes: int = RESULT_BYTES
-    """The most that a model is told of one result."""
+    """The most bytes of one tool result that the model gets."""
 
     def open(self) -> None:
-        """Loads the library, where it will be needed: that takes a second or two."""
+        """Loads the MCP library if there are servers: that takes one or two seconds, so it happens at the start."""
         if self.servers:
             import_module("workers.mcp.toolbox")
 
     def toolbox(
         self, request: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]], *, images: bool
     ) -> Toolbox | None:
-        """For one response, None where it needs none; `secrets` are the headers it brought, by server label."""
+        """The toolbox of one response; None if it has no hosted tools.
+
+        `secrets` are the HTTP headers that the request brought, by server label. `images`: the model can see images.
+        """
         if not any(tool["type"] in SERVER_TOOLS for tool in request["tools"]):
             return None
-        from workers.mcp.results import View
+        from workers.mcp.results import ResultOptions
         from workers.mcp.toolbox import Toolbox
 
-        view = View(self.result_bytes, request["include"], images)
-        return Toolbox(self.servers, request["tools"], secrets, view)
+        options = ResultOptions(self.result_bytes, request["include"], images)
+        return Toolbox(self.servers, request["tools"], secrets, options)

@@ -21,7 +21,8 @@ from tests.support.logs import text_of
 from tests.support.tool_servers import CHECKOUT, ToolProcess, call, mcp_tool, tool_process
 from tests.support.waiting import until, until_sync
 from workers.mcp import session
-from workers.mcp.session import KEEPER, Connection, Unreachable
+from workers.mcp.errors import Unreachable
+from workers.mcp.session import SUPERVISOR, Session
 
 STUBBORN = """
 import os, signal, subprocess, sys, time
@@ -40,10 +41,10 @@ WITH_A_CHILD = STUBBORN.format(
 )
 WORKER = """
 import asyncio, sys
-from config.tools import ToolServer
-from workers.mcp.session import Connection
+from config.tools import McpServer
+from workers.mcp.session import Session
 async def main():
-    await Connection(ToolServer("x", "mcp", None, tuple(sys.argv[1:])), {}).list_tools()
+    await Session(McpServer("x", "mcp", None, tuple(sys.argv[1:])), {}).list_tools()
 asyncio.run(main())
 """
 
@@ -53,7 +54,7 @@ def program(file: Path, code: str) -> tuple[str, ...]:
 
 
 def pids(file: Path) -> list[int]:
-    """The server's, its keeper's, its children's; none before it has begun."""
+    """The server's, its supervisor's, its children's; none before it has begun."""
     return [int(word) for word in file.read_text().split()] if file.exists() else []
 
 
@@ -90,28 +91,28 @@ def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, c
         assert process.poll() is None
         process.kill()
         process.wait()
-        until_sync(lambda: gone(started), 30, "the server, its keeper and what it started are gone")
+        until_sync(lambda: gone(started), 30, "the server, its supervisor and what it started are gone")
 
 
-def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     with holder(file, ALONE):
-        server, keeper = until_sync(lambda: pids(file), 60, "the server runs")
-        os.kill(keeper, signal.SIGKILL)
+        server, supervisor = until_sync(lambda: pids(file), 60, "the server runs")
+        os.kill(supervisor, signal.SIGKILL)
         until_sync(lambda: gone([server]), 30, "the server is gone")
 
 
-def test_a_keeper_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
+def test_a_supervisor_whose_worker_is_gone_already_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    keeper = [sys.executable, "-I", "-S", str(KEEPER), "1", "1000", *program(file, ALONE)]
-    assert subprocess.run(keeper, stdin=subprocess.DEVNULL, timeout=60).returncode != 0
+    supervisor = [*SUPERVISOR, "1", "1000", *program(file, ALONE)]
+    assert subprocess.run(supervisor, stdin=subprocess.DEVNULL, timeout=60).returncode != 0
     assert not file.exists()
 
 
 async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> None:
     file, server = tmp_path / "pids", ToolProcess(tmp_path).command().command or ()
     script = 'sleep 600 & echo $! > "$0"; exec "$@"'
-    held = Connection(McpServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
+    held = Session(McpServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
     assert await held.list_tools()
     started = pids(file)
     assert not gone(started)
@@ -121,16 +122,16 @@ async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> No
 
 def test_all_that_a_server_said_before_its_end_is_passed_on() -> None:
     said = "print('x' * 999999, flush=True); print('last', end='')"
-    keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), "1000000"]
-    done = subprocess.run([*keeper, sys.executable, "-c", said], stdin=subprocess.DEVNULL, capture_output=True)
+    supervisor = [*SUPERVISOR, str(os.getpid()), "1000000"]
+    done = subprocess.run([*supervisor, sys.executable, "-c", said], stdin=subprocess.DEVNULL, capture_output=True)
     assert done.stdout == b"x" * 999_999 + b"\nlast"
 
 
 @pytest.mark.parametrize("end", ["", "\\n"])
 def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
     said = f"import time; print('short'); print('x' * 300000, end='{end}', flush=True); time.sleep(600)"
-    keeper = [sys.executable, "-I", "-S", str(KEEPER), str(os.getpid()), "100000"]
-    command = [*keeper, sys.executable, "-c", said]
+    supervisor = [*SUPERVISOR, str(os.getpid()), "100000"]
+    command = [*supervisor, sys.executable, "-c", said]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert len(done.stdout) <= 100_000
 
@@ -138,18 +139,18 @@ def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
 async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_served(
     db: Database, pubsub: PubSub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(session, "MAX_MESSAGE_BYTES", 1_000_000)
     with tool_process(tmp_path) as mine:
         said = (call("local__endless"), call("local__echo", text="x"), DONE)
         row = await answer(db, pubsub, (mine.command(),), *said, tools=[mcp_tool("local")])
     first, second = items(row, "mcp_call")
-    assert (first["status"], first["error"]["message"]) == ("failed", "The tool server 'local' cannot be reached.")
+    assert (first["status"], first["error"]["message"]) == ("failed", "The MCP server 'local' cannot be reached.")
     assert second["output"] == "echo x"
     assert text_of(row) == "It said: echo x"
 
 
 async def test_a_command_that_is_not_there_cannot_be_reached() -> None:
-    missing = Connection(McpServer("x", "mcp", None, ("/nowhere/at/all",)), {})
+    missing = Session(McpServer("x", "mcp", None, ("/nowhere/at/all",)), {})
     with pytest.raises(Unreachable):
         await missing.list_tools()
     await missing.close()

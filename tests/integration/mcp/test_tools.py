@@ -307,7 +307,7 @@ async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, pubsub: Pub
     }
     assert refusing["error"]["type"] == "mcp_protocol_error"
     assert (refusing["error"]["code"], refusing["status"]) == (-32602, "failed")
-    assert text_of(row) == "It said: cannot do this; The tool server 'tests' refused: no that here"
+    assert text_of(row) == "It said: cannot do this; The MCP server 'tests' refused: no that here"
 
 
 @pytest.mark.parametrize("arguments", ["[1]", '"x"', '{"a": '])
@@ -326,7 +326,7 @@ async def test_a_tool_that_hangs_is_cut_at_its_deadline(db: Database, pubsub: Pu
     row = await answer(db, pubsub, (server,), call("tests__slow", text="never"), DONE, tools=[mcp_tool()])
     [made] = items(row, "mcp_call")
     assert (made["status"], made["error"]["code"]) == ("failed", -32001)
-    assert text_of(row) == "It said: The tool server 'tests' did not answer within 0.5 s; the call was given up."
+    assert text_of(row) == "It said: The MCP server 'tests' did not answer within 0.5 s; the call was given up."
     await until(lambda: tools.count("cut slow never"))
 
 
@@ -334,7 +334,7 @@ async def test_a_server_that_is_away_lists_nothing_and_the_answer_goes_on(db: Da
     server = McpServer("tests", "mcp", f"http://127.0.0.1:{free_port()}/mcp")
     row = await answer(db, pubsub, (server,), "Well.", tools=[mcp_tool()])
     [listing, _] = items(row)
-    assert (listing["tools"], listing["error"]) == ([], "The tool server 'tests' cannot be reached.")
+    assert (listing["tools"], listing["error"]) == ([], "The MCP server 'tests' cannot be reached.")
     assert text_of(row) == "Well."
 
 
@@ -360,7 +360,7 @@ async def test_a_label_that_is_configured_no_more_is_told(db: Database, pubsub: 
     row = await answer(db, pubsub, (), "Well.", tools=[mcp_tool()])
     assert items(row)[0]["error"] is not None
     row = await answer(db, pubsub, (), call("python", code="1"), DONE, tools=[CODE_INTERPRETER])
-    assert text_of(row) == "It said: There is no tool server 'python' any more."
+    assert text_of(row) == "It said: There is no MCP server 'python' any more."
 
 
 async def test_a_name_that_two_tools_would_have_fails_the_response_clearly(
@@ -425,4 +425,4 @@ async def test_a_command_is_started_when_first_used_and_gone_at_the_end(
 async def test_a_command_that_is_no_mcp_server_cannot_be_reached(db: Database, pubsub: PubSub) -> None:
     for program in (("false",), ("/nowhere/at/all",)):
         row = await answer(db, pubsub, (McpServer("x", "mcp", None, program),), "Well.", tools=[mcp_tool("x")])
-        assert items(row)[0]["error"] == "The tool server 'x' cannot be reached."
+        assert items(row)[0]["error"] == "The MCP server 'x' cannot be reached."

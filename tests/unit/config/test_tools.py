@@ -9,7 +9,15 @@ import pytest
 
 from config.models import load_catalog, load_models
 from config.settings import ConfigError, load_settings
-from config.tools import McpServer, expanded, merged, normalized, server_for, server_of_kind, servers_from
+from config.tools import (
+    McpServer,
+    expand_headers,
+    merge_servers,
+    normalize_url,
+    server_for,
+    server_of_kind,
+    servers_of_variable,
+)
 
 MODEL = '[[models]]\nname = "m"\npath = "x"\n'
 URL = 'url = "http://127.0.0.1:1/mcp"\n'
@@ -52,7 +60,7 @@ def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (entry(""), "tool server 'docs' needs a url or a command, and not both"),
+        (entry(""), "MCP server 'docs' needs a url or a command, and not both"),
         (entry(URL + 'command = ["x"]\n'), "needs a url or a command, and not both"),
         (entry("command = []\n"), "tool_servers.0.command"),
         (entry('url = "ftp://x/mcp"\n'), "needs a url that starts with http"),
@@ -69,10 +77,10 @@ def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
         (entry(URL + 'headers = { a = "x\\ny" }\n'), "the header 'a' is not text"),
         (entry('command = ["x"]\nheaders = { a = "b" }\n'), "is a command: it takes no headers"),
         (entry('command = ["x"]\nrequest_headers = true\n'), "is a command: it takes no headers"),
-        (entry(URL) + entry(URL), "two tool servers have the label 'docs'"),
+        (entry(URL) + entry(URL), "two MCP servers have the label 'docs'"),
         (
             entry('kind = "python"\n' + URL, "a") + entry('kind = "python"\n' + URL, "b"),
-            "two tool servers are of the kind 'python'",
+            "two MCP servers are of the kind 'python'",
         ),
     ],
 )
@@ -87,13 +95,13 @@ def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str
 
 
 def test_the_variables_labels_tell_the_kind() -> None:
-    found = servers_from("python=http://a/mcp, browser=http://b/mcp,docs=https://c/mcp?x=1,")
+    found = servers_of_variable("python=http://a/mcp, browser=http://b/mcp,docs=https://c/mcp?x=1,")
     assert [(server.label, server.kind, server.url) for server in found] == [
         ("python", "python", "http://a/mcp"),
         ("browser", "browser", "http://b/mcp"),
         ("docs", "mcp", "https://c/mcp?x=1"),
     ]
-    assert servers_from("") == ()
+    assert servers_of_variable("") == ()
 
 
 @pytest.mark.parametrize(
@@ -101,14 +109,14 @@ def test_the_variables_labels_tell_the_kind() -> None:
 )
 def test_a_bad_variable_is_one_line_that_names_it_and_hides_the_url(value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        servers_from(value)
+        servers_of_variable(value)
     assert str(caught.value).startswith("LONGHAUL_TOOL_SERVERS: ")
     assert "hunter2" not in str(caught.value)
 
 
 def test_the_variable_may_not_name_one_twice() -> None:
-    with pytest.raises(ConfigError, match="LONGHAUL_TOOL_SERVERS: two tool servers have the label 'a'"):
-        servers_from("a=http://a,a=http://b")
+    with pytest.raises(ConfigError, match="LONGHAUL_TOOL_SERVERS: two MCP servers have the label 'a'"):
+        servers_of_variable("a=http://a,a=http://b")
 
 
 def test_the_environment_goes_before_the_file() -> None:
@@ -118,7 +126,7 @@ def test_the_environment_goes_before_the_file() -> None:
         McpServer("x", "mcp", "c"),
     )
     environment = (McpServer("python", "python", "http://d"), McpServer("docs", "mcp", "http://e"))
-    assert merged(file, environment) == (file[2], *environment)
+    assert merge_servers(file, environment) == (file[2], *environment)
 
 
 def test_the_catalog_has_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +174,12 @@ def test_a_built_in_tool_has_one_server() -> None:
 
 
 def test_urls_that_are_no_addresses_are_equal_to_none() -> None:
-    assert normalized("http://") is None
-    assert normalized("//x/mcp") is None
+    assert normalize_url("http://") is None
+    assert normalize_url("//x/mcp") is None
 
 
 def test_headers_take_variables_when_they_are_used() -> None:
     headers = {"Authorization": "Bearer ${TOKEN}", "X": "${A}-${A}$"}
-    assert expanded(headers, {"TOKEN": "t", "A": "a"}) == {"Authorization": "Bearer t", "X": "a-a$"}
+    assert expand_headers(headers, {"TOKEN": "t", "A": "a"}) == {"Authorization": "Bearer t", "X": "a-a$"}
     with pytest.raises(ConfigError, match=re.escape("TOKEN is not set")):
-        expanded(headers, {"A": "a"})
+        expand_headers(headers, {"A": "a"})

@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 
 from workers.formats.calls.hosted import HostedCall, Kind
-from workers.mcp.results import View, failed, listed, ran
+from workers.mcp.results import ResultOptions, failed_result, result_of, tool_list
 
 CALL = HostedCall("s__t", "{}", Kind.MCP, "s", "t")
 CODE = HostedCall("python", "{}", Kind.PYTHON, None, "python")
@@ -27,33 +27,33 @@ def test_every_kind_of_content_becomes_text() -> None:
     file = types.EmbeddedResource(resource=types.TextResourceContents(uri="file:///y", text="inside"))
     blob = types.EmbeddedResource(resource=types.BlobResourceContents(uri="file:///z", blob="aGk="))
     sound = types.AudioContent(data="aGk=", mime_type="audio/wav")
-    told = ran(CALL, answer("a", link, file, blob, sound, PICTURE), View(1000)).result
+    told = result_of(CALL, answer("a", link, file, blob, sound, PICTURE), ResultOptions(1000)).result
     assert told == "a\n[n](file:///x)\ninside\n[a file: file:///z]\n[a sound]\n[an image]"
 
 
 def test_what_is_only_structured_is_told_as_json() -> None:
-    assert ran(CALL, answer(facts={"a": "é"}), View(1000)).result == '{"a": "é"}'
+    assert result_of(CALL, answer(facts={"a": "é"}), ResultOptions(1000)).result == '{"a": "é"}'
 
 
 def test_images_are_shown_to_models_that_see_and_to_clients_that_ask() -> None:
     given = answer("look", PICTURE)
-    seen = ran(CODE, given, View(1000, ("code_interpreter_call.outputs",), images=True))
+    seen = result_of(CODE, given, ResultOptions(1000, ("code_interpreter_call.outputs",), images=True))
     assert seen.fields["outputs"] == [{"type": "logs", "logs": "look\n[an image]"}, {"type": "image", "url": URL}]
     assert isinstance(seen.result, list)
     assert seen.result[1] == {"type": "input_image", "image_url": URL, "detail": "auto"}
-    assert ran(CODE, given, View(1000)).fields == {"outputs": None}
+    assert result_of(CODE, given, ResultOptions(1000)).fields == {"outputs": None}
 
 
 @pytest.mark.parametrize(
     ("text", "told"), [("abc", "abc"), ("abcd", "abc\n[Cut here: these are the first 3 of 4 bytes.]")]
 )
 def test_text_is_cut_to_bytes(text: str, told: str) -> None:
-    assert ran(CALL, answer(text), View(3)).result == told
+    assert result_of(CALL, answer(text), ResultOptions(3)).result == told
 
 
 def test_no_character_is_cut_in_two_and_none_is_half() -> None:
-    assert str(ran(CALL, answer("aé\ud800"), View(2)).result).startswith("a\n[Cut")
-    assert ran(CALL, answer("\ud800"), View(9)).result == "?"
+    assert str(result_of(CALL, answer("aé\ud800"), ResultOptions(2)).result).startswith("a\n[Cut")
+    assert result_of(CALL, answer("\ud800"), ResultOptions(9)).result == "?"
 
 
 def test_a_search_gains_what_the_browser_knows_of_it() -> None:
@@ -64,32 +64,35 @@ def test_a_search_gains_what_the_browser_knows_of_it() -> None:
         "action": {"type": "search", "query": "q", "sources": [{"type": "url", "url": "u"}]},
         "results": [{"url": "u", "title": "t", "lines": [1, 2]}],
     }
-    made = ran(SEARCH, answer("text", facts=facts), View(1000, ("web_search_call.action.sources",)))
+    made = result_of(SEARCH, answer("text", facts=facts), ResultOptions(1000, ("web_search_call.action.sources",)))
     assert made.fields["action"]["sources"] == [{"type": "url", "url": "u"}]
     assert made.sources == {"3": {"url": "", "title": "q", "results": facts["results"]}}
-    assert "sources" not in ran(SEARCH, answer("text", facts=facts), View(1000)).fields["action"]
+    assert "sources" not in result_of(SEARCH, answer("text", facts=facts), ResultOptions(1000)).fields["action"]
 
 
 @pytest.mark.parametrize("facts", [None, [1], {"action": 5}, {"action": {"type": "open_page"}}])
 def test_a_browser_that_tells_nonsense_changes_nothing(facts: Any) -> None:
-    made = ran(SEARCH, answer("text", facts=facts), View(1000))
+    made = result_of(SEARCH, answer("text", facts=facts), ResultOptions(1000))
     assert made.fields == {"action": {"type": "search", "query": "q", "queries": ["q"]}}
     assert made.sources == {}
 
 
 def test_a_failure_is_told_in_each_kinds_own_form() -> None:
-    assert failed(CALL, "away", View(99), -32000).fields == {
+    assert failed_result(CALL, "away", ResultOptions(99), -32000).fields == {
         "output": None,
         "error": {"type": "mcp_protocol_error", "code": -32000, "message": "away"},
     }
-    shown = failed(CODE, "away", View(99, ("code_interpreter_call.outputs",)))
+    shown = failed_result(CODE, "away", ResultOptions(99, ("code_interpreter_call.outputs",)))
     assert shown.fields == {"outputs": [{"type": "logs", "logs": "away"}]}
-    assert (failed(SEARCH, "away", View(99)).fields, failed(SEARCH, "away", View(99)).ok) == ({}, False)
+    assert (
+        failed_result(SEARCH, "away", ResultOptions(99)).fields,
+        failed_result(SEARCH, "away", ResultOptions(99)).ok,
+    ) == ({}, False)
 
 
 def test_a_list_keeps_what_openai_shows_of_a_tool() -> None:
     tool = types.Tool(name="n", input_schema={"type": "object"}, annotations=types.ToolAnnotations(read_only_hint=True))
-    [shown] = listed([tool])
+    [shown] = tool_list([tool])
     assert shown == {
         "name": "n",
         "description": None,

@@ -1,0 +1,11 @@
+"""What can go wrong with an MCP server, for callers that do not load the MCP library."""
+
+from __future__ import annotations
+
+
+class ListingFailed(Exception):
+    """An MCP server did not list its tools. The message is shown to the client and to the model."""
+
+
+class Unreachable(Exception):
+    """There is no session: the MCP server is away, refuses, or does not speak MCP."""
