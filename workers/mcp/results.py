@@ -10,10 +10,9 @@ from typing import Any
 import mcp_types as types
 
 from app.protocol.include import CODE_OUTPUTS, SEARCH_SOURCES
+from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall, Kind, action_of
 from workers.formats.calls.hosted_items import Result
-
-Json = dict[str, Any]
 
 MAX_IMAGE_BYTES = 4 * 1024 * 1024
 """The most bytes, in base64, of all images of one result together."""

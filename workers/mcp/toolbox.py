@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from app.protocol.types import Json
 from config.settings import ConfigError
 from config.tools import McpServer, expand_headers, server_for, server_of_kind
 from workers.formats.calls.hosted import HostedCall, Kind, arguments_of
 from workers.formats.calls.permission import is_offered
 from workers.mcp.errors import ListingFailed, Unreachable
-from workers.mcp.results import Json, ResultOptions, ToolResult, failed_result, result_of, tool_list
+from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, tool_list
 from workers.mcp.session import Session
 
 log = logging.getLogger("longhaul.tools")
