@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workers.engine.output_format import Tool
-from workers.formats.calls.custom import PARAMETERS
+from workers.formats.calls.string_argument import PARAMETERS
 from workers.formats.harmony.prompt import Namespace
 
 

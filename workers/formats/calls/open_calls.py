@@ -28,8 +28,8 @@ from app.protocol.events.deltas import (
     Text,
     WebSearch,
 )
-from workers.formats.calls.custom import InputReader
 from workers.formats.calls.hosted import HostedCall, HostedTool, Kind, action_of, arguments_of
+from workers.formats.calls.string_argument import InputReader
 
 CODE = "code"
 """The one parameter of `python`."""

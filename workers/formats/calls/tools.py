@@ -8,9 +8,9 @@ from typing import Any
 
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Choice, Form, Json, Tool
-from workers.formats.calls.custom import PARAMETERS
 from workers.formats.calls.hosted import Hosted, HostedTool, chosen
-from workers.formats.calls.parsing import NONE_HOSTED
+from workers.formats.calls.router import NONE_HOSTED
+from workers.formats.calls.string_argument import PARAMETERS
 
 _CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "required": Choice.REQUIRED}
 _FORCED = (Choice.REQUIRED, Choice.NAMED)

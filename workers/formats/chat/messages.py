@@ -17,8 +17,8 @@ from typing import Any
 
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError, Message
-from workers.formats.calls.custom import INPUT
 from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, told
+from workers.formats.calls.string_argument import INPUT
 
 Json = dict[str, Any]
 Item = Mapping[str, Any]

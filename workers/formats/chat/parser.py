@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from app.protocol.events.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
 from workers.engine.output_format import Json, OutputFormat
 from workers.formats.calls.hosted import Hosted, HostedCall
-from workers.formats.calls.parsing import Calls
+from workers.formats.calls.router import Calls
+from workers.formats.chat.logprobs import Ledger
+from workers.formats.chat.trim import Trim
 from workers.formats.citations import Citations, Sources
-from workers.formats.ledger import Ledger
 from workers.formats.stops import Kind, Piece, StopStrings, Token
-from workers.formats.trim import Trim
 from workers.formats.turn import Parsed
 
 _PIECES = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)

@@ -18,9 +18,9 @@ from openai_harmony import Author, DeveloperContent, Message, Role
 
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError
-from workers.formats.calls.custom import INPUT
 from workers.formats.calls.hosted import Kind
 from workers.formats.calls.hosted_items import Approvals, Result, result_of
+from workers.formats.calls.string_argument import INPUT
 from workers.formats.harmony.encoding import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 
 Json = dict[str, Any]

@@ -27,7 +27,7 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasonin
 from workers.engine.output_format import Json
 from workers.formats.calls.hosted import HostedCall, Style, made_up
 from workers.formats.calls.open_calls import Custom, Function, OpenCall, hosted_call
-from workers.formats.calls.parsing import Calls
+from workers.formats.calls.router import Calls
 from workers.formats.chat.parser import Rules, merged
 from workers.formats.citations import Citations, Sources
 from workers.formats.harmony.encoding import ANALYSIS, ASSISTANT, COMMENTARY

@@ -28,8 +28,8 @@ from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Choice
 from workers.formats.calls.hosted import HostedCall, Kind, Style, hosted_of
-from workers.formats.calls.parsing import Calls
 from workers.formats.calls.permission import is_offered, needs_approval
+from workers.formats.calls.router import Calls
 from workers.formats.calls.tools import tools_of
 from workers.formats.chat.messages import messages_of
 from workers.formats.chat.parser import merged

@@ -11,7 +11,7 @@ from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Choice
-from workers.formats.calls.custom import PARAMETERS
+from workers.formats.calls.string_argument import PARAMETERS
 from workers.formats.calls.tools import Tools, form_of, shown, tools_of
 from workers.formats.chat.turn import chat_turn
 from workers.formats.turn import TurnContext

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
-from workers.formats.calls.custom import InputReader
-from workers.formats.calls.parsing import Calls
+from workers.formats.calls.router import Calls
+from workers.formats.calls.string_argument import InputReader
 from workers.formats.chat.parser import merged
-from workers.formats.trim import Trim
+from workers.formats.chat.trim import Trim
 
 
 def read(arguments: str, cuts: list[int]) -> str:
