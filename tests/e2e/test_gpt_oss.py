@@ -24,8 +24,8 @@ from tests.support.longhaul import Longhaul
 from tests.support.python_server import python_server
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
-from workers.formats.calls.hosted import Style, hosted_of
-from workers.formats.chat.parser import Rules
+from workers.formats.calls.hosted import NameStyle, hosted_tools_of
+from workers.formats.chat.parser import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
 
 pytestmark = pytest.mark.vllm
@@ -139,9 +139,9 @@ def facts_of(points: Sequence[Point]) -> list[tuple[Any, ...]]:
 
 def said_at(point: Point) -> list[Json]:
     tools = point.request["tools"]
-    hosted = hosted_of(point.request, SEEN.listings, Style.HARMONY)
+    hosted = hosted_tools_of(point.request, SEEN.listings, NameStyle.HARMONY)
     names = {kind: frozenset(tool["name"] for tool in tools if tool["type"] == kind) for kind in ("function", "custom")}
-    parser = HarmonyParser(Rules(functions=names["function"], custom=names["custom"], hosted=hosted), {})
+    parser = HarmonyParser(AnswerRules(functions=names["function"], custom=names["custom"], hosted=hosted), {})
     deltas = [*parser.feed(point.tokens).deltas, *parser.flush().deltas]
     output: list[Json] = play(deltas, "stop")[0].response["output"]
     return output

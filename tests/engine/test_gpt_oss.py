@@ -41,10 +41,10 @@ from tests.models.gpt_oss_script import (
 from tests.support.requests import message
 from workers.engine import make_engine
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong
-from workers.formats.calls.hosted import Kind
-from workers.formats.chat.parser import merged
-from workers.formats.harmony.turn import harmony_turn
-from workers.formats.turn import Parser, Turn
+from workers.formats.calls.hosted import HostedKind
+from workers.formats.chat.parser import merge_deltas
+from workers.formats.harmony.turn import build_harmony_turn
+from workers.formats.turn import Turn, TurnParser
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
 
@@ -62,13 +62,13 @@ async def engine() -> AsyncIterator[Engine]:
     await made.stop()
 
 
-async def turn_of(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
+async def build_turn(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
     context = items or request["input"]
-    return await harmony_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+    return await build_harmony_turn(engine, gpt_oss_model(), request, context, past, SEEN)
 
 
 async def turn_at(engine: Engine, point: Point) -> Turn:
-    return await harmony_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
+    return await build_harmony_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
 
 
 async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> tuple[list[int], FinishReason | None]:
@@ -83,12 +83,12 @@ async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> 
     return tokens, reason
 
 
-async def said(engine: Engine, request: Json) -> tuple[tuple[Delta, ...], Parser]:
-    turn = await turn_of(engine, request)
+async def said(engine: Engine, request: Json) -> tuple[tuple[Delta, ...], TurnParser]:
+    turn = await build_turn(engine, request)
     tokens, reason = await written(engine, turn)
     parser = turn.parser()
     parsed = parser.feed(tokens) + parser.flush(cut=reason is FinishReason.LENGTH)
-    return merged(parsed.deltas), parser
+    return merge_deltas(parsed.deltas), parser
 
 
 async def exactly(engine: Engine, chosen: Sequence[Point]) -> dict[str, str]:
@@ -140,7 +140,7 @@ async def test_it_goes_on_exactly_wherever_it_was_cut(engine: Engine, name: str)
 async def test_a_sampler_with_a_memory_is_forced_to_where_it_was(engine: Engine) -> None:
     request = asked("Count from 1 to 60.", temperature=1.0, extra={"seed": 5}, frequency_penalty=0.2)
     request["max_output_tokens"] = 60
-    turn = await turn_of(engine, request)
+    turn = await build_turn(engine, request)
     whole, _ = await written(engine, turn)
     for cut in (1, 5, 17, 40):
         assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
@@ -181,7 +181,7 @@ async def test_a_custom_tool_gets_the_text_it_was_called_with(engine: Engine) ->
 async def test_a_tool_that_was_not_offered_is_not_called(engine: Engine) -> None:
     deltas, parser = await said(engine, asked("Compute 2 to the power of 64 with Python."))
     assert not any(isinstance(delta, CodeStart) for delta in deltas)
-    assert [(call.name, call.kind) for call in parser.calls] == [("python", Kind.NONE)]
+    assert [(call.name, call.kind) for call in parser.calls] == [("python", HostedKind.NONE)]
 
 
 async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) -> None:
@@ -191,7 +191,7 @@ async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) ->
     turn = await turn_at(engine, last)
     parser = turn.parser()
     tokens, _ = await written(engine, turn)
-    deltas = merged((parser.feed(tokens) + parser.flush()).deltas)
+    deltas = merge_deltas((parser.feed(tokens) + parser.flush()).deltas)
     [citation] = [delta.annotation for delta in deltas if isinstance(delta, Annotation)]
     text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
     assert text[citation["start_index"] : citation["end_index"]] == "【1†L3】"
@@ -201,7 +201,7 @@ async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) ->
 @pytest.mark.parametrize("limit", [1, 2, 5, 9, 14])
 async def test_a_limit_cuts_wherever_it_falls(engine: Engine, limit: int) -> None:
     request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
-    turn = await turn_of(engine, request)
+    turn = await build_turn(engine, request)
     tokens, reason = await written(engine, turn)
     assert len(tokens) == limit
     assert reason is FinishReason.LENGTH
@@ -307,7 +307,7 @@ async def test_a_custom_tool_s_grammar_holds_its_input(engine: Engine) -> None:
 async def test_tools_that_the_model_sees_but_may_not_call_are_not_called(engine: Engine) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "lookup"}]}
     request = asked("What is the weather in Paris?", tools=FUNCTIONS, tool_choice=choice, max_output_tokens=80)
-    turn = await turn_of(engine, request)
+    turn = await build_turn(engine, request)
     assert turn.sampling.structured is not None
     tokens, _ = await written(engine, turn)
     assert "to=functions.get_weather" not in gpt_oss_decode(tokens)
@@ -333,33 +333,33 @@ REFUSED: list[tuple[Json, str]] = [
 @pytest.mark.parametrize(("fields", "named"), REFUSED)
 async def test_what_harmony_cannot_do_is_refused_by_name(engine: Engine, fields: Json, named: str) -> None:
     with pytest.raises(InvalidSampling) as caught:
-        await turn_of(engine, asked("Hello!", **fields))
+        await build_turn(engine, asked("Hello!", **fields))
     assert named in str(caught.value)
 
 
 async def test_a_prompt_that_is_too_long_says_so_and_truncation_makes_it_fit(engine: Engine) -> None:
     items = [message("word " * 3000), message("Fine.", "assistant"), message("word " * 2000), message("Hi")]
     with pytest.raises(PromptTooLong):
-        await turn_of(engine, asked(""), items)
-    turn = await turn_of(engine, asked("", truncation="auto"), items)
+        await build_turn(engine, asked(""), items)
+    turn = await build_turn(engine, asked("", truncation="auto"), items)
     assert 2000 < len(turn.prompt) < 3072
 
 
 async def test_the_model_s_identity_can_be_set(engine: Engine) -> None:
-    turn = await turn_of(engine, asked("Hi", extra={"chat_template_kwargs": {"model_identity": "You are Ada."}}))
+    turn = await build_turn(engine, asked("Hi", extra={"chat_template_kwargs": {"model_identity": "You are Ada."}}))
     assert "<|message|>You are Ada.\n" in gpt_oss_decode(turn.prompt)
 
 
 async def test_the_messages_are_shown_where_they_are_asked_for(engine: Engine) -> None:
-    assert (await turn_of(engine, asked("Hello!"))).messages is None
-    turn = await turn_of(engine, asked("Hello!", enable_response_messages=True))
+    assert (await build_turn(engine, asked("Hello!"))).messages is None
+    turn = await build_turn(engine, asked("Hello!", enable_response_messages=True))
     assert turn.messages is not None
     tokens, _ = await written(engine, turn)
     made = turn.messages(tokens)
     assert [each["role"] for each in made["input_messages"]] == ["system", "user"]
     assert [each["channel"] for each in made["output_messages"]] == ["analysis", "final"]
     again = asked("", previous_input_messages=[*made["input_messages"], *made["output_messages"]])
-    later = await turn_of(engine, again, [message("And?")])
+    later = await build_turn(engine, again, [message("And?")])
     assert "Hello! How can I help you today?<|end|><|start|>user<|message|>And?<|end|>" in gpt_oss_decode(later.prompt)
 
 

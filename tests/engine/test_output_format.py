@@ -14,9 +14,9 @@ from tests.engine.cases import Case, demo_model
 from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice, Form, Tool
-from workers.formats.chat.parser import ChatParser, Rules, merged
-from workers.formats.chat.turn import chat_turn
+from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.formats.chat.parser import AnswerRules, ChatParser, merge_deltas
+from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import Parsed, Turn, TurnContext
 
 pytestmark = pytest.mark.vllm
@@ -79,15 +79,15 @@ def tokenizer() -> Any:
 
 
 def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None) -> ChatParser:
-    from workers.engine.vllm.output_format import Dialects
+    from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser=reasoning, tool_parser=tools)
-    dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
     function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
-    form = Form(tools=(function,) if tools else (), choice=Choice.AUTO if tools else Choice.NONE)
-    rules = Rules(functions=frozenset({"get_weather"}))
+    spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
+    rules = AnswerRules(functions=frozenset({"get_weather"}))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    return ChatParser(dialects._made(form), prompt, rules)
+    return ChatParser(formats._made(spec), prompt, rules)
 
 
 def tokens_of(tokenizer: Any, text: str) -> list[int]:
@@ -99,7 +99,7 @@ def test_a_parser_is_chosen_by_name(
     tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
 ) -> None:
     parser = parser_of(tokenizer, reasoning, tools)
-    assert merged((parser.feed(tokens_of(tokenizer, text)) + parser.flush()).deltas) == expected
+    assert merge_deltas((parser.feed(tokens_of(tokenizer, text)) + parser.flush()).deltas) == expected
 
 
 @by_format
@@ -109,7 +109,7 @@ def test_a_cut_answer_is_an_honest_beginning(
     tokens = tokens_of(tokenizer, text)
     for cut in range(1, len(tokens)):
         parser = parser_of(tokenizer, reasoning, tools)
-        said = merged((parser.feed(tokens[:cut]) + parser.flush(cut=True)).deltas)
+        said = merge_deltas((parser.feed(tokens[:cut]) + parser.flush(cut=True)).deltas)
         assert [type(delta) for delta in said] == [type(delta) for delta in expected[: len(said)]]
         assert said[:-1] == expected[: max(len(said) - 1, 0)]
         if said and isinstance(said[-1], Text | Reasoning):
@@ -128,7 +128,7 @@ def test_another_worker_goes_on_wherever_one_stopped(
         committed = first.feed(tokens[:cut])
         second.feed(committed.tokens)
         rest = second.feed(tokens[len(committed.tokens) :]) + second.flush()
-        assert merged(committed.deltas + rest.deltas) == expected
+        assert merge_deltas(committed.deltas + rest.deltas) == expected
 
 
 @pytest.mark.parametrize(
@@ -143,62 +143,62 @@ def test_a_parser_that_cannot_be_used_is_named(
 
 
 async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: Any) -> None:
-    from workers.engine.vllm.output_format import Dialects
+    from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser="qwen3", tool_parser="hermes")
-    dialects = Dialects(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
     function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
-    form = Form(tools=(function,), choice=Choice.AUTO)
-    dialect = await dialects.dialect(form)
-    assert await dialects.dialect(replace(form, tools=(replace(function),))) is dialect
+    spec = OutputSpec(tools=(function,), choice=ToolChoice.AUTO)
+    output_format = await formats.output_format(spec)
+    assert await formats.output_format(replace(spec, tools=(replace(function),))) is output_format
     for other in (
-        replace(form, single=True),
-        replace(form, template_args={"enable_thinking": False}),
-        replace(form, tools=(replace(function, strict=True),)),
-        replace(form, tools=(replace(function, parameters={**WEATHER["parameters"], "title": "It"}),)),
+        replace(spec, single=True),
+        replace(spec, template_args={"enable_thinking": False}),
+        replace(spec, tools=(replace(function, strict=True),)),
+        replace(spec, tools=(replace(function, parameters={**WEATHER["parameters"], "title": "It"}),)),
     ):
-        assert await dialects.dialect(other) is not dialect
-    rules = Rules(functions=frozenset({"get_weather"}))
+        assert await formats.output_format(other) is not output_format
+    rules = AnswerRules(functions=frozenset({"get_weather"}))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    parsers = [ChatParser(dialect, prompt, rules) for _ in range(2)]
+    parsers = [ChatParser(output_format, prompt, rules) for _ in range(2)]
     said = [Parsed(), Parsed()]
     for token in tokens_of(tokenizer, THINK + HERMES):
         for place, parser in enumerate(parsers):
             said[place] += parser.feed([token])
     for place, parser in enumerate(parsers):
-        assert merged((said[place] + parser.flush()).deltas) == (*THOUGHT_CALL, PARIS)
+        assert merge_deltas((said[place] + parser.flush()).deltas) == (*THOUGHT_CALL, PARIS)
 
 
 async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workers.engine.vllm.output_format import Dialects
+    from workers.engine.vllm.output_format import OutputFormats
 
     monkeypatch.setattr("workers.engine.vllm.output_format.MOST_KEPT", 2)
-    dialects = Dialects(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
-    forms = [Form(stop_tokens=(number,)) for number in range(3)]
-    first, second, _ = [await dialects.dialect(form) for form in forms]
-    assert await dialects.dialect(forms[1]) is second
-    assert await dialects.dialect(forms[0]) is not first
-    long = Form(template_args={"long": "x" * 20_000})
-    assert await dialects.dialect(long) is not await dialects.dialect(long)
+    formats = OutputFormats(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
+    specs = [OutputSpec(stop_tokens=(number,)) for number in range(3)]
+    first, second, _ = [await formats.output_format(spec) for spec in specs]
+    assert await formats.output_format(specs[1]) is second
+    assert await formats.output_format(specs[0]) is not first
+    long = OutputSpec(template_args={"long": "x" * 20_000})
+    assert await formats.output_format(long) is not await formats.output_format(long)
 
 
 # -- the forms of an answer, on the engine ------------------------------------------------------------------
 
 
-async def turn_of(case: Case, asked: str, **fields: Any) -> Turn:
+async def build_turn(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
-    return await chat_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
+    return await build_chat_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
 
 
 async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:
-    turn = await turn_of(case, asked, **{"max_output_tokens": 120, **fields})
+    turn = await build_turn(case, asked, **{"max_output_tokens": 120, **fields})
     parser, said = turn.parser(), Parsed()
     async for delta in case.stream(turn.prompt, turn.sampling):
         said += parser.feed(delta.token_ids, delta.logprobs)
         if parser.ended:
             break
     said += parser.flush()
-    return merged(said.deltas)
+    return merge_deltas(said.deltas)
 
 
 def json_schema(**properties: Json) -> Json:
@@ -372,20 +372,20 @@ REFUSED: list[tuple[str, Json]] = [
 @package
 async def test_what_cannot_be_enforced_is_refused_before_it_runs(vllm_case: Case, field: str, fields: Json) -> None:
     with pytest.raises(InvalidSampling) as caught:
-        await turn_of(vllm_case, "Hello!", **fields)
+        await build_turn(vllm_case, "Hello!", **fields)
     assert str(caught.value).startswith(field)
     assert "\n" not in str(caught.value)
 
 
 @package
 async def test_a_model_without_a_tool_parser_calls_no_tools(vllm_case: Case) -> None:
-    from workers.engine.vllm.output_format import Dialects
+    from workers.engine.vllm.output_format import OutputFormats
 
     llm = vllm_case.engine._llm()  # type: ignore[attr-defined]
     model = demo_model(tool_parser=None)
-    dialects = Dialects(model, llm.renderer.get_tokenizer(), frozenset(), llm.model_config)
+    formats = OutputFormats(model, llm.renderer.get_tokenizer(), frozenset(), llm.model_config)
     with pytest.raises(InvalidSampling, match=r"^tools: this model calls no tools"):
-        await dialects.dialect(Form(choice=Choice.AUTO))
+        await formats.output_format(OutputSpec(choice=ToolChoice.AUTO))
 
 
 @package
@@ -437,13 +437,13 @@ async def test_a_model_that_takes_no_images_says_so(vllm_case: Case) -> None:
 
     image = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "auto"}
     with pytest.raises(EngineError, match="takes no images"):
-        await turn_of(vllm_case, "", input=[{**message(""), "content": [image]}])
+        await build_turn(vllm_case, "", input=[{**message(""), "content": [image]}])
 
 
 @package
 async def test_silent_tokens_are_those_that_end_a_turn(vllm_case: Case) -> None:
-    dialect = await vllm_case.engine.dialect(Form(stop_tokens=(7,)))
-    assert vllm_case.special[-1] in dialect.end_tokens
-    assert 7 in dialect.end_tokens
-    assert not dialect.end_tokens & dialect.markers
-    assert replace(Form(), special_tokens=True).special_tokens
+    output_format = await vllm_case.engine.output_format(OutputSpec(stop_tokens=(7,)))
+    assert vllm_case.special[-1] in output_format.end_tokens
+    assert 7 in output_format.end_tokens
+    assert not output_format.end_tokens & output_format.markers
+    assert replace(OutputSpec(), special_tokens=True).special_tokens

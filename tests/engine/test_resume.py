@@ -14,7 +14,7 @@ import pytest
 from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import Case, new_id
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
-from workers.engine.output_format import Form
+from workers.engine.output_format import OutputSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -110,9 +110,9 @@ async def test_the_scripted_engine_refuses_tokens_that_are_not_of_its_reply(scri
 
 
 async def structured(case: Case, schema: Mapping[str, Any], **fields: Any) -> Sampling:
-    form = Form(text_format={"type": "json_schema", "schema": schema}, template_args=case.template_args)
-    dialect = await case.engine.dialect(form)
-    return Sampling(structured=dialect.structured, **fields)
+    spec = OutputSpec(text_format={"type": "json_schema", "schema": schema}, template_args=case.template_args)
+    output_format = await case.engine.output_format(spec)
+    return Sampling(structured=output_format.structured, **fields)
 
 
 @pytest.mark.vllm
@@ -131,9 +131,9 @@ async def test_json_fits_its_schema_after_three_cuts(vllm_case: Case, seed: int)
 @pytest.mark.vllm
 async def test_a_grammar_behind_reasoning_goes_on_wherever_it_was_cut(vllm_case: Case) -> None:
     args = {"enable_thinking": True}
-    form = Form(text_format={"type": "json_schema", "schema": PERSON}, template_args=args)
-    dialect = await vllm_case.engine.dialect(form)
-    sampling = Sampling(temperature=0.0, max_tokens=120, structured=dialect.structured)
+    spec = OutputSpec(text_format={"type": "json_schema", "schema": PERSON}, template_args=args)
+    output_format = await vllm_case.engine.output_format(spec)
+    sampling = Sampling(temperature=0.0, max_tokens=120, structured=output_format.structured)
     message = {"role": "user", "content": "Extract the person: Ada Lovelace was born in 1815 in London."}
     prompt = await vllm_case.engine.render([message], args)
     whole = await vllm_case.tokens(prompt, sampling)

@@ -10,8 +10,8 @@ from app.protocol.item_types import HOSTED_CALLS
 from tests.models.gpt_oss_folder import script
 from tests.support.deltas import play
 from tests.support.requests import message, stored_request
-from workers.formats.calls.hosted import Style, hosted_of
-from workers.formats.chat.parser import Rules
+from workers.formats.calls.hosted import NameStyle, hosted_tools_of
+from workers.formats.chat.parser import AnswerRules
 from workers.formats.harmony import encoding as harmony
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.turn import PastTurn, TurnContext
@@ -123,10 +123,10 @@ def _told(steps: Sequence[Json], place: int) -> list[Json]:
 
 def _answered(request: Json, text: str, told: list[Json]) -> tuple[list[Json], list[Json]]:
     """The items of a turn, the results of the server's calls in them, and the outputs of the client's."""
-    hosted = hosted_of(request, SEEN.listings, Style.HARMONY)
+    hosted = hosted_tools_of(request, SEEN.listings, NameStyle.HARMONY)
     functions = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "function")
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
-    parser = HarmonyParser(Rules(functions=functions, custom=custom, hosted=hosted), {})
+    parser = HarmonyParser(AnswerRules(functions=functions, custom=custom, hosted=hosted), {})
     deltas = [*parser.feed(encoded(text)).deltas, *parser.flush().deltas]
     stream, _ = play(deltas, "stop")
     items, calls, outputs = stream.response["output"], list(parser.calls), []

@@ -2,7 +2,7 @@
 
 One engine serves one model on the worker's event loop. It knows nothing of responses, events or
 Postgres. Text is not its business while it generates: the worker decodes and parses the token ids
-itself (`dialect`), so that what was said is a function of the whole token list, and a second worker
+itself (`output_format`), so that what was said is a function of the whole token list, and a second worker
 that is given the same tokens comes to the same characters (law 3, resume).
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.protocol.events.deltas import FinishReason
-from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
+from workers.engine.output_format import Decoder, Json, OutputFormat, OutputSpec, Structured
 
 Message = Mapping[str, Any]
 """A chat message as chat templates take it: role, content (text or parts), tool_calls, reasoning, ..."""
@@ -109,10 +109,10 @@ class Engine(Protocol):
         token would fit, EngineError where the template refuses the messages.
         """
 
-    async def dialect(self, form: Form) -> OutputFormat:
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
         """How the model answers in this form. Raises InvalidSampling where it cannot, naming the field."""
 
-    async def harmony(self, form: Form) -> Structured | None:
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         """What holds an answer in harmony to this form, whose tools are named as calls name them (`functions.f`,
         `python`); None where nothing has to. Raises InvalidSampling where nothing can, naming the field."""
 

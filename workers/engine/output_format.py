@@ -1,6 +1,6 @@
 """How a model says things: the form that a request asks for, and what turns text into deltas.
 
-An engine's `dialect` knows its model's formats: what marks reasoning and tool calls, and the grammar
+An engine's `output_format` knows its model's formats: what marks reasoning and tool calls, and the grammar
 that holds an answer to a form. What is the same for all models is in `workers.formats`.
 """
 
@@ -26,7 +26,7 @@ class Structured:
     """Of the prompt: where its reasoning ends, and the grammar sets in, depends on them."""
 
 
-class Choice(Enum):
+class ToolChoice(Enum):
     """What a request says of tool calls."""
 
     NONE = "none"
@@ -60,12 +60,12 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputSpec:
     """What a request asks of the form of its output."""
 
     tools: tuple[Tool, ...] = ()
     """Those that may be called."""
-    choice: Choice = Choice.NONE
+    choice: ToolChoice = ToolChoice.NONE
     single: bool = False
     """One call at most."""
     closed: bool = False
@@ -120,5 +120,5 @@ class OutputFormat(Protocol):
 
     def decoder(self) -> Decoder: ...
 
-    def markup(self, prompt: Sequence[int]) -> OutputParser:
+    def parser(self, prompt: Sequence[int]) -> OutputParser:
         """A fresh parser for one response to `prompt`."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from config.models import ServedModel
 from workers.engine.base import Engine
-from workers.formats.chat.turn import chat_turn
+from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import PastTurn, Turn, TurnContext
 
 
-async def turn_of(
+async def build_turn(
     engine: Engine,
     model: ServedModel,
     request: Mapping[str, Any],
@@ -24,7 +24,7 @@ async def turn_of(
     Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
     if model.harmony:
-        from workers.formats.harmony.turn import harmony_turn  # loads its vocabulary: not for everyone
+        from workers.formats.harmony.turn import build_harmony_turn  # loads its vocabulary: not for everyone
 
-        return await harmony_turn(engine, model, request, items, past, seen)
-    return await chat_turn(engine, model, request, items, past, seen)
+        return await build_harmony_turn(engine, model, request, items, past, seen)
+    return await build_chat_turn(engine, model, request, items, past, seen)

@@ -33,7 +33,7 @@ def sampling_of(
     )
 
 
-def behind(sampling: Sampling, spent: int) -> Sampling:
+def remaining_sampling(sampling: Sampling, spent: int) -> Sampling:
     """The same for a turn behind others, which had `spent` tokens of what the whole answer may, or must, have."""
     if not spent:
         return sampling

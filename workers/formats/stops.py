@@ -13,18 +13,18 @@ from enum import Enum
 from typing import Any
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     TEXT = "text"
     MARKER = "marker"
     """May be markup: its text is never divided."""
-    SILENT = "silent"
+    END = "silent"
     """Ends a turn: no text, and nothing for a parser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     id: int
-    kind: Kind = Kind.TEXT
+    kind: TokenKind = TokenKind.TEXT
     text: str = ""
     logprob: dict[str, Any] | None = None
 
@@ -101,4 +101,4 @@ class StopStrings:
 
 
 def _is_whole(piece: Piece) -> bool:
-    return piece.token is not None and piece.token.kind is Kind.MARKER
+    return piece.token is not None and piece.token.kind is TokenKind.MARKER

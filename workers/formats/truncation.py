@@ -19,7 +19,7 @@ _STAYS = ("system", "developer")
 _CALLS = ("function_call", "custom_tool_call")
 
 
-async def fitted(items: Sequence[Json], render: Render, *, truncate: bool, most: int) -> tuple[int, ...]:
+async def fit_prompt(items: Sequence[Json], render: Render, *, truncate: bool, most: int) -> tuple[int, ...]:
     """The prompt of these items or, with `truncate`, of as many of the newest as make `most` tokens.
 
     The newest unit may have more, as long as it fits at all. Raises PromptTooLong, and EngineError.
@@ -49,7 +49,7 @@ async def _within(render: Render, items: Sequence[Json], most: int) -> tuple[int
     return prompt if len(prompt) <= most else None
 
 
-def room_of(max_output_tokens: int | None, context_length: int) -> int:
+def reserved_for_answer(max_output_tokens: int | None, context_length: int) -> int:
     """Tokens that truncation leaves for the answer: what it may have, and a quarter of the context at most."""
     quarter = context_length // 4
     return quarter if max_output_tokens is None else min(max_output_tokens, quarter)

@@ -23,7 +23,7 @@ class Parsed:
         return Parsed(self.deltas + other.deltas, self.tokens + other.tokens)
 
 
-class Parser(Protocol):
+class TurnParser(Protocol):
     """One response's token ids -> deltas: a function of the whole token list, however it was batched.
 
     A parser that is fed a response's committed tokens is where the one was that they came from.
@@ -78,7 +78,7 @@ class Turn:
 
     prompt: tuple[int, ...]
     sampling: Sampling
-    parser: Callable[[], Parser]
+    parser: Callable[[], TurnParser]
     """Makes a fresh one."""
     messages: Callable[[Sequence[int]], Mapping[str, Any]] | None = None
     """Of this turn's tokens: what the response object shows of the model's own messages (`Finish.messages`); None

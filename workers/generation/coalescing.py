@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from workers.engine.base import EngineDelta
-from workers.formats.chat.parser import merged
-from workers.formats.turn import Parsed, Parser
+from workers.formats.chat.parser import merge_deltas
+from workers.formats.turn import Parsed, TurnParser
 from workers.generation.flush_clock import FlushClock
 from workers.generation.recorder import Recorder
 
@@ -45,7 +45,7 @@ class Coalescer:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def read(self, parser: Parser, delta: EngineDelta) -> Parsed:
+    def read(self, parser: TurnParser, delta: EngineDelta) -> Parsed:
         """What the engine's delta says, in as many deltas as there will be events of it."""
         if not self._per_token:
             return parser.feed(delta.token_ids, delta.logprobs)
@@ -79,7 +79,7 @@ class Coalescer:
         if not self._held.tokens and not self._held.deltas:
             return said
         both, self._held = self._held + said, _NOTHING
-        return both if self._per_token else Parsed(merged(both.deltas), both.tokens)
+        return both if self._per_token else Parsed(merge_deltas(both.deltas), both.tokens)
 
     def close(self) -> None:
         if self._timer is not None:

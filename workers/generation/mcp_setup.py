@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.protocol.events.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL, MCP_LIST_TOOLS
-from workers.formats.calls.hosted import HostedCall, Kind, chat_name
+from workers.formats.calls.hosted import HostedCall, HostedKind, chat_name
 from workers.formats.turn import Parsed
 from workers.generation.recorder import Recorder, Run
 from workers.generation.tool_calls import ToolCallRunner
@@ -150,4 +150,4 @@ def _call_of(request: Json) -> Iterable[Delta]:
 
 
 def _hosted_call(item: Json) -> HostedCall:
-    return HostedCall(chat_name(item), item["arguments"], Kind.MCP, item["server_label"], item["name"])
+    return HostedCall(chat_name(item), item["arguments"], HostedKind.MCP, item["server_label"], item["name"])

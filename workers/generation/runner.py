@@ -39,7 +39,7 @@ from app.store.rows import Ending, ResponseRow
 from app.store.sealing import BadSeal, SealedKind, unseal_headers
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, EngineError, InvalidSampling, PromptTooLong
-from workers.formats.builder import turn_of
+from workers.formats.builder import build_turn
 from workers.formats.turn import Parsed, TurnContext
 from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.coalescing import NOTHING_HELD_BACK, Coalescer, Granularity
@@ -270,7 +270,7 @@ class Runner:
         listings = await listings_for(run.row.request, items, run.toolbox)
         seen = TurnContext(int(run.row.created_at.timestamp()), listings)
         try:
-            tokens = len((await turn_of(self._engine, self._model, run.row.request, items, (), seen)).prompt)
+            tokens = len((await build_turn(self._engine, self._model, run.row.request, items, (), seen)).prompt)
         except PromptTooLong as error:
             tokens = error.tokens
         return await self._recorder(run).finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens)))

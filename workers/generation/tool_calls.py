@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.aio import run_to_completion
 from app.protocol.events.deltas import ToolEnded
-from workers.formats.calls.hosted import HostedCall, Kind
+from workers.formats.calls.hosted import HostedCall, HostedKind
 from workers.formats.turn import Parsed
 from workers.generation.recorder import Fenced, Recorder, Run
 
@@ -72,11 +72,11 @@ class ToolCallRunner:
         await self._record.settle()
 
     async def _ran(self, gate: asyncio.Semaphore, place: int, call: HostedCall) -> ToolResult:
-        if call.kind is Kind.NONE:
+        if call.kind is HostedKind.NONE:
             return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MOST_LETTERS]))
         if place in self._interrupted and not self._toolbox.may_repeat(call):
             return await self._failed(call, INTERRUPTED)
-        code = self._run.stream.response["output"][place]["code"] if call.kind is Kind.PYTHON else None
+        code = self._run.stream.response["output"][place]["code"] if call.kind is HostedKind.PYTHON else None
         async with gate:
             return await self._toolbox.run(call, code)
 

@@ -17,10 +17,10 @@ from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
-from workers.formats.builder import turn_of
-from workers.formats.calls.hosted import Kind
+from workers.formats.builder import build_turn
+from workers.formats.calls.hosted import HostedKind
 from workers.formats.sampling import priority_of
-from workers.formats.turn import Parsed, Parser, Turn, TurnContext
+from workers.formats.turn import Parsed, Turn, TurnContext, TurnParser
 from workers.generation.coalescing import Coalescer
 from workers.generation.history import EndedTurn, Json
 from workers.generation.mcp_setup import McpSetup, listings_of, prepared
@@ -80,7 +80,7 @@ class TurnLoop:
         items = [*self._items, *self._history.shown(output, 0, first)]
         seen = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
         past = self._history.past(output)
-        return await turn_of(self._engine, self._model, self._request, items, past, seen)
+        return await build_turn(self._engine, self._model, self._request, items, past, seen)
 
     # -- generating ----------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class TurnLoop:
         messages = turn.messages(tokens) if turn.messages is not None else {}
         return await self._finish(said, reason, [*(turn.usage for turn in self._history.turns), usage], messages)
 
-    async def _end_turn(self, said: Parsed, tokens: tuple[int, ...], usage: Usage, parser: Parser) -> None:
+    async def _end_turn(self, said: Parsed, tokens: tuple[int, ...], usage: Usage, parser: TurnParser) -> None:
         """The end is committed before any of its calls is made: who takes over knows that they may have been."""
         turns = self._history.turns
         start = turns[-1].stop if turns else prepared(self._output)
@@ -139,7 +139,7 @@ class TurnLoop:
             committed=history.tokens,
         )
 
-    def _usage(self, turn: Turn, parser: Parser, cached: int) -> Usage:
+    def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
         # An attempt that went on behind committed tokens may have read those as prompt: they count as output.
         read = len(turn.prompt)
         before = self._history.turns[-1].usage if self._history.turns else None
@@ -171,7 +171,7 @@ class TurnLoop:
     def _is_lost(self) -> bool:
         last = self._history.turns[-MOST_LOST_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
-        return len(last) == MOST_LOST_TURNS and all(call.kind is Kind.NONE for call in calls)
+        return len(last) == MOST_LOST_TURNS and all(call.kind is HostedKind.NONE for call in calls)
 
     async def _finish(
         self, said: Parsed, reason: FinishReason, turns: Sequence[Usage], messages: Mapping[str, Any]

@@ -16,7 +16,7 @@ from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.worker import Worker, scripted_model, worker
-from workers.formats.builder import turn_of
+from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
 from workers.generation.outcome import Outcome, ResponseFailed
 
@@ -30,7 +30,7 @@ async def shown(w: Worker, db: Database, response_id: str) -> str:
     row = await responses.find(db, response_id)
     assert row is not None
     items = await w.runner._items(row)
-    turn = await turn_of(w.engine, scripted_model(), row.request, items, (), TurnContext())
+    turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext())
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

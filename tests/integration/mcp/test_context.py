@@ -19,7 +19,7 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.worker import scripted_model, worker
-from workers.formats.builder import turn_of
+from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
 from workers.generation.mcp_setup import listings_of
 from workers.mcp.sessions import McpSessions
@@ -51,7 +51,7 @@ async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
         row = await w.runner._claimed(response_id, "nobody")
         assert row is not None
         items = await w.runner._items(row)
-        turn = await turn_of(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items)))
+        turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items)))
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 

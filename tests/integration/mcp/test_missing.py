@@ -21,7 +21,7 @@ from tests.support.rows import queued
 from tests.support.tool_servers import call, mcp_tool, tool_process
 from tests.support.worker import scripted_model, worker
 from workers.engine.base import EngineDelta, Sampling
-from workers.engine.output_format import Form, Structured
+from workers.engine.output_format import OutputSpec, Structured
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.formats.harmony import encoding as harmony
 from workers.generation.tool_calls import NO_SUCH_TOOL, TOO_MANY
@@ -38,7 +38,7 @@ class Harmony(ScriptedEngine):
         self._turns = turns
         self.prompts: list[str] = []
 
-    async def harmony(self, form: Form) -> Structured | None:
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         return None
 
     async def generate(

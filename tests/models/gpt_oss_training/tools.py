@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workers.engine.output_format import Tool
-from workers.formats.calls.string_argument import PARAMETERS
+from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.harmony.prompt import Namespace
 
 
@@ -21,7 +21,7 @@ def _tool(name: str, description: str, parameter: str) -> Tool:
 
 WEATHER = _tool("get_weather", "Current weather of a city.", "city")
 LOOKUP = _tool("lookup", "Looks something up in a handbook.", "query")
-SHELL = Tool("shell", "Runs a shell command.", PARAMETERS, False, "")
+SHELL = Tool("shell", "Runs a shell command.", CUSTOM_TOOL_PARAMETERS, False, "")
 """A custom tool."""
 FUNCTIONS = (WEATHER, LOOKUP, SHELL)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.formats.stops import Kind, Piece, StopStrings, Token
+from workers.formats.stops import Piece, StopStrings, Token, TokenKind
 
 
-def pieces(texts: list[str], kind: Kind = Kind.TEXT) -> list[Piece]:
+def pieces(texts: list[str], kind: TokenKind = TokenKind.TEXT) -> list[Piece]:
     return [Piece(text, Token(place, kind, text)) for place, text in enumerate(texts)]
 
 
@@ -68,8 +68,8 @@ def test_a_token_goes_out_with_the_first_of_its_text_and_only_once() -> None:
 
 def test_a_marker_is_never_divided() -> None:
     made = StopStrings([">x"])
-    assert made.feed(Piece("</think>", Token(1, Kind.MARKER, "</think>"))) == []
-    assert [piece.text for piece in made.feed(Piece("y", Token(2, Kind.TEXT, "y")))] == ["</think>", "y"]
+    assert made.feed(Piece("</think>", Token(1, TokenKind.MARKER, "</think>"))) == []
+    assert [piece.text for piece in made.feed(Piece("y", Token(2, TokenKind.TEXT, "y")))] == ["</think>", "y"]
 
 
 @given(

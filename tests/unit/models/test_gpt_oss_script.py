@@ -8,7 +8,7 @@ from tests.models.gpt_oss_folder import COMPACT, script
 from tests.models.gpt_oss_script import LISTED, SEEN, asked, points, tools_for
 from tests.models.gpt_oss_training.script import build_script
 from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
-from workers.formats.calls.hosted import Style, hosted_of
+from workers.formats.calls.hosted import NameStyle, hosted_tools_of
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.reader import messages_in
 
@@ -25,7 +25,7 @@ def test_its_tools_are_offered_as_they_were_taught() -> None:
     assert [(tool.name, tool.description, tool.parameters) for tool in made] == [
         (tool.name, tool.description, tool.parameters) for tool in FUNCTIONS
     ]
-    hosted = hosted_of(asked("", tools=tools_for(["library"])), SEEN.listings, Style.HARMONY)
+    hosted = hosted_tools_of(asked("", tools=tools_for(["library"])), SEEN.listings, NameStyle.HARMONY)
     assert [(tool.tool, tool.description, tool.parameters) for tool in hosted.values()] == [
         (tool.name, tool.description, tool.parameters) for tool in LIBRARY.tools
     ]

@@ -32,8 +32,8 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
-from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedDialect, logprob_of
+from workers.engine.output_format import Decoder, Json, OutputFormat, OutputSpec, Structured
+from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
 
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
@@ -156,10 +156,10 @@ class ScriptedEngine:
         self._room(prompt)
         return prompt
 
-    async def dialect(self, form: Form) -> OutputFormat:
-        return ScriptedDialect(form)
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
+        return ScriptedOutputFormat(spec)
 
-    async def harmony(self, form: Form) -> Structured | None:
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         raise EngineError("the scripted engine does not speak harmony")
 
     def decoder(self) -> Decoder:

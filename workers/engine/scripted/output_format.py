@@ -14,26 +14,26 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
-from workers.engine.output_format import Choice, Decoder, Form, Json, OutputParser, Structured
+from workers.engine.output_format import Decoder, Json, OutputParser, OutputSpec, Structured, ToolChoice
 from workers.engine.scripted.script import ANSWER, BEGIN, CALL, CALL_END, END, MARK_TEXTS, MARKS, THINK, THINK_END
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*(?=\S)')
 _TAIL = re.compile(r"[}\s]*\Z")
 
 
-class ScriptedDialect:
+class ScriptedOutputFormat:
     structured: Structured | None = None
     end_tokens = frozenset({BEGIN, ANSWER, END})
     markers = frozenset(MARKS)
 
-    def __init__(self, form: Form) -> None:
-        self._calls = form.choice is not Choice.NONE
+    def __init__(self, spec: OutputSpec) -> None:
+        self._calls = spec.choice is not ToolChoice.NONE
 
     def decoder(self) -> Decoder:
         return ScriptedDecoder()
 
-    def markup(self, prompt: Sequence[int]) -> OutputParser:
-        return ScriptedMarkup(calls=self._calls)
+    def parser(self, prompt: Sequence[int]) -> OutputParser:
+        return ScriptedOutputParser(calls=self._calls)
 
 
 class ScriptedDecoder:
@@ -62,7 +62,7 @@ class State(Enum):
     ARGUMENTS = "arguments"
 
 
-class ScriptedMarkup:
+class ScriptedOutputParser:
     def __init__(self, *, calls: bool) -> None:
         self._moves = {
             (State.TEXT, THINK): State.THINK,

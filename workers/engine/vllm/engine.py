@@ -30,7 +30,7 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
-from workers.engine.output_format import Decoder, Form, Json, OutputFormat, Structured
+from workers.engine.output_format import Decoder, Json, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
 from workers.engine.vllm.arguments import engine_args
 from workers.engine.vllm.cores import threads
@@ -140,14 +140,14 @@ class VllmEngine:
         self._room(prompt)
         return prompt
 
-    async def dialect(self, form: Form) -> OutputFormat:
-        return await self._alive().dialects.dialect(form)
+    async def output_format(self, spec: OutputSpec) -> OutputFormat:
+        return await self._alive().formats.output_format(spec)
 
-    async def harmony(self, form: Form) -> Structured | None:
+    async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         self._alive()
-        if not form.tools and form.text_format["type"] == "text":
-            return structured(form)
-        return await asyncio.to_thread(structured, form)  # grammars take their time
+        if not spec.tools and spec.text_format["type"] == "text":
+            return structured(spec)
+        return await asyncio.to_thread(structured, spec)  # grammars take their time
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import xgrammar
 
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice, Form, Json, Structured, Tool
+from workers.engine.output_format import Json, OutputSpec, Structured, Tool, ToolChoice
 from workers.engine.vllm import grammar
 from workers.engine.vllm.errors import one_line
 
@@ -32,14 +32,14 @@ _THINKS = ("python", "browser")
 """Tools that are called in the analysis channel."""
 
 
-def structured(form: Form) -> Structured | None:
+def structured(spec: OutputSpec) -> Structured | None:
     """What holds an answer to `form`; its tools are named as calls name them. Raises InvalidSampling."""
-    for tool in form.tools:
+    for tool in spec.tools:
         grammar.check_tool(tool)
-    content = grammar.text_format(form.text_format)
-    if content is None and not _is_enforced(form):
+    content = grammar.text_format(spec.text_format)
+    if content is None and not _is_enforced(spec):
         return None
-    tag = grammar.tag_of(_answer(form, content))
+    tag = grammar.tag_of(_answer(spec, content))
     try:
         xgrammar.Grammar.from_structural_tag(tag)
     except Exception as error:  # its own C++ errors
@@ -47,20 +47,20 @@ def structured(form: Form) -> Structured | None:
     return Structured(tag)
 
 
-def _is_enforced(form: Form) -> bool:
-    if form.choice in (Choice.REQUIRED, Choice.NAMED):
+def _is_enforced(spec: OutputSpec) -> bool:
+    if spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED):
         return True
-    return form.choice is Choice.AUTO and (form.closed or any(tool.strict for tool in form.tools))
+    return spec.choice is ToolChoice.AUTO and (spec.closed or any(tool.strict for tool in spec.tools))
 
 
-def _answer(form: Form, content: Json | None) -> Json:
-    calls = [call for tool in form.tools for call in _calls(tool, strict=_holds(form, tool))]
-    forced = form.choice in (Choice.REQUIRED, Choice.NAMED)
+def _answer(spec: OutputSpec, content: Json | None) -> Json:
+    calls = [call for tool in spec.tools for call in _calls(tool, strict=_holds(spec, tool))]
+    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
     between = [
         _tag("<|channel|>analysis<|message|>", _TEXT, _END),
         _tag("<|channel|>commentary<|message|>", _TEXT, _END),
     ]
-    if not form.single:
+    if not spec.single:
         between += [_tag(begin, text, _END) for begin, text in calls]
     last = [_tag(begin, text, _LAST) for begin, text in calls]
     if not forced:
@@ -68,10 +68,10 @@ def _answer(form: Form, content: Json | None) -> Json:
     return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
 
 
-def _holds(form: Form, tool: Tool) -> bool:
+def _holds(spec: OutputSpec, tool: Tool) -> bool:
     """Whether the arguments of the tool's calls are held to its parameters; where it can be done, calls that have to
     be made are."""
-    forced = form.choice in (Choice.REQUIRED, Choice.NAMED)
+    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
     return tool.strict or (forced and grammar.can_hold(tool))
 
 

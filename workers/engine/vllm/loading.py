@@ -14,7 +14,7 @@ from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
 from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.output_format import Dialects
+from workers.engine.vllm.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering
 
 _FORCING = "workers.engine.vllm.forcing:"
@@ -25,7 +25,7 @@ _GPT_OSS = "gpt_oss"
 class Loaded:
     llm: AsyncLLM
     rendering: Rendering
-    dialects: Dialects
+    formats: OutputFormats
     logprobs: LogprobReader
     adapters: Mapping[str, LoRARequest]
     can_force: bool
@@ -50,13 +50,13 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     try:
         tokenizer = llm.renderer.get_tokenizer()
         _check_tokenizer(model, tokenizer)
-        dialects = Dialects(model, tokenizer, _end_tokens(llm, tokenizer), llm.model_config)
+        formats = OutputFormats(model, tokenizer, _end_tokens(llm, tokenizer), llm.model_config)
     except Exception:
         llm.shutdown()
         llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
         raise
     adapters = {each.name: LoRARequest(each.name, place + 1, each.path) for place, each in enumerate(model.adapters)}
-    return Loaded(llm, Rendering(llm), dialects, LogprobReader(tokenizer), adapters, can_force)
+    return Loaded(llm, Rendering(llm), formats, LogprobReader(tokenizer), adapters, can_force)
 
 
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:

@@ -14,7 +14,7 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasonin
 _LONGEST_MARK = 64  # characters, more than any
 
 
-class PlainMarkup:
+class PlainParser:
     """All text is text."""
 
     plain = True
@@ -26,7 +26,7 @@ class PlainMarkup:
         return []
 
 
-class VllmMarkup:
+class VllmOutputParser:
     """One streaming parser."""
 
     plain = False

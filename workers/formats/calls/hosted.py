@@ -34,7 +34,7 @@ _MOST_LETTERS = 64
 _MOST_TOOL_LETTERS = 256
 
 
-class Kind(Enum):
+class HostedKind(Enum):
     """Of a tool server: `config.tools.ToolServer.kind`."""
 
     PYTHON = "python"
@@ -44,7 +44,7 @@ class Kind(Enum):
     """No server's: the model made the tool up, and is told so."""
 
 
-class Style(Enum):
+class NameStyle(Enum):
     """How the model's format writes the names of tools; the value joins a server's and a tool's."""
 
     CHAT = "__"
@@ -57,7 +57,7 @@ class HostedTool:
 
     name: str
     """As the model knows it."""
-    kind: Kind
+    kind: HostedKind
     server_label: str | None
     """Of an MCP tool: what the request calls its server."""
     tool: str
@@ -76,7 +76,7 @@ class HostedCall:
     name: str
     arguments: str
     """As the model wrote them."""
-    kind: Kind
+    kind: HostedKind
     server_label: str | None
     tool: str
 
@@ -89,15 +89,15 @@ class HostedCall:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HostedCall:
-        return cls(**{**value, "kind": Kind(value["kind"])})
+        return cls(**{**value, "kind": HostedKind(value["kind"])})
 
 
-Hosted = Mapping[str, HostedTool]
+HostedTools = Mapping[str, HostedTool]
 """By the names that the model knows them by, in the order of the request's tools."""
 
 
-def hosted_of(
-    request: Mapping[str, Any], listings: Mapping[str, Sequence[Json]], style: Style
+def hosted_tools_of(
+    request: Mapping[str, Any], listings: Mapping[str, Sequence[Json]], style: NameStyle
 ) -> dict[str, HostedTool]:
     """The tools of a stored request that run on the server; `listings` has what MCP servers listed, by label.
 
@@ -107,7 +107,7 @@ def hosted_of(
     taken = {tool["name"]: f"tools[{place}]" for place, tool in enumerate(request["tools"]) if "name" in tool}
     for place, spec in enumerate(request["tools"]):
         for tool in _tools(spec, f"tools[{place}]", listings, style):
-            other = taken.get(tool.name) if style is Style.CHAT else None
+            other = taken.get(tool.name) if style is NameStyle.CHAT else None
             if other is None and tool.name in found:
                 other = found[tool.name].field
             if other is not None:
@@ -116,16 +116,16 @@ def hosted_of(
     return found
 
 
-def chosen(choice: Mapping[str, Any], hosted: Hosted) -> frozenset[str]:
+def chosen_names(choice: Mapping[str, Any], hosted: HostedTools) -> frozenset[str]:
     """The names that an object of `tool_choice`, or of its allowed tools, stands for: none where it is a client's."""
     return frozenset(tool.name for tool in hosted.values() if _is_chosen(choice, tool))
 
 
-def made_up(name: str, style: Style) -> HostedTool:
+def unknown_tool(name: str, style: NameStyle) -> HostedTool:
     """What a call is of whose name no tool of the request has: it is shown as one of an MCP server's tool."""
     label, _, tool = name.partition(style.value)
     label, tool = _as_function(label) or "unknown", (tool or name or "unknown")[:_MOST_TOOL_LETTERS]
-    return HostedTool(name, Kind.NONE, label, tool, None, {}, "")
+    return HostedTool(name, HostedKind.NONE, label, tool, None, {}, "")
 
 
 def action_of(tool: str, arguments: str) -> Json:
@@ -143,13 +143,13 @@ def action_of(tool: str, arguments: str) -> Json:
 def chat_name(item: Mapping[str, Any]) -> str:
     """What a chat model knows the tool by that this item is a call of."""
     kind, call = item["type"], item.get("call") or {}
-    if call.get("kind") == Kind.NONE.value:
+    if call.get("kind") == HostedKind.NONE.value:
         return _as_function(call["name"])
     if kind == "code_interpreter_call":
         return PYTHON
     if kind == "web_search_call":
         return f"browser_{_ACTIONS.get(item['action']['type'], SEARCH)}"
-    return _as_function(f"{item['server_label']}{Style.CHAT.value}{item['name']}")
+    return _as_function(f"{item['server_label']}{NameStyle.CHAT.value}{item['name']}")
 
 
 def arguments_of(text: str) -> Json | None:
@@ -175,30 +175,30 @@ def _is_chosen(choice: Mapping[str, Any], tool: HostedTool) -> bool:
         name = choice.get("name")
         return tool.server_label == choice["server_label"] and name in (None, tool.tool)
     if kind == "code_interpreter":
-        return tool.kind is Kind.PYTHON
-    return kind in WEB_SEARCHES and tool.kind is Kind.BROWSER
+        return tool.kind is HostedKind.PYTHON
+    return kind in WEB_SEARCHES and tool.kind is HostedKind.BROWSER
 
 
-def _tools(spec: Json, field: str, listings: Mapping[str, Sequence[Json]], style: Style) -> Iterator[HostedTool]:
+def _tools(spec: Json, field: str, listings: Mapping[str, Sequence[Json]], style: NameStyle) -> Iterator[HostedTool]:
     kind = spec["type"]
     if kind == "code_interpreter":
-        yield HostedTool(PYTHON, Kind.PYTHON, None, PYTHON, _PYTHON_DESCRIPTION, _PYTHON_PARAMETERS, field)
+        yield HostedTool(PYTHON, HostedKind.PYTHON, None, PYTHON, _PYTHON_DESCRIPTION, _PYTHON_PARAMETERS, field)
     elif kind in WEB_SEARCHES:
         for tool, (description, parameters) in _BROWSER_TOOLS.items():
-            name = "_".join(("browser", tool)) if style is Style.CHAT else f"browser.{tool}"
-            yield HostedTool(name, Kind.BROWSER, None, tool, description, parameters, field)
+            name = "_".join(("browser", tool)) if style is NameStyle.CHAT else f"browser.{tool}"
+            yield HostedTool(name, HostedKind.BROWSER, None, tool, description, parameters, field)
     elif kind == "mcp":
         yield from _listed(spec, field, listings.get(spec["server_label"], ()), style)
 
 
-def _listed(spec: Json, field: str, listing: Iterable[Json], style: Style) -> Iterator[HostedTool]:
+def _listed(spec: Json, field: str, listing: Iterable[Json], style: NameStyle) -> Iterator[HostedTool]:
     label = spec["server_label"]
     for tool in listing:
         if is_offered(spec, tool):
             name = f"{label}{style.value}{tool['name']}"
             yield HostedTool(
-                name=_as_function(name) if style is Style.CHAT else name,
-                kind=Kind.MCP,
+                name=_as_function(name) if style is NameStyle.CHAT else name,
+                kind=HostedKind.MCP,
                 server_label=label,
                 tool=tool["name"],
                 description=tool.get("description"),

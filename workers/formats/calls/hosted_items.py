@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE
-from workers.formats.calls.hosted import Kind, arguments_of, chat_name
+from workers.formats.calls.hosted import HostedKind, arguments_of, chat_name
 from workers.formats.calls.open_calls import CODE
 
 Item = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Approvals:
         calls = (item for item in items if item["type"] == "mcp_call")
         self._calls = {item["approval_request_id"]: item for item in calls if item.get("approval_request_id")}
 
-    def stands_elsewhere(self, call: Item) -> bool:
+    def is_shown_with_request(self, call: Item) -> bool:
         """The call is told with its request."""
         return call.get("approval_request_id") in self._requests
 
@@ -87,7 +87,7 @@ def _arguments(item: Item) -> str:
     if item["type"] == "mcp_call":
         return _object(item["arguments"])
     call = item.get("call") or {}
-    if call.get("kind") == Kind.BROWSER.value and arguments_of(call["arguments"]) is not None:
+    if call.get("kind") == HostedKind.BROWSER.value and arguments_of(call["arguments"]) is not None:
         return _object(call["arguments"])
     return json.dumps(_browser_arguments(item["action"]), ensure_ascii=False)
 

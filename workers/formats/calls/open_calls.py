@@ -28,8 +28,8 @@ from app.protocol.events.deltas import (
     Text,
     WebSearch,
 )
-from workers.formats.calls.hosted import HostedCall, HostedTool, Kind, action_of, arguments_of
-from workers.formats.calls.string_argument import InputReader
+from workers.formats.calls.hosted import HostedCall, HostedKind, HostedTool, action_of, arguments_of
+from workers.formats.calls.string_argument import StringArgumentReader
 
 CODE = "code"
 """The one parameter of `python`."""
@@ -52,9 +52,9 @@ class OpenCall(Protocol):
 
 def hosted_call(tool: HostedTool) -> OpenCall:
     """A call of a tool that the server runs."""
-    if tool.kind is Kind.PYTHON:
+    if tool.kind is HostedKind.PYTHON:
         return Code(tool)
-    return Whole(tool) if tool.kind is Kind.BROWSER or tool.needs_approval else Mcp(tool)
+    return Whole(tool) if tool.kind is HostedKind.BROWSER or tool.needs_approval else Mcp(tool)
 
 
 class Function:
@@ -78,7 +78,7 @@ class Custom:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._reader = InputReader()
+        self._reader = StringArgumentReader()
 
     def begin(self) -> list[Delta]:
         return [CustomStart(self._name)]
@@ -134,7 +134,7 @@ class _Hosted:
 class Code(_Hosted):
     def __init__(self, tool: HostedTool) -> None:
         super().__init__(tool)
-        self._reader = InputReader(CODE)
+        self._reader = StringArgumentReader(CODE)
 
     def begin(self) -> list[Delta]:
         return [CodeStart(self._tool.name)]
@@ -170,7 +170,7 @@ class Whole(_Hosted):
         if tool.needs_approval and readable:
             return [Approval(tool.server_label or "", tool.tool, arguments)]
         super().end(cut=cut)
-        if tool.kind is Kind.BROWSER:
+        if tool.kind is HostedKind.BROWSER:
             return [WebSearch(tool.name, arguments, action_of(tool.tool, arguments))]
         # Nobody is asked to allow what cannot be run: the model is told so.
         return [_mcp_start(tool), *([McpArguments(arguments)] if arguments else [])]

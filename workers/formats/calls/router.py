@@ -13,20 +13,20 @@ from collections.abc import Collection, Iterable
 from types import MappingProxyType
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta
-from workers.formats.calls.hosted import Hosted, HostedCall, Style, made_up
+from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle, unknown_tool
 from workers.formats.calls.open_calls import Custom, Foreign, Function, OpenCall, hosted_call
 
-NONE_HOSTED: Hosted = MappingProxyType({})
+NONE_HOSTED: HostedTools = MappingProxyType({})
 
 
-class Calls:
+class CallRouter:
     """`functions`, `custom` and `hosted` are the names that may be called; the server runs the last."""
 
     def __init__(
         self,
         functions: Collection[str],
         custom: Collection[str],
-        hosted: Hosted = NONE_HOSTED,
+        hosted: HostedTools = NONE_HOSTED,
         *,
         single: bool,
     ) -> None:
@@ -71,7 +71,7 @@ class Calls:
             return Custom(name)
         if name in self._functions:
             return Function(name)
-        return hosted_call(made_up(name, Style.CHAT)) if self._hosted else Foreign(name)
+        return hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._hosted else Foreign(name)
 
     def _close(self, *, cut: bool = False) -> list[Delta]:
         """The open call is over."""

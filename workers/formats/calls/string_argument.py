@@ -15,11 +15,11 @@ import re
 from enum import Enum
 from functools import cache
 
-INPUT = "input"
-PARAMETERS = {
+INPUT_ARGUMENT = "input"
+CUSTOM_TOOL_PARAMETERS = {
     "type": "object",
-    "properties": {INPUT: {"type": "string", "description": "The text that goes to the tool, as it is."}},
-    "required": [INPUT],
+    "properties": {INPUT_ARGUMENT: {"type": "string", "description": "The text that goes to the tool, as it is."}},
+    "required": [INPUT_ARGUMENT],
     "additionalProperties": False,
 }
 """Of the function that stands for a custom tool."""
@@ -45,10 +45,10 @@ def _heads(key: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf'\s*\{{\s*"{key}"\s*:\s*"'), re.compile(rf'\s*(?:\{{\s*(?:"{beginnings})?)?')
 
 
-class InputReader:
+class StringArgumentReader:
     """JSON arguments of one call with one string in them, piece by piece -> that string."""
 
-    def __init__(self, key: str = INPUT) -> None:
+    def __init__(self, key: str = INPUT_ARGUMENT) -> None:
         self._whole_head, self._head = _heads(key)
         self._state = State.HEAD
         self._text = ""

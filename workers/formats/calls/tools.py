@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice, Form, Json, Tool
-from workers.formats.calls.hosted import Hosted, HostedTool, chosen
+from workers.engine.output_format import Json, OutputSpec, Tool, ToolChoice
+from workers.formats.calls.hosted import HostedTool, HostedTools, chosen_names
 from workers.formats.calls.router import NONE_HOSTED
-from workers.formats.calls.string_argument import PARAMETERS
+from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 
-_CHOICES = {"none": Choice.NONE, "auto": Choice.AUTO, "required": Choice.REQUIRED}
-_FORCED = (Choice.REQUIRED, Choice.NAMED)
+_CHOICES = {"none": ToolChoice.NONE, "auto": ToolChoice.AUTO, "required": ToolChoice.REQUIRED}
+_FORCED = (ToolChoice.REQUIRED, ToolChoice.NAMED)
 _CLIENTS = ("function", "custom")
 """Types of tools that the client runs."""
 
@@ -22,19 +22,19 @@ _CLIENTS = ("function", "custom")
 class Tools:
     """`tool_choice` and `tools`, understood. With choice NONE the model is shown no tools, and calls none."""
 
-    choice: Choice = Choice.NONE
+    choice: ToolChoice = ToolChoice.NONE
     all: tuple[Tool, ...] = ()
     allowed: tuple[Tool, ...] = ()
     custom: frozenset[str] = frozenset()
     """Names of custom tools."""
-    hosted: Hosted = field(default_factory=dict)
+    hosted: HostedTools = field(default_factory=dict)
     """Those of them that the server runs, and that may be called."""
     single: bool = False
 
     @property
     def closed(self) -> bool:
         """The model may see tools that it may not call."""
-        return self.choice is not Choice.NAMED and len(self.allowed) < len(self.all)
+        return self.choice is not ToolChoice.NAMED and len(self.allowed) < len(self.all)
 
     @property
     def functions(self) -> frozenset[str]:
@@ -46,7 +46,7 @@ class Tools:
         return frozenset(tool.name for tool in self.allowed) & self.custom
 
 
-def tools_of(request: Mapping[str, Any], hosted: Hosted = NONE_HOSTED, *, later: bool = False) -> Tools:
+def tools_of(request: Mapping[str, Any], hosted: HostedTools = NONE_HOSTED, *, later: bool = False) -> Tools:
     """What a stored request (app/protocol/requests/request.py) says of tools; `hosted` are those that the server runs.
 
     `later`: in a turn behind the first one, where no call is forced any more.
@@ -56,11 +56,11 @@ def tools_of(request: Mapping[str, Any], hosted: Hosted = NONE_HOSTED, *, later:
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
     choice, names = _choice(request["tool_choice"], hosted)
     if later and choice in _FORCED:
-        choice, names = Choice.AUTO, names if _limits(request["tool_choice"]) else None
+        choice, names = ToolChoice.AUTO, names if _limits(request["tool_choice"]) else None
     allowed = tuple(tool for tool in tools if names is None or tool.name in names)
-    if choice is Choice.NONE or not allowed:
+    if choice is ToolChoice.NONE or not allowed:
         return Tools()
-    single = choice is Choice.NAMED or not request["parallel_tool_calls"]
+    single = choice is ToolChoice.NAMED or not request["parallel_tool_calls"]
     runs = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
     return Tools(choice, tools, allowed, custom, runs, single)
 
@@ -70,11 +70,11 @@ def shown(tools: Sequence[Tool]) -> list[Json]:
     return [tool.as_function() for tool in tools]
 
 
-def form_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> Form:
+def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> OutputSpec:
     """What the engine must know of the answer's form."""
     extra = request["extra"]
     stop_tokens = () if extra.get("include_stop_str_in_output") else extra.get("stop_token_ids") or ()
-    return Form(
+    return OutputSpec(
         tools=tools.allowed,
         choice=tools.choice,
         single=tools.single,
@@ -86,7 +86,7 @@ def form_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str
     )
 
 
-def _choice(choice: Any, hosted: Hosted) -> tuple[Choice, frozenset[str] | None]:
+def _choice(choice: Any, hosted: HostedTools) -> tuple[ToolChoice, frozenset[str] | None]:
     """The choice, and the names that may be called (None: all)."""
     if isinstance(choice, str):
         return _CHOICES[choice], None
@@ -95,7 +95,7 @@ def _choice(choice: Any, hosted: Hosted) -> tuple[Choice, frozenset[str] | None]
     names = _names(choice, hosted)
     if not names:
         raise InvalidSampling("tool_choice names a tool that its server does not offer")
-    return Choice.NAMED if len(names) == 1 else Choice.REQUIRED, names
+    return ToolChoice.NAMED if len(names) == 1 else ToolChoice.REQUIRED, names
 
 
 def _limits(choice: Any) -> bool:
@@ -103,11 +103,11 @@ def _limits(choice: Any) -> bool:
     return isinstance(choice, dict) and choice["type"] == "allowed_tools"
 
 
-def _names(choice: Json, hosted: Hosted) -> frozenset[str]:
-    return frozenset({choice["name"]}) if choice["type"] in _CLIENTS else chosen(choice, hosted)
+def _names(choice: Json, hosted: HostedTools) -> frozenset[str]:
+    return frozenset({choice["name"]}) if choice["type"] in _CLIENTS else chosen_names(choice, hosted)
 
 
-def _tools(request: Mapping[str, Any], hosted: Hosted) -> Iterator[Tool]:
+def _tools(request: Mapping[str, Any], hosted: HostedTools) -> Iterator[Tool]:
     """In the order of the request, the server's own where their tool stands."""
     for index, tool in enumerate(request["tools"]):
         field = f"tools[{index}]"
@@ -126,8 +126,8 @@ def _tool(tool: Json, field: str) -> Tool:
         return Tool(tool["name"], tool.get("description"), tool.get("parameters"), bool(tool.get("strict")), field)
     made = tool.get("format") or {"type": "text"}
     if made["type"] == "text":
-        return Tool(tool["name"], tool.get("description"), PARAMETERS, False, field)
+        return Tool(tool["name"], tool.get("description"), CUSTOM_TOOL_PARAMETERS, False, field)
     syntax, definition = made["syntax"], made["definition"]
     rule = f"Its input must fit this grammar ({syntax}):\n{definition}"
     description = "\n\n".join(filter(None, (tool.get("description"), rule)))
-    return Tool(tool["name"], description, PARAMETERS, True, field, grammar=(syntax, definition))
+    return Tool(tool["name"], description, CUSTOM_TOOL_PARAMETERS, True, field, grammar=(syntax, definition))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from workers.engine.output_format import Json
 
 
-class Ledger:
+class LogprobMatcher:
     def __init__(self) -> None:
         self._open: list[tuple[str, Json]] = []
 

@@ -18,7 +18,7 @@ from typing import Any
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError, Message
 from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, told
-from workers.formats.calls.string_argument import INPUT
+from workers.formats.calls.string_argument import INPUT_ARGUMENT
 
 Json = dict[str, Any]
 Item = Mapping[str, Any]
@@ -93,7 +93,7 @@ class _Builder:
         self._call(item, _object(item["arguments"]))
 
     def _custom_call(self, item: Item) -> None:
-        self._call(item, json.dumps({INPUT: item["input"]}, ensure_ascii=False))
+        self._call(item, json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False))
 
     def _output(self, item: Item) -> None:
         self._result(item["call_id"], item["output"])
@@ -112,7 +112,7 @@ class _Builder:
         self._open_turn().setdefault("tool_calls", []).append(call)
 
     def _ran(self, item: Item) -> None:
-        if not self._approvals.stands_elsewhere(item):
+        if not self._approvals.is_shown_with_request(item):
             self._told(told(item))
 
     def _approval(self, item: Item) -> None:

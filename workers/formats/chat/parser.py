@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from app.protocol.events.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
 from workers.engine.output_format import Json, OutputFormat
-from workers.formats.calls.hosted import Hosted, HostedCall
-from workers.formats.calls.router import Calls
-from workers.formats.chat.logprobs import Ledger
+from workers.formats.calls.hosted import HostedCall, HostedTools
+from workers.formats.calls.router import CallRouter
+from workers.formats.chat.logprobs import LogprobMatcher
 from workers.formats.chat.trim import Trim
 from workers.formats.citations import Citations, Sources
-from workers.formats.stops import Kind, Piece, StopStrings, Token
+from workers.formats.stops import Piece, StopStrings, Token, TokenKind
 from workers.formats.turn import Parsed
 
 _PIECES = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
@@ -31,7 +31,7 @@ _NOTHING = Parsed()
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AnswerRules:
     """What a request says of its answer beside the form."""
 
     stop: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Rules:
     """A stop string must begin behind these."""
     functions: frozenset[str] = frozenset()
     custom: frozenset[str] = frozenset()
-    hosted: Hosted = field(default_factory=dict)
+    hosted: HostedTools = field(default_factory=dict)
     single_call: bool = False
     sources: Sources = field(default_factory=dict)
     """What may be cited."""
@@ -50,18 +50,18 @@ class Rules:
 class ChatParser:
     """See `workers.formats.turn.Parser`."""
 
-    def __init__(self, dialect: OutputFormat, prompt: Sequence[int], rules: Rules) -> None:
-        self._dialect = dialect
-        self._decoder = dialect.decoder()
+    def __init__(self, output_format: OutputFormat, prompt: Sequence[int], rules: AnswerRules) -> None:
+        self._format = output_format
+        self._decoder = output_format.decoder()
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
-        self._markup = dialect.markup(prompt)
-        self._calls = Calls(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
+        self._parser = output_format.parser(prompt)
+        self._calls = CallRouter(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
         self._trim = Trim()
         self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
         self._looked_at = bool(rules.stop or rules.sources)
         """Its text is, token by token."""
-        self._ledger = Ledger()
+        self._logprobs = LogprobMatcher()
         self._unsettled: list[int] = []
         self._ready: list[Delta] = []
         """What they said that waits for stop strings: with half of a token's text held back, the token could not be
@@ -92,7 +92,7 @@ class ChatParser:
             if self._ready and (self.ended or not self._stops.holds):
                 said, self._ready = said + self._ready, []
                 settled, self._unsettled = settled + self._unsettled, []
-        return Parsed(merged(said), tuple(settled))
+        return Parsed(merge_deltas(said), tuple(settled))
 
     def flush(self, *, cut: bool = False) -> Parsed:
         said: list[Delta] = []
@@ -100,21 +100,21 @@ class ChatParser:
             said += self._say(self._stops.feed(Piece(self._decoder.flush())))
             said += self._say(self._stops.flush())
         if not self._calls.ended:
-            said += self._understood(self._markup.flush(cut=cut or self._stops.found))
+            said += self._understood(self._parser.flush(cut=cut or self._stops.found))
             said += self._trim.feed(self._calls.flush(cut=cut or self._stops.found))
             said += self._trim.flush()
         said, self._ready = self._ready + self._citations.feed(said), []
         settled, self._unsettled = tuple(self._unsettled), []
-        return Parsed(merged(said), settled)
+        return Parsed(merge_deltas(said), settled)
 
     def _is_plain(self, token_ids: Sequence[int]) -> bool:
-        special = self._looked_at or self.ended or not self._markup.plain
-        return not special and self._dialect.markers.isdisjoint(token_ids)
+        special = self._looked_at or self.ended or not self._parser.plain
+        return not special and self._format.markers.isdisjoint(token_ids)
 
     def _plain(self, token_ids: Sequence[int]) -> Parsed:
         """`feed` of tokens that are text and nothing else."""
         texts: list[str] = []
-        end_tokens = self._dialect.end_tokens
+        end_tokens = self._format.end_tokens
         with_text = 0
         for place, token in enumerate(token_ids):
             if token not in end_tokens and (text := self._decoder.feed((token,))):
@@ -129,7 +129,7 @@ class ChatParser:
             return _NOTHING
         settled = (*self._unsettled, *token_ids[:with_text])
         self._unsettled = list(token_ids[with_text:])
-        return Parsed(merged(said), settled)
+        return Parsed(merge_deltas(said), settled)
 
     def _step(self, token_id: int, logprob: Json | None) -> list[Delta]:
         self.tokens += 1
@@ -138,9 +138,9 @@ class ChatParser:
         return self._say(self._stops.feed(Piece(token.text, token), exempt=self.tokens <= self._min_tokens))
 
     def _token(self, token_id: int, logprob: Json | None) -> Token:
-        if token_id in self._dialect.end_tokens:
-            return Token(token_id, Kind.SILENT)
-        kind = Kind.MARKER if token_id in self._dialect.markers else Kind.TEXT
+        if token_id in self._format.end_tokens:
+            return Token(token_id, TokenKind.END)
+        kind = TokenKind.MARKER if token_id in self._format.markers else TokenKind.TEXT
         return Token(token_id, kind, self._decoder.feed([token_id]), logprob)
 
     def _say(self, pieces: Iterable[Piece]) -> list[Delta]:
@@ -149,12 +149,12 @@ class ChatParser:
     def _piece(self, piece: Piece) -> list[Delta]:
         token = piece.token
         if token is not None:
-            if token.kind is Kind.SILENT:
+            if token.kind is TokenKind.END:
                 return []
             self._undecided += 1
-            if token.logprob is not None and token.kind is Kind.TEXT:
-                self._ledger.add(token.text, token.logprob)
-        return self._understood(self._markup.feed(piece.text, [token.id] if token else []))
+            if token.logprob is not None and token.kind is TokenKind.TEXT:
+                self._logprobs.add(token.text, token.logprob)
+        return self._understood(self._parser.feed(piece.text, [token.id] if token else []))
 
     def _understood(self, deltas: list[Delta]) -> list[Delta]:
         if any(isinstance(delta, Reasoning) for delta in deltas):
@@ -167,14 +167,14 @@ class ChatParser:
         said: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, Text):
-                said.append(Text(delta.text, self._ledger.take(delta.text)))
+                said.append(Text(delta.text, self._logprobs.take(delta.text)))
             else:
-                self._ledger.drop()
+                self._logprobs.drop()
                 said.append(delta)
         return said
 
 
-def merged(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
+def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     """The same with neighbours of a kind made one."""
     said: list[Delta] = []
     for delta in deltas:

@@ -18,9 +18,9 @@ from openai_harmony import Author, DeveloperContent, Message, Role
 
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
 from workers.engine.base import EngineError
-from workers.formats.calls.hosted import Kind
+from workers.formats.calls.hosted import HostedKind
 from workers.formats.calls.hosted_items import Approvals, Result, result_of
-from workers.formats.calls.string_argument import INPUT
+from workers.formats.calls.string_argument import INPUT_ARGUMENT
 from workers.formats.harmony.encoding import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 
 Json = dict[str, Any]
@@ -135,7 +135,7 @@ def _function_call(item: Item, _: _Around) -> list[Message]:
 
 
 def _custom_call(item: Item, _: _Around) -> list[Message]:
-    return [_call(FUNCTIONS + item["name"], json.dumps({INPUT: item["input"]}, ensure_ascii=False))]
+    return [_call(FUNCTIONS + item["name"], json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False))]
 
 
 def _output(item: Item, around: _Around) -> list[Message]:
@@ -164,7 +164,7 @@ def _arguments(action: Item) -> str:
 
 
 def _mcp_call(item: Item, around: _Around) -> list[Message]:
-    if around.approvals.stands_elsewhere(item):
+    if around.approvals.is_shown_with_request(item):
         return []
     return _ran(_mcp_name(item), item["arguments"], result_of(item))
 
@@ -176,7 +176,7 @@ def _approval_request(item: Item, around: _Around) -> list[Message]:
 
 def _mcp_name(item: Item) -> str:
     call = item.get("call") or {}
-    if call.get("kind") == Kind.NONE.value:
+    if call.get("kind") == HostedKind.NONE.value:
         name: str = call["name"]
         return name
     return f"{item['server_label']}.{item['name']}"

@@ -25,10 +25,10 @@ from typing import Literal
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from workers.engine.output_format import Json
-from workers.formats.calls.hosted import HostedCall, Style, made_up
+from workers.formats.calls.hosted import HostedCall, NameStyle, unknown_tool
 from workers.formats.calls.open_calls import Custom, Function, OpenCall, hosted_call
-from workers.formats.calls.router import Calls
-from workers.formats.chat.parser import Rules, merged
+from workers.formats.calls.router import CallRouter
+from workers.formats.chat.parser import AnswerRules, merge_deltas
 from workers.formats.citations import Citations, Sources
 from workers.formats.harmony.encoding import ANALYSIS, ASSISTANT, COMMENTARY
 from workers.formats.harmony.messages import FUNCTIONS
@@ -54,7 +54,7 @@ class Target:
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class HarmonyCalls(Calls):
+class HarmonyCallRouter(CallRouter):
     """Calls by their recipient: `functions.f`, or `f` alone, is the client's; the server's have their own names."""
 
     def _opened(self, name: str) -> OpenCall:
@@ -63,19 +63,19 @@ class HarmonyCalls(Calls):
         function = name.removeprefix(FUNCTIONS)
         if function in self._custom:
             return Custom(function)
-        return Function(function) if function in self._functions else hosted_call(made_up(name, Style.HARMONY))
+        return Function(function) if function in self._functions else hosted_call(unknown_tool(name, NameStyle.HARMONY))
 
 
 class HarmonyParser:
     """See `workers.formats.turn.Parser`. `silent`: tokens that end the answer, and are no text."""
 
-    def __init__(self, rules: Rules, sources: Sources, end_tokens: frozenset[int] = frozenset()) -> None:
+    def __init__(self, rules: AnswerRules, sources: Sources, end_tokens: frozenset[int] = frozenset()) -> None:
         self._reader = HarmonyReader()
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
-        self._calls = HarmonyCalls(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
+        self._calls = HarmonyCallRouter(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
         self._citations = Citations(sources)
         self._min_tokens = rules.min_tokens
-        self._silent = end_tokens
+        self._end_tokens = end_tokens
         self._target = Target(Sort.NOTHING)
         self._last = Target(Sort.NOTHING)
         """What was said last."""
@@ -104,7 +104,7 @@ class HarmonyParser:
             if deltas:
                 said += deltas
                 settled, self._unsettled = settled + self._unsettled, []
-        return Parsed(merged(said), tuple(settled))
+        return Parsed(merge_deltas(said), tuple(settled))
 
     def flush(self, *, cut: bool = False) -> Parsed:
         said: list[Delta] = []
@@ -114,14 +114,14 @@ class HarmonyParser:
         if not self._calls.ended:
             said += self._calls.flush(cut=cut or self._stops.found)
         settled, self._unsettled = tuple(self._unsettled), []
-        return Parsed(merged(self._citations.feed(said)), settled)
+        return Parsed(merge_deltas(self._citations.feed(said)), settled)
 
     def _step(self, token_id: int) -> list[Delta]:
         self.tokens += 1
         self._unsettled.append(token_id)
         token: Token | None = Token(token_id)
         said: list[Delta] = []
-        for each in self._reader.feed(token_id) if token_id not in self._silent else ():
+        for each in self._reader.feed(token_id) if token_id not in self._end_tokens else ():
             said += self._message(each, token)
             token = None if isinstance(each, Content) else token
         return said + self._pass(Piece("", token)) if token is not None else said

@@ -12,24 +12,24 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from config.models import ServedModel
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
-from workers.engine.output_format import Form, Structured, Tool
-from workers.formats.calls.hosted import Hosted, Kind, Style, hosted_of
-from workers.formats.calls.tools import Tools, form_of, tools_of
-from workers.formats.chat.parser import Rules
+from workers.engine.output_format import OutputSpec, Structured, Tool
+from workers.formats.calls.hosted import HostedKind, HostedTools, NameStyle, hosted_tools_of
+from workers.formats.calls.tools import Tools, output_spec_of, tools_of
+from workers.formats.chat.parser import AnswerRules
 from workers.formats.citations import sources_of
 from workers.formats.harmony import encoding as encoding
 from workers.formats.harmony.history import earlier_messages, results_of, shown
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
-from workers.formats.sampling import behind, sampling_of
-from workers.formats.truncation import fitted, room_of
+from workers.formats.sampling import remaining_sampling, sampling_of
+from workers.formats.truncation import fit_prompt, reserved_for_answer
 from workers.formats.turn import PastTurn, Turn, TurnContext
 
 _ABILITIES = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
 
 
-async def harmony_turn(
+async def build_harmony_turn(
     engine: Engine,
     model: ServedModel,
     request: Mapping[str, Any],
@@ -45,8 +45,8 @@ async def harmony_turn(
     spent = sum(len(turn.tokens) for turn in past)
     hosted = _hosted(request, seen)
     tools = tools_of(request, hosted, later=bool(past))
-    form = _form(request, tools)
-    structured = await engine.harmony(form)
+    spec = _output_spec(request, tools)
+    structured = await engine.harmony_grammar(spec)
     offered = tools.allowed if tools.closed and structured is None else tools.all
     preface = _preface(request, model, seen.created_at, offered, hosted)
     earlier = earlier_messages(request.get("previous_input_messages") or ())
@@ -62,10 +62,10 @@ async def harmony_turn(
         return tokens
 
     sampling = _sampling(request, structured, spent)
-    most = engine.context_length - room_of(sampling.max_tokens, engine.context_length)
-    prompt = await fitted(items, render, truncate=request["truncation"] == "auto", most=most)
+    most = engine.context_length - reserved_for_answer(sampling.max_tokens, engine.context_length)
+    prompt = await fit_prompt(items, render, truncate=request["truncation"] == "auto", most=most)
     sources = sources_of([*items, *(item for turn in past for item in turn.items)])
-    make = partial(HarmonyParser, _rules(request, tools, spent), sources, frozenset(form.stop_tokens))
+    make = partial(HarmonyParser, _rules(request, tools, spent), sources, frozenset(spec.stop_tokens))
     asked = request.get("enable_response_messages")
     return Turn(prompt, sampling, make, partial(shown, chosen[prompt], past) if asked else None)
 
@@ -78,16 +78,16 @@ def _check(request: Mapping[str, Any]) -> None:
         raise InvalidSampling(error.error.message) from None
 
 
-def _hosted(request: Mapping[str, Any], seen: TurnContext) -> Hosted:
+def _hosted(request: Mapping[str, Any], seen: TurnContext) -> HostedTools:
     """Raises InvalidSampling where a server's tools could be taken for the client's."""
     for place, spec in enumerate(request["tools"]):
         if spec.get("server_label") == FUNCTIONS.rstrip("."):
             raise InvalidSampling(f"tools[{place}].server_label: this model calls the client's own tools so")
-    return hosted_of(request, seen.listings, Style.HARMONY)
+    return hosted_tools_of(request, seen.listings, NameStyle.HARMONY)
 
 
 def _preface(
-    request: Mapping[str, Any], model: ServedModel, created_at: int, tools: Sequence[Tool], hosted: Hosted
+    request: Mapping[str, Any], model: ServedModel, created_at: int, tools: Sequence[Tool], hosted: HostedTools
 ) -> Preface:
     args = _args_of(request, model)
     mine = [tool for tool in tools if is_hosted(tool, hosted)]
@@ -98,8 +98,8 @@ def _preface(
         identity=args.get("model_identity"),
         instructions=request["instructions"],
         functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
-        python=Kind.PYTHON in kinds,
-        browser=Kind.BROWSER in kinds,
+        python=HostedKind.PYTHON in kinds,
+        browser=HostedKind.BROWSER in kinds,
         servers=_servers(request, mine, hosted),
         answer=_answer(request["text"]["format"]),
     )
@@ -119,13 +119,13 @@ def _effort(effort: Any) -> str | None:
     raise InvalidSampling(f"reasoning.effort: this model knows {', '.join(EFFORTS)}, and not {effort!r}")
 
 
-def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: Hosted) -> tuple[Namespace, ...]:
+def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: HostedTools) -> tuple[Namespace, ...]:
     """The tools of MCP servers under their labels, by the names that they have there."""
     about = {spec["server_label"]: spec.get("server_description") for spec in request["tools"] if spec["type"] == "mcp"}
     found: dict[str, list[Tool]] = {}
     for tool in tools:
         mine = hosted[tool.name]
-        if mine.kind is Kind.MCP:
+        if mine.kind is HostedKind.MCP:
             found.setdefault(mine.server_label or "", []).append(replace(tool, name=mine.tool))
     return tuple(Namespace(label, about.get(label), tuple(listed)) for label, listed in found.items())
 
@@ -136,34 +136,34 @@ def _answer(spec: Mapping[str, Any]) -> AnswerFormat | None:
     return AnswerFormat(spec["name"], spec.get("description"), spec["schema"])
 
 
-def _form(request: Mapping[str, Any], tools: Tools) -> Form:
+def _output_spec(request: Mapping[str, Any], tools: Tools) -> OutputSpec:
     """What must be enforced, the tools by their recipients."""
-    form = form_of(request, tools, {})
-    return replace(form, tools=tuple(_addressed(tool, tools.hosted) for tool in form.tools))
+    spec = output_spec_of(request, tools, {})
+    return replace(spec, tools=tuple(_addressed(tool, tools.hosted) for tool in spec.tools))
 
 
-def _addressed(tool: Tool, hosted: Hosted) -> Tool:
+def _addressed(tool: Tool, hosted: HostedTools) -> Tool:
     if not is_hosted(tool, hosted):
         return replace(tool, name=FUNCTIONS + tool.name)
-    return replace(tool, parameters=None) if hosted[tool.name].kind is Kind.PYTHON else tool  # it takes bare code
+    return replace(tool, parameters=None) if hosted[tool.name].kind is HostedKind.PYTHON else tool  # it takes bare code
 
 
-def is_hosted(tool: Tool, hosted: Hosted) -> bool:
+def is_hosted(tool: Tool, hosted: HostedTools) -> bool:
     """A client's function may have the name of one of the server's tools: it is called in another namespace."""
     return tool.name in hosted and hosted[tool.name].field == tool.field
 
 
 def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: int) -> Sampling:
-    sampling = behind(sampling_of(request, structured), spent)
+    sampling = remaining_sampling(sampling_of(request, structured), spent)
     if sampling.extra.get("ignore_eos"):
         return sampling
     stops = dict.fromkeys((*encoding.stop_tokens(), *(sampling.extra.get("stop_token_ids") or ())))
     return replace(sampling, extra={**sampling.extra, "stop_token_ids": list(stops)})
 
 
-def _rules(request: Mapping[str, Any], tools: Tools, spent: int) -> Rules:
+def _rules(request: Mapping[str, Any], tools: Tools, spent: int) -> AnswerRules:
     extra = request["extra"]
-    return Rules(
+    return AnswerRules(
         stop=tuple(extra.get("stop") or ()),
         keep_stop=bool(extra.get("include_stop_str_in_output")),
         min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),

@@ -26,13 +26,13 @@ from app.protocol.requests.hosted_items import McpCall
 from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice
-from workers.formats.calls.hosted import HostedCall, Kind, Style, hosted_of
+from workers.engine.output_format import ToolChoice
+from workers.formats.calls.hosted import HostedCall, HostedKind, NameStyle, hosted_tools_of
 from workers.formats.calls.permission import is_offered, needs_approval
-from workers.formats.calls.router import Calls
+from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import tools_of
 from workers.formats.chat.messages import messages_of
-from workers.formats.chat.parser import merged
+from workers.formats.chat.parser import merge_deltas
 
 Json = dict[str, Any]
 LISTED = [{"name": "get.it", "description": "Gets it.", "input_schema": {"type": "object"}, "annotations": None}]
@@ -40,8 +40,8 @@ FUNCTION = {"type": "function", "name": "python", "parameters": None, "strict": 
 TOOLS = [CODE_INTERPRETER, WEB_SEARCH, mcp_tool("my-box")]
 
 
-def hosted(style: Style = Style.CHAT, *tools: Json, listed: Any = LISTED) -> dict[str, Any]:
-    return hosted_of(stored_request(tools=list(tools) or TOOLS), {"my-box": listed}, style)
+def hosted(style: NameStyle = NameStyle.CHAT, *tools: Json, listed: Any = LISTED) -> dict[str, Any]:
+    return hosted_tools_of(stored_request(tools=list(tools) or TOOLS), {"my-box": listed}, style)
 
 
 # -- what may be called ----------------------------------------------------------------------------------------
@@ -50,28 +50,28 @@ def hosted(style: Style = Style.CHAT, *tools: Json, listed: Any = LISTED) -> dic
 def test_names_are_functions_for_chat_models_and_namespaces_for_harmony() -> None:
     browser = ["search", "open", "find"]
     assert list(hosted()) == ["python", *(f"browser_{name}" for name in browser), "my-box__get_it"]
-    assert list(hosted(Style.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
+    assert list(hosted(NameStyle.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
     tool = hosted()["my-box__get_it"]
-    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (Kind.MCP, "my-box", "get.it", "tools[2]")
+    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (HostedKind.MCP, "my-box", "get.it", "tools[2]")
 
 
 def test_a_name_that_a_function_has_is_refused_where_they_would_meet() -> None:
     with pytest.raises(InvalidSampling, match=r"tools\[1\] and tools\[0\] would both be called 'python'"):
-        hosted(Style.CHAT, FUNCTION, CODE_INTERPRETER)
-    assert "python" in hosted(Style.HARMONY, FUNCTION, CODE_INTERPRETER)
+        hosted(NameStyle.CHAT, FUNCTION, CODE_INTERPRETER)
+    assert "python" in hosted(NameStyle.HARMONY, FUNCTION, CODE_INTERPRETER)
 
 
 def test_two_tools_of_one_server_that_would_have_one_name_are_refused() -> None:
     listed = [{**LISTED[0], "name": name} for name in ("a.b", "a_b")]
     with pytest.raises(InvalidSampling, match="'my-box__a_b'"):
-        hosted(Style.CHAT, mcp_tool("my-box"), listed=listed)
+        hosted(NameStyle.CHAT, mcp_tool("my-box"), listed=listed)
 
 
-def chosen(choice: Any, *, later: bool = False, parallel: bool = True) -> tuple[Choice, list[str], bool]:
+def chosen(choice: Any, *, later: bool = False, parallel: bool = True) -> tuple[ToolChoice, list[str], bool]:
     request = stored_request(
         tools=[*TOOLS, {**FUNCTION, "name": "f"}], tool_choice=choice, parallel_tool_calls=parallel
     )
-    tools = tools_of(request, hosted_of(request, {"my-box": LISTED}, Style.CHAT), later=later)
+    tools = tools_of(request, hosted_tools_of(request, {"my-box": LISTED}, NameStyle.CHAT), later=later)
     return tools.choice, [tool.name for tool in tools.allowed], tools.single
 
 
@@ -80,22 +80,22 @@ ALL = ["python", *BROWSER, "my-box__get_it", "f"]
 
 
 def test_a_choice_may_be_a_tool_of_the_server() -> None:
-    assert chosen({"type": "code_interpreter"}) == (Choice.NAMED, ["python"], True)
-    assert chosen({"type": "web_search"}) == (Choice.REQUIRED, BROWSER, False)
-    assert chosen({"type": "mcp", "server_label": "my-box"}) == (Choice.NAMED, ["my-box__get_it"], True)
+    assert chosen({"type": "code_interpreter"}) == (ToolChoice.NAMED, ["python"], True)
+    assert chosen({"type": "web_search"}) == (ToolChoice.REQUIRED, BROWSER, False)
+    assert chosen({"type": "mcp", "server_label": "my-box"}) == (ToolChoice.NAMED, ["my-box__get_it"], True)
     some = {
         "type": "allowed_tools",
         "mode": "auto",
         "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}],
     }
-    assert chosen(some) == (Choice.AUTO, [*BROWSER, "f"], False)
+    assert chosen(some) == (ToolChoice.AUTO, [*BROWSER, "f"], False)
 
 
 def test_what_is_forced_is_forced_in_the_first_turn_alone() -> None:
-    assert chosen("required", later=True) == (Choice.AUTO, ALL, False)
-    assert chosen({"type": "code_interpreter"}, later=True) == (Choice.AUTO, ALL, False)
+    assert chosen("required", later=True) == (ToolChoice.AUTO, ALL, False)
+    assert chosen({"type": "code_interpreter"}, later=True) == (ToolChoice.AUTO, ALL, False)
     some = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "code_interpreter"}]}
-    assert chosen(some, later=True) == (Choice.AUTO, ["python"], False)
+    assert chosen(some, later=True) == (ToolChoice.AUTO, ["python"], False)
 
 
 def test_a_choice_of_what_is_not_offered_is_refused() -> None:
@@ -139,10 +139,10 @@ def test_approval_is_asked_for_unless_it_is_said_otherwise() -> None:
 
 
 def said(name: str, *arguments: str, cut: bool = False, approve: bool = False) -> tuple[list[Delta], list[HostedCall]]:
-    tools = hosted(Style.CHAT, *TOOLS[:2], mcp_tool("my-box", "always" if approve else "never"))
-    calls = Calls({"f"}, set(), tools, single=False)
+    tools = hosted(NameStyle.CHAT, *TOOLS[:2], mcp_tool("my-box", "always" if approve else "never"))
+    calls = CallRouter({"f"}, set(), tools, single=False)
     deltas = calls.feed([CallStart(name), *map(CallArguments, arguments)])
-    return [*merged([*deltas, *calls.flush(cut=cut)])], calls.hosted
+    return [*merge_deltas([*deltas, *calls.flush(cut=cut)])], calls.hosted
 
 
 @given(st.text(max_size=20), st.booleans(), st.data())
@@ -162,7 +162,7 @@ def test_code_that_is_no_json_is_code_as_it_is() -> None:
 def test_mcp_arguments_are_passed_on_as_they_come() -> None:
     deltas, calls = said("my-box__get_it", '{"a"', ": 1}")
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": 1}')]
-    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', Kind.MCP, "my-box", "get.it")]
+    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', HostedKind.MCP, "my-box", "get.it")]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_of_a_call_that_was_cut_nothing_is_said_before_it_is_whole(name: str) ->
 
 
 def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
-    calls = Calls({"f"}, set(), hosted(), single=True)
+    calls = CallRouter({"f"}, set(), hosted(), single=True)
     first = [CallStart("browser_search"), CallArguments('{"query": "x"}')]
     deltas = calls.feed([*first, CallStart("f"), CallArguments("{}")])
     assert [type(delta) for delta in deltas] == [WebSearch]
@@ -208,7 +208,7 @@ def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
 def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> None:
     deltas, calls = said("my-box__other", "{}")
     assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
-    assert calls == [HostedCall("my-box__other", "{}", Kind.NONE, "my-box", "other")]
+    assert calls == [HostedCall("my-box__other", "{}", HostedKind.NONE, "my-box", "other")]
     assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
 
 
@@ -221,9 +221,9 @@ def test_whatever_name_a_model_makes_up_is_one_that_its_item_can_be_sent_back_wi
 
 
 def test_where_the_server_runs_no_tools_it_is_text() -> None:
-    calls = Calls({"f"}, set(), single=False)
+    calls = CallRouter({"f"}, set(), single=False)
     deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
-    assert merged(deltas) == (Text('{"name": "g", "arguments": {}}'),)
+    assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
 
 
 # -- what a model is told of it later --------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
-from workers.formats.calls.router import Calls
-from workers.formats.calls.string_argument import InputReader
-from workers.formats.chat.parser import merged
+from workers.formats.calls.router import CallRouter
+from workers.formats.calls.string_argument import StringArgumentReader
+from workers.formats.chat.parser import merge_deltas
 from workers.formats.chat.trim import Trim
 
 
 def read(arguments: str, cuts: list[int]) -> str:
-    reader, places = InputReader(), [0, *sorted(cuts), len(arguments)]
+    reader, places = StringArgumentReader(), [0, *sorted(cuts), len(arguments)]
     said = [reader.feed(arguments[start:stop]) for start, stop in pairwise(places)]
     return "".join(said) + reader.flush()
 
@@ -54,13 +54,13 @@ def call(name: str, *arguments: str) -> list[Delta]:
 
 
 def filtered(*deltas: Delta, single: bool = False) -> tuple[Delta, ...]:
-    made = Calls({"f", "g"}, {"c"}, single=single)
-    return merged([*made.feed(deltas), *made.flush()])
+    made = CallRouter({"f", "g"}, {"c"}, single=single)
+    return merge_deltas([*made.feed(deltas), *made.flush()])
 
 
 def test_calls_that_may_be_made_pass() -> None:
     said = [*call("f", '{"a"', ":1}"), *call("g", "{}"), Text("x")]
-    assert filtered(*said) == merged(said)
+    assert filtered(*said) == merge_deltas(said)
 
 
 def test_a_custom_call_becomes_one() -> None:
@@ -86,9 +86,9 @@ def test_a_cut_call_that_may_not_be_made_is_cut_text() -> None:
 
 
 def test_the_answer_ends_where_a_second_call_begins_if_one_is_the_most() -> None:
-    made = Calls({"f"}, set(), single=True)
+    made = CallRouter({"f"}, set(), single=True)
     said = made.feed([Reasoning("r"), *call("f", "{}"), Text("x"), CallStart("f"), CallArguments("{}"), Text("y")])
-    assert merged(said) == (Reasoning("r"), *call("f", "{}"), Text("x"))
+    assert merge_deltas(said) == (Reasoning("r"), *call("f", "{}"), Text("x"))
     assert made.ended
     assert made.flush() == []
 
@@ -119,4 +119,4 @@ TRIMMED: list[tuple[list[Delta], list[Delta]]] = [
 @pytest.mark.parametrize(("said", "expected"), TRIMMED)
 def test_a_template_s_line_feeds_are_not_part_of_what_was_said(said: list[Delta], expected: list[Delta]) -> None:
     trim = Trim()
-    assert merged([*trim.feed(said), *trim.flush()]) == tuple(expected)
+    assert merge_deltas([*trim.feed(said), *trim.flush()]) == tuple(expected)

@@ -10,10 +10,10 @@ from tests.support.requests import stored_request
 from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Choice
-from workers.formats.calls.string_argument import PARAMETERS
-from workers.formats.calls.tools import Tools, form_of, shown, tools_of
-from workers.formats.chat.turn import chat_turn
+from workers.engine.output_format import ToolChoice
+from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
+from workers.formats.calls.tools import Tools, output_spec_of, shown, tools_of
+from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
@@ -44,18 +44,18 @@ def allowed(mode: str, *names: str) -> Json:
     return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name} for name in names]}
 
 
-CHOICES: list[tuple[Any, Choice, list[str]]] = [
-    ("auto", Choice.AUTO, ["weather", "search", "shell", "sum"]),
-    ("required", Choice.REQUIRED, ["weather", "search", "shell", "sum"]),
-    ({"type": "function", "name": "search"}, Choice.NAMED, ["search"]),
-    ({"type": "custom", "name": "shell"}, Choice.NAMED, ["shell"]),
-    (allowed("auto", "search", "shell"), Choice.AUTO, ["search", "shell"]),
-    (allowed("required", "weather"), Choice.REQUIRED, ["weather"]),
+CHOICES: list[tuple[Any, ToolChoice, list[str]]] = [
+    ("auto", ToolChoice.AUTO, ["weather", "search", "shell", "sum"]),
+    ("required", ToolChoice.REQUIRED, ["weather", "search", "shell", "sum"]),
+    ({"type": "function", "name": "search"}, ToolChoice.NAMED, ["search"]),
+    ({"type": "custom", "name": "shell"}, ToolChoice.NAMED, ["shell"]),
+    (allowed("auto", "search", "shell"), ToolChoice.AUTO, ["search", "shell"]),
+    (allowed("required", "weather"), ToolChoice.REQUIRED, ["weather"]),
 ]
 
 
 @pytest.mark.parametrize(("said", "choice", "names"), CHOICES)
-def test_what_may_be_called(said: Any, choice: Choice, names: list[str]) -> None:
+def test_what_may_be_called(said: Any, choice: ToolChoice, names: list[str]) -> None:
     made = tools(said)
     assert made.choice is choice
     assert [tool.name for tool in made.allowed] == names
@@ -72,7 +72,7 @@ def test_the_model_may_see_more_than_it_may_call(said: Any, closed: bool) -> Non
 
 @pytest.mark.parametrize("made", [tools("none"), tools("auto", of=[])])
 def test_without_tools_or_with_choice_none_there_are_none(made: Tools) -> None:
-    assert (made.choice, made.all, made.allowed) == (Choice.NONE, (), ())
+    assert (made.choice, made.all, made.allowed) == (ToolChoice.NONE, (), ())
 
 
 def test_one_call_at_most_where_it_is_named_or_not_parallel() -> None:
@@ -88,7 +88,7 @@ def test_a_function_is_shown_as_it_came_and_a_custom_tool_as_one_that_takes_a_st
         "function": {"name": "weather", "description": "How it is.", "parameters": {"type": "object"}},
     }
     assert search == {"type": "function", "function": {"name": "search"}}
-    assert shell["function"] == {"name": "shell", "description": "Runs it.", "parameters": PARAMETERS}
+    assert shell["function"] == {"name": "shell", "description": "Runs it.", "parameters": CUSTOM_TOOL_PARAMETERS}
     assert r"\d\+\d" in total["function"]["description"]
 
 
@@ -101,12 +101,14 @@ def test_a_tool_knows_where_its_sender_wrote_it() -> None:
 def test_the_form_tells_the_engine_what_it_must_know() -> None:
     extra = {"stop_token_ids": [3, 4], "skip_special_tokens": False}
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"), extra=extra)
-    form = form_of(request, tools_of(request), {"enable_thinking": True})
-    assert (form.choice, form.closed, form.single) == (Choice.AUTO, True, False)
-    assert form.stop_tokens == (3, 4)
-    assert form.special_tokens
-    assert form.template_args == {"enable_thinking": True}
-    shown_stop = form_of({**request, "extra": {**extra, "include_stop_str_in_output": True}}, tools_of(request), {})
+    spec = output_spec_of(request, tools_of(request), {"enable_thinking": True})
+    assert (spec.choice, spec.closed, spec.single) == (ToolChoice.AUTO, True, False)
+    assert spec.stop_tokens == (3, 4)
+    assert spec.special_tokens
+    assert spec.template_args == {"enable_thinking": True}
+    shown_stop = output_spec_of(
+        {**request, "extra": {**extra, "include_stop_str_in_output": True}}, tools_of(request), {}
+    )
     assert shown_stop.stop_tokens == ()
 
 
@@ -114,7 +116,7 @@ async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
-    turn = await chat_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
+    turn = await build_chat_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"search"' in prompt
     assert '"weather"' not in prompt
@@ -125,4 +127,4 @@ async def test_an_input_of_which_the_model_sees_nothing_is_the_callers_fault() -
     engine = make_engine(scripted_model())
     await engine.start()
     with pytest.raises(InvalidSampling, match="'input' holds nothing"):
-        await chat_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())
+        await build_chat_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
-from workers.engine.output_format import Choice, Form
-from workers.engine.scripted.output_format import ScriptedDialect, logprob_of
+from workers.engine.output_format import OutputSpec, ToolChoice
+from workers.engine.scripted.output_format import ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import END, marked_tokens
-from workers.formats.chat.parser import ChatParser, Rules, merged
+from workers.formats.chat.parser import AnswerRules, ChatParser, merge_deltas
 from workers.formats.turn import Parsed
 
-CALLING = ScriptedDialect(Form(choice=Choice.AUTO))
-RULES = Rules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}))
+CALLING = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.AUTO))
+RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}))
 
 WEATHER = '<tool_call>{"name": "f", "arguments": {"city": "Paris", "n": {"a": [1]}}}</tool_call>'
 SAMPLES = [
@@ -34,22 +34,24 @@ SAMPLES = [
 STOPS = [(), ("green",), ("Paris", "blue"), ("\n\n",), ("o", "é"), ("lloX", "o, X", ", wX"), ("I sX", " see:X", ":X")]
 
 
-def parser(rules: Rules = RULES, dialect: ScriptedDialect = CALLING) -> ChatParser:
-    return ChatParser(dialect, (), rules)
+def parser(rules: AnswerRules = RULES, output_format: ScriptedOutputFormat = CALLING) -> ChatParser:
+    return ChatParser(output_format, (), rules)
 
 
 def likely(tokens: list[int]) -> list[dict[str, Any]]:
     return [logprob_of(token, 1) for token in tokens]
 
 
-def parsed(text: str, rules: Rules = RULES, cut: int | None = None, dialect: ScriptedDialect = CALLING) -> Parsed:
-    made = parser(rules, dialect)
+def parsed(
+    text: str, rules: AnswerRules = RULES, cut: int | None = None, output_format: ScriptedOutputFormat = CALLING
+) -> Parsed:
+    made = parser(rules, output_format)
     tokens = [*marked_tokens(text), END][:cut]
     return whole(made.feed(tokens, likely(tokens)) + made.flush())
 
 
 def whole(said: Parsed) -> Parsed:
-    return Parsed(merged(said.deltas), said.tokens)
+    return Parsed(merge_deltas(said.deltas), said.tokens)
 
 
 def said_of(*deltas: Delta) -> tuple[Delta, ...]:
@@ -121,7 +123,7 @@ def test_text_that_goes_as_one_settles_the_tokens_that_it_would_one_by_one(text:
         for token in tokens[place:stop]:
             singly += one_by_one.feed([token], likely([token]))
         assert said.tokens == singly.tokens
-        assert said_of(*merged(said.deltas)) == said_of(*merged(singly.deltas))
+        assert said_of(*merge_deltas(said.deltas)) == said_of(*merge_deltas(singly.deltas))
         place = stop
     assert (at_once.tokens, at_once.reasoning_tokens) == (one_by_one.tokens, one_by_one.reasoning_tokens)
 
@@ -143,8 +145,8 @@ def test_wherever_it_is_cut_no_markup_leaks_and_nothing_is_taken_back(text: str)
 
 
 def test_without_tools_and_with_choice_none_markup_is_text() -> None:
-    none = ScriptedDialect(Form(choice=Choice.NONE))
-    assert said_of(*parsed(WEATHER, Rules(), dialect=none).deltas) == (Text(WEATHER),)
+    none = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.NONE))
+    assert said_of(*parsed(WEATHER, AnswerRules(), output_format=none).deltas) == (Text(WEATHER),)
 
 
 def test_reasoning_tokens_are_counted_with_their_opening_and_without_the_rest() -> None:

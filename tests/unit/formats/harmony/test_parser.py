@@ -29,26 +29,26 @@ from app.protocol.events.deltas import (
     WebSearch,
 )
 from tests.support.deltas import new_stream
-from workers.formats.calls.hosted import HostedTool, Kind
-from workers.formats.chat.parser import Rules, merged
+from workers.formats.calls.hosted import HostedKind, HostedTool
+from workers.formats.chat.parser import AnswerRules, merge_deltas
 from workers.formats.harmony import encoding as harmony
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import Parsed
 
 
-def tool(name: str, kind: Kind, label: str | None = None, **more: Any) -> HostedTool:
+def tool(name: str, kind: HostedKind, label: str | None = None, **more: Any) -> HostedTool:
     return HostedTool(name, kind, label, name.split(".")[-1], None, {}, "tools[0]", **more)
 
 
 HOSTED = {
-    "python": tool("python", Kind.PYTHON),
-    "browser.search": tool("browser.search", Kind.BROWSER),
-    "browser.open": tool("browser.open", Kind.BROWSER),
-    "library.find": tool("library.find", Kind.MCP, "library"),
-    "library.lend": tool("library.lend", Kind.MCP, "library", needs_approval=True),
+    "python": tool("python", HostedKind.PYTHON),
+    "browser.search": tool("browser.search", HostedKind.BROWSER),
+    "browser.open": tool("browser.open", HostedKind.BROWSER),
+    "library.find": tool("library.find", HostedKind.MCP, "library"),
+    "library.lend": tool("library.lend", HostedKind.MCP, "library", needs_approval=True),
 }
-RULES = Rules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
+RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
 SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
 
 A = "<|channel|>analysis<|message|>"
@@ -142,18 +142,18 @@ def tokens_of(text: str) -> list[int]:
     return tokens
 
 
-def parser(rules: Rules = RULES, end_tokens: frozenset[int] = frozenset()) -> HarmonyParser:
+def parser(rules: AnswerRules = RULES, end_tokens: frozenset[int] = frozenset()) -> HarmonyParser:
     return HarmonyParser(rules, SOURCES, end_tokens)
 
 
-def parsed(tokens: Sequence[int], rules: Rules = RULES, *, cut: bool = False) -> Parsed:
+def parsed(tokens: Sequence[int], rules: AnswerRules = RULES, *, cut: bool = False) -> Parsed:
     made = parser(rules)
     said = made.feed(tokens)
     return whole(said + made.flush(cut=cut))
 
 
 def whole(said: Parsed) -> Parsed:
-    return Parsed(merged(said.deltas), said.tokens)
+    return Parsed(merge_deltas(said.deltas), said.tokens)
 
 
 @by_sample
