@@ -17,7 +17,7 @@ from app.local import programs
 from app.local.errors import LocalError
 from app.local.tools_command import tools
 from config.models import load_models
-from config.settings import CHECKOUT, ConfigError, Settings, load_settings
+from config.settings import CHECKOUT, ConfigError, Settings, load_settings, unknown_variables
 
 CONFIG_STATUS = 2
 FAILED_STATUS = 1
@@ -33,7 +33,7 @@ cli.add_typer(tools, name="tools")
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """What is wrong for a user becomes one line on stderr and a status: 2 for settings, 1 for the machine."""
+    """Turns an error that the user can mend into one line on stderr and a status: 2 for settings, 1 for the machine."""
     try:
         yield
     except (ConfigError, LocalError) as error:
@@ -41,14 +41,23 @@ def _one_line() -> Iterator[None]:
         raise typer.Exit(CONFIG_STATUS if isinstance(error, ConfigError) else FAILED_STATUS) from None
 
 
+def _settings(**overrides: Any) -> Settings:
+    """The settings; warns of LONGHAUL_* variables that are none. Raises ConfigError."""
+    settings = load_settings(**overrides)
+    for name in unknown_variables(os.environ):
+        typer.echo(f"longhaul: {name} is no setting and has no effect; docs/settings.md lists them all", err=True)
+    return settings
+
+
 @cli.command()
 def up(
     model: Annotated[
-        str | None, typer.Option(help="Serve this one: a name of the models file, a folder, or a hub id.")
+        str | None,
+        typer.Option(help="Serve one model: a name of the models file, a folder, or a hub id. Else: all of the file."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes for each model.")] = 1,
-    port: Annotated[int | None, typer.Option(help="In place of LONGHAUL_PORT.")] = None,
-    procfile: Annotated[Path, typer.Option(help="The processes to run.")] = CHECKOUT / "Procfile",
+    port: Annotated[int | None, typer.Option(help="Port of the API. Else: LONGHAUL_PORT.")] = None,
+    procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = CHECKOUT / "Procfile",
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
     from app.local.up import UpOptions
@@ -56,13 +65,13 @@ def up(
 
     with _one_line():
         overrides: dict[str, Any] = {} if port is None else {"port": port}
-        settings = load_settings(**overrides)
+        settings = _settings(**overrides)
         asyncio.run(run(settings, UpOptions(model, workers, procfile)))
 
 
 def _become(program: Callable[[Settings], programs.Launch]) -> None:
     with _one_line():
-        settings = load_settings()
+        settings = _settings()
         program(settings).become(settings)
 
 
@@ -80,13 +89,13 @@ def worker() -> None:
 
 @cli.command()
 def maintenance() -> None:
-    """Run the loop that finds what was lost."""
+    """Run maintenance: send lost messages again, take over from dead workers, delete what is old."""
     _become(programs.maintenance)
 
 
 @cli.command()
 def flower() -> None:
-    """Run Flower, the operators' window."""
+    """Run Flower, the operators' view of workers and tasks."""
     _become(programs.flower)
 
 
@@ -94,13 +103,13 @@ def flower() -> None:
 def migrate() -> None:
     """Bring the database's schema up to date."""
     with _one_line():
-        asyncio.run(_migrate(load_settings()))
+        asyncio.run(_migrate(_settings()))
     if os.environ.get("HONCHO_PROCESS_NAME"):
-        stay = {signal.SIGINT, signal.SIGTERM}
-        signal.pthread_sigmask(signal.SIG_BLOCK, stay)
-        typer.echo("the schema is up to date; staying, for honcho stops all when one ends")
+        stop_signals = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+        typer.echo("the schema is up to date; waiting for the end, because honcho stops every process when one ends")
         sys.stdout.flush()
-        signal.sigwait(stay)
+        signal.sigwait(stop_signals)
 
 
 async def _migrate(settings: Settings) -> None:
@@ -123,12 +132,12 @@ async def _migrate(settings: Settings) -> None:
 def models() -> None:
     """List the models of the models file."""
     with _one_line():
-        for model in load_models(load_settings().models).models:
+        for model in load_models(_settings().models).models:
             typer.echo(f"{model.name}\t{model.engine}\t{model.path or '-'}\tqueue {model.queue}")
 
 
 def main() -> None:
-    """The console script. Ctrl-C during a short command is no error worth a traceback."""
+    """The console script. Ctrl-C during a short command prints no traceback."""
     try:
         cli()
     except KeyboardInterrupt:

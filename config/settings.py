@@ -1,7 +1,8 @@
-"""Every knob of a Longhaul process: read once from the environment, then frozen."""
+"""The settings of every Longhaul process: read once from the environment, then frozen."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +13,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.process import CHECKOUT as CHECKOUT
 
+PREFIX = "LONGHAUL_"
+PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
+"""Variables of the tool servers and of tests, which are no settings."""
+CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
+"""`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
+
 
 class ConfigError(Exception):
-    """A setting or a models file that cannot be used; the message is one line and names it."""
+    """A setting or a models file is not valid. The message is one line and names it."""
 
 
 def _url_of(*schemes: str) -> BeforeValidator:
@@ -37,75 +44,97 @@ def _variable(name: str) -> AliasChoices:
 
 
 class Settings(BaseSettings):
-    """The environment, checked. Durations are seconds, sizes are bytes.
+    """The environment, checked. docs/settings.md explains each setting.
 
     Build it with `load_settings()`, which turns a bad value into a one-line `ConfigError`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="LONGHAUL_", env_ignore_empty=True, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
+
+    # What everybody sets
 
     database_url: PostgresUrl | None = Field(None, validation_alias=_variable("DATABASE_URL"))
+    """URL of Postgres; unset: `longhaul up` starts its own."""
     redis_url: RedisUrl | None = Field(None, validation_alias=_variable("REDIS_URL"))
-
+    """URL of Redis or Valkey; unset: `longhaul up` starts its own."""
     home: Path = CHECKOUT / ".longhaul"
+    """Folder for the data of embedded services and for Flower's password."""
     host: str = "127.0.0.1"
+    """Address that the API listens on."""
     port: Port = 8000
+    """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Number of API processes."""
     flower_port: Port = 5555
+    """Port of Flower."""
     flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None
     """`user:password` of Flower; unset: a password is generated and kept in `home`."""
-
     models: Path = CHECKOUT / "config" / "models.toml"
+    """The models file."""
     model: str | None = None
-    """The one model this worker serves; needed where the models file names several."""
+    """The model that this worker serves; required if the models file has several."""
     tool_servers: str = ""
-    """More servers of tools (config/tools.py): `label=url,...`."""
-    tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
-    """The most that a model is told of one result of a tool."""
+    """More MCP servers for hosted tools (config/tools.py): `label=url,...`."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 256
-
+    """The most responses that one worker runs at once."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least severe level that is logged."""
+
+    # Limits
+
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    """The largest request body, in bytes."""
+    tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
+    """The most bytes of one tool result that the model gets."""
     database_pool: Annotated[int, Field(ge=1, le=200)] = 10
+    """Connections to Postgres in each process."""
+    max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
+    """How many times the worker of a response may crash before the response is failed."""
+    queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that a response may wait for a worker; unset: no limit. A model or a request may set less."""
+    run_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that a response may be in progress; unset: no limit."""
+    stored_retention_seconds: Seconds = 30 * 86400.0
+    """Seconds after its end until a response is deleted."""
+    unstored_retention_seconds: Seconds = 600.0
+    """The same for a response with `store=false`."""
+    event_retention_seconds: Seconds = 86400.0
+    """Seconds after its end during which a response can be streamed again."""
+
+    # Timing, which hardly anybody changes
 
     lease_seconds: Annotated[float, Field(ge=1)] = 30.0
-    max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
+    """Seconds without a heartbeat after which a worker loses its responses to other workers."""
     shutdown_grace_seconds: Annotated[float, Field(ge=0)] = 5.0
+    """Seconds that running responses may go on after a worker got its stop signal."""
     maintenance_seconds: Seconds = 0.5
+    """Seconds between two rounds of maintenance."""
     lost_seconds: Seconds = 2.0
-    """A message that is not in its queue and was not acted on for this long is taken for lost."""
-    queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
-    """How long a response may wait for a worker; unset: for ever. A model or a request may say less."""
-    run_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
-    """How long a response may be in progress; unset: for ever."""
-
-    event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """The least time between two chunks of one response, which makes events fewer and larger; 0: one per commit."""
+    """Seconds before a queued response whose message has vanished from Redis is sent again; doubles each time."""
     events_per_second: Annotated[float, Field(ge=0)] = 1500.0
-    """Of a worker's responses together, at most, while text comes: more are merged; 0: no bound.
+    """The most text events per second of all responses of a worker together; 0: no limit. More are merged.
 
-    Where each token is an event, it is so often that they are sent.
+    With `event_per_token` it limits how often tokens are sent, not the number of events.
     """
+    event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Least seconds between two chunks of one response: more make fewer, larger events; 0: a chunk per commit."""
     event_per_token: bool = False
-    """Each token is an event of its own, though several are written and sent together; else those are one."""
+    """Whether each token is an event of its own; otherwise tokens that are sent together are one event."""
     keepalive_seconds: Seconds = 15.0
+    """Seconds without an event after which a stream gets a comment line."""
     reader_poll_seconds: Seconds = 2.0
-    """How often a reader that hears nothing looks into Postgres."""
-
-    stored_retention_seconds: Seconds = 30 * 86400.0
-    unstored_retention_seconds: Seconds = 600.0
-    event_retention_seconds: Seconds = 86400.0
+    """Seconds without news from Redis after which a reader looks into Postgres."""
 
     @cached_property
     def database_dsn(self) -> str:
-        """`database_url` for SQLAlchemy's asyncpg dialect. Raises ConfigError where it is unset."""
+        """`database_url` for SQLAlchemy's asyncpg dialect. Raises ConfigError if it is unset."""
         if self.database_url is None:
             raise ConfigError("DATABASE_URL is not set (`longhaul up` starts a Postgres of its own)")
         return "postgresql+asyncpg://" + self.database_url.split("://", 1)[1]
 
     @cached_property
     def broker_url(self) -> str:
-        """`redis_url`. Raises ConfigError where it is unset."""
+        """`redis_url`. Raises ConfigError if it is unset."""
         if self.redis_url is None:
             raise ConfigError("REDIS_URL is not set (`longhaul up` starts a Valkey of its own)")
         return self.redis_url
@@ -115,13 +144,13 @@ def variable_of(field: str) -> str:
     """The environment variable that sets `field`."""
     info = Settings.model_fields[field]
     alias = info.validation_alias
-    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"LONGHAUL_{field.upper()}"
+    return str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"{PREFIX}{field.upper()}"
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Reads the environment; raises ConfigError, one line, naming the first bad variable.
+    """Reads the environment. Raises ConfigError, one line that names the first bad variable.
 
-    The value itself is never repeated: it may hold a password.
+    The message never repeats the value: it may hold a password.
     """
     try:
         return Settings(**overrides)
@@ -130,3 +159,12 @@ def load_settings(**overrides: Any) -> Settings:
         location = str(first["loc"][0]) if first["loc"] else "?"
         name = variable_of(location) if location in Settings.model_fields else location
         raise ConfigError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """The LONGHAUL_* variables that no setting reads, in order: typing errors, or settings that were renamed."""
+    if CHECKED_VARIABLE in environ:
+        return []
+    known = {variable_of(field) for field in Settings.model_fields}
+    names = (name for name in environ if name.upper().startswith(PREFIX))
+    return sorted(name for name in names if name.upper() not in known and not name.startswith(PREFIXES_OF_OTHERS))

@@ -23,7 +23,7 @@ from app.local.services import embedded
 from app.local.supervisor import Say, Stopped, Stopping, describe, keep_all, unless
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from config.models import load_models
-from config.settings import CHECKOUT, ConfigError, Settings
+from config.settings import CHECKED_VARIABLE, CHECKOUT, ConfigError, Settings
 
 STOP_MARGIN_SECONDS = 15.0
 """From the end of a worker's own grace to SIGKILL."""
@@ -133,7 +133,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     here = str(Path(sys.executable).parent)
     env = {name: value for name, value in os.environ.items() if name not in ("LONGHAUL_MODEL", "HONCHO_PROCESS_NAME")}
     env |= absolute_paths(settings)
-    env["LONGHAUL_PORT"] = str(settings.port)
+    env |= {"LONGHAUL_PORT": str(settings.port), CHECKED_VARIABLE: "1"}
     env |= {"PATH": f"{here}{os.pathsep}{env.get('PATH', os.defpath)}", "PYTHONUNBUFFERED": "1"}
     return env
 

@@ -37,7 +37,7 @@ from tests.support.waiting import until
 
 CODE = ("app", "workers", "config", "migrations")
 BROKEN = Path(__file__).with_name("broken")
-MARK = "LONGHAUL_FAULTS"
+MARK = "LONGHAUL_TEST_FAULTS"
 """An environment variable of every process of a fleet, by which those left behind are found."""
 STOP_GRACE_SECONDS = 20.0
 LAST_WORDS = 8
@@ -177,7 +177,7 @@ class Fleet:
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings), **launch.env}
         env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"}
         if self.plan.broken is not None:
-            env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_BREAK": self.plan.broken}
+            env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
         return Program((sys.executable, *launch.argv), env, self.folder / "code", grace=STOP_GRACE_SECONDS)
 
 

@@ -1,6 +1,6 @@
 """Switches one promise of the product off, in a process that was started with this folder in PYTHONPATH.
 
-LONGHAUL_BREAK names it (`tests.faults.breaks`). Python imports a `sitecustomize` at its start, before any program;
+LONGHAUL_TEST_BREAK names it (`tests.faults.breaks`). Python imports a `sitecustomize` at its start, before any program;
 the module in question is changed right after it was executed. Nothing in the product knows of this.
 """
 
@@ -163,5 +163,5 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-if (_chosen := os.environ.get("LONGHAUL_BREAK")) is not None:
+if (_chosen := os.environ.get("LONGHAUL_TEST_BREAK")) is not None:
     sys.meta_path.insert(0, _Finder(*BREAKS[_chosen]))

@@ -43,7 +43,10 @@ def test_migrate_stays_under_honcho_which_stops_all_when_one_ends(services: Serv
     env = {"DATABASE_URL": services.database_url, "HONCHO_PROCESS_NAME": "release.1"}
     with started("migrate", env=env) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "the schema is up to date; staying, for honcho stops all when one ends\n"
+        assert (
+            process.stdout.readline()
+            == "the schema is up to date; waiting for the end, because honcho stops every process when one ends\n"
+        )
     assert process.returncode == 0
 
 

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from config.settings import ConfigError, Settings, load_settings, variable_of
+from app.cli import cli
+from config.settings import (
+    CHECKED_VARIABLE,
+    ConfigError,
+    Settings,
+    load_settings,
+    unknown_variables,
+    variable_of,
+)
 
 
 def test_defaults_need_no_environment_and_listen_on_this_machine_alone() -> None:
@@ -81,3 +89,32 @@ def test_every_field_has_a_variable() -> None:
     for name in Settings.model_fields:
         expected = name.upper() if name in ("database_url", "redis_url") else f"LONGHAUL_{name.upper()}"
         assert variable_of(name) == expected
+
+
+def test_a_variable_that_is_no_setting_is_unknown() -> None:
+    environ = {
+        "LONGHAUL_MAX_ATTEMPTS": "3",
+        "longhaul_prot": "1",
+        "LONGHAUL_PORT": "1",
+        "longhaul_host": "x",
+        "PATH": "",
+    }
+    assert unknown_variables(environ) == ["LONGHAUL_MAX_ATTEMPTS", "longhaul_prot"]
+
+
+def test_variables_of_tool_servers_and_tests_are_known() -> None:
+    names = ("LONGHAUL_TOOLS_TOKEN", "LONGHAUL_BROWSER_PORT", "LONGHAUL_TEST_MARK", "LONGHAUL_PYTHON_X")
+    assert unknown_variables(dict.fromkeys(names, "1")) == []
+
+
+def test_unknown_variables_are_reported_once_by_a_supervisor_and_its_processes() -> None:
+    assert unknown_variables({"LONGHAUL_X": "1", CHECKED_VARIABLE: "1"}) == []
+
+
+def test_a_command_warns_of_a_variable_that_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LONGHAUL_MAX_ATTEMPTS", "3")
+    cli(["models"], standalone_mode=False)
+    warning = "longhaul: LONGHAUL_MAX_ATTEMPTS is no setting and has no effect; docs/settings.md lists them all\n"
+    assert capsys.readouterr().err == warning
