@@ -1,8 +1,10 @@
-"""The types of items, listed once for every package that tells them apart."""
+"""The types of items, and the sets of types that are treated alike."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
+
+from app.protocol.hosted_kinds import KIND_OF_CALL
 
 ItemType = Literal[
     "message",
@@ -21,10 +23,45 @@ ItemType = Literal[
 ]
 ITEM_TYPES: frozenset[str] = frozenset(get_args(ItemType))
 
+MESSAGE = "message"
+REASONING = "reasoning"
+COMPACTION = "compaction"
 MCP_CALL = "mcp_call"
 MCP_LIST_TOOLS = "mcp_list_tools"
 APPROVAL_REQUEST = "mcp_approval_request"
 APPROVAL_RESPONSE = "mcp_approval_response"
 
-HOSTED_CALLS = frozenset({"code_interpreter_call", "web_search_call", MCP_CALL})
+ITEM_REFERENCE = "item_reference"
+"""Only in `input`: the item that it names is stored in its place."""
+
+CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
+"""Calls that the client runs; the type of an output is that of its call with `_output` behind it."""
+
+HOSTED_CALLS = frozenset(KIND_OF_CALL)
 """Calls of hosted tools: the server ran them, and models were told their results."""
+
+CLIENT_ACTIONS = CLIENT_CALLS | {APPROVAL_REQUEST}
+"""Output items that the client must answer: the response ends after them."""
+
+UNSUPPORTED_ITEMS = frozenset(
+    {
+        "additional_tools",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "compaction_trigger",
+        "computer_call",
+        "computer_call_output",
+        "configuration_update",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "program",
+        "program_output",
+        "shell_call",
+        "shell_call_output",
+        "tool_search_call",
+        "tool_search_output",
+    }
+)
+"""Item types of openai's ResponseInputItemParam that are refused; a test compares the list with the package."""

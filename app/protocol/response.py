@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.protocol.usage import Usage
-
-Json = dict[str, Any]
 
 _ECHOED = (
     "model",

@@ -10,9 +10,9 @@ from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
+from app.protocol.item_types import ITEM_REFERENCE
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.consistency import CONTEXTS, check_calls
-from app.protocol.requests.items import REFERENCE
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.response import response_object
 from app.protocol.status import Status
@@ -168,11 +168,11 @@ class Acceptance:
 
         Raises NotFound, about an item of the request's `field`.
         """
-        wanted = {item["id"] for item in items if item["type"] == REFERENCE or _is_empty_reasoning(item)}
+        wanted = {item["id"] for item in items if item["type"] == ITEM_REFERENCE or _is_empty_reasoning(item)}
         await self._check_seals(items, field)
         found = await find_items(self._db, project, wanted)
         for index, item in enumerate(items):
-            if item["type"] == REFERENCE and item["id"] not in found:
+            if item["type"] == ITEM_REFERENCE and item["id"] not in found:
                 message = f"Item with id '{shortened(item['id'])}' not found."
                 raise NotFound(message, f"{field}[{index}].id", "item_not_found")
         return [_replaced(item, found) for item in items]
@@ -198,7 +198,7 @@ def _no_such_previous(response_id: str) -> InvalidRequest:
 
 def _replaced(item: Json, found: Mapping[str, Json]) -> Json:
     stored = found.get(item["id"], item)
-    is_meant = item["type"] == REFERENCE or (_is_empty_reasoning(item) and stored["type"] == item["type"])
+    is_meant = item["type"] == ITEM_REFERENCE or (_is_empty_reasoning(item) and stored["type"] == item["type"])
     return stored if is_meant else item
 
 

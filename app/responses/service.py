@@ -20,7 +20,7 @@ from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.fold import fold
-from app.protocol.include import CODE_OUTPUTS, SEARCH_SOURCES
+from app.protocol.hosted_kinds import HOSTED_INCLUDES
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
 from app.protocol.text import shortened
@@ -318,7 +318,7 @@ def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | Non
 def _check_included(row: ResponseRow, included: Included) -> None:
     """What tools return is only kept for those who asked for it when the response was created."""
     for name, value in included:
-        if value in (CODE_OUTPUTS, SEARCH_SOURCES) and value not in row.request["include"]:
+        if value in HOSTED_INCLUDES and value not in row.request["include"]:
             message = f"'{name}': '{value}' was not included when the response was created."
             raise InvalidRequest(message, name, "invalid_value")
 

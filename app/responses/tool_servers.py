@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.hosted_tools import CODE_INTERPRETER, WEB_SEARCHES, McpTool
+from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.tools import Tool
 from app.protocol.text import shortened
-from config.tools import Kind, McpServer, server_for, server_of_kind
-
-_WEB: Kind = "browser"
-KINDS: Mapping[str, Kind] = MappingProxyType({CODE_INTERPRETER: "python", **dict.fromkeys(WEB_SEARCHES, _WEB)})
-"""The kind of server that runs a built-in tool."""
+from config.tools import McpServer, server_for, server_of_kind
 
 
 def check_servers(tools: Sequence[Tool], servers: Sequence[McpServer]) -> None:
@@ -22,7 +18,7 @@ def check_servers(tools: Sequence[Tool], servers: Sequence[McpServer]) -> None:
         where = f"tools[{index}]"
         if isinstance(tool, McpTool):
             _check_mcp(where, tool, servers)
-        elif (kind := KINDS.get(tool.type)) is not None and server_of_kind(servers, kind) is None:
+        elif (kind := KIND_OF_TOOL.get(tool.type)) is not None and server_of_kind(servers, kind.server_kind) is None:
             raise _refused(f"Invalid '{{path}}': no tool server here runs '{tool.type}'.", f"{where}.type")
 
 

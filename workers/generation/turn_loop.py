@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
+from app.protocol.item_types import CLIENT_ACTIONS
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
@@ -28,7 +29,6 @@ from workers.generation.outcome import Outcome
 from workers.generation.recorder import Recorder, Run
 from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
 
-FOR_THE_CLIENT = frozenset({"function_call", "custom_tool_call", "mcp_approval_request"})
 """Items that the client has to answer before anything goes on."""
 MOST_CALLS = 1000
 """Of a response that does not say (`max_tool_calls`): one that never ends would have to end somewhere."""
@@ -164,7 +164,7 @@ class TurnLoop:
         await self._caller.make({place: call for place, call in left.items() if place in may})
         await self._caller.refuse({place: call for place, call in left.items() if place not in may}, TOO_MANY)
         items = self._output[turns[-1].start : turns[-1].stop]
-        waits = any(item["type"] in FOR_THE_CLIENT for item in items)
+        waits = any(item["type"] in CLIENT_ACTIONS for item in items)
         # Of more calls openai's types say that they are ignored: told so once, a model that calls on is at its end.
         return FinishReason.STOP if waits or made > most or self._is_lost() else None
 

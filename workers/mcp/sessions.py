@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from app.protocol.requests.hosted_tools import SERVER_TOOLS
+from app.protocol.hosted_kinds import KIND_OF_TOOL
 from config.tools import McpServer
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class McpSessions:
 
         `secrets` are the HTTP headers that the request brought, by server label. `images`: the model can see images.
         """
-        if not any(tool["type"] in SERVER_TOOLS for tool in request["tools"]):
+        if not any(tool["type"] in KIND_OF_TOOL for tool in request["tools"]):
             return None
         from workers.mcp.results import ResultOptions
         from workers.mcp.toolbox import Toolbox

@@ -17,9 +17,10 @@ from app.protocol.events.deltas import (
     Refusal,
     Text,
 )
-from app.protocol.events.writer import Json, Writer
+from app.protocol.events.writer import Writer
 from app.protocol.response import usage_object
 from app.protocol.status import Status
+from app.protocol.types import Json
 
 Action = Callable[[Writer, Any], None]
 """One step of a cell: writes to the response and makes its events. The second argument is the input."""

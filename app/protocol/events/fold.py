@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from app.protocol.events.frames import Event
-
-Json = dict[str, Any]
+from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)

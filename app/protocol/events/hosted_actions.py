@@ -20,7 +20,8 @@ from app.protocol.events.deltas import (
     ToolEnded,
     WebSearch,
 )
-from app.protocol.events.writer import IllegalInput, Json, Writer
+from app.protocol.events.writer import IllegalInput, Writer
+from app.protocol.types import Json
 
 UNANSWERED = "The response ended before the server had listed its tools."
 """The `error` of a list that was cut."""

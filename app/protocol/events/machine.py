@@ -15,8 +15,9 @@ from app.protocol.events.deltas import Delta, Finish, FinishReason, Text
 from app.protocol.events.fold import Snapshot, fold
 from app.protocol.events.frames import Event
 from app.protocol.events.table import INPUT_OF, TABLE, Input, State
-from app.protocol.events.writer import IllegalInput, Json, Writer
+from app.protocol.events.writer import IllegalInput, Writer
 from app.protocol.status import Status
+from app.protocol.types import Json
 
 __all__ = ["IllegalInput", "ResponseStream"]
 

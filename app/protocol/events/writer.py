@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.protocol.events.frames import Event
-
-Json = dict[str, Any]
+from app.protocol.types import Json
 
 
 class IllegalInput(Exception):

@@ -1,4 +1,4 @@
-"""What the models of a request have in common."""
+"""The base of all request models, and the checks and discriminators that they share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.text import shortened
 
-Json = dict[str, Any]
-
 
 class RequestModel(BaseModel):
-    """A part of a request: JSON types are taken as they are, unknown keys are refused."""
+    """A part of a request. Values are not converted between JSON types, and unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -26,39 +24,44 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 
 
-def check_kind(known: Collection[str], not_yet: Collection[str] = ()) -> Callable[[Any], Any]:
-    """A validator: an object whose `type` is one that we know; its model checks the rest."""
+def check_object_type(known: Collection[str], unsupported: Collection[str] = ()) -> Callable[[Any], Any]:
+    """Returns a validator for an object whose `type` is one of `known`; its model checks the other fields."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise wrong_kind("an object", value)
         if "type" not in value:
-            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "type")
-        check_type(value["type"], known, not_yet)
+            raise missing_type()
+        check_type(value["type"], known, unsupported)
         return value
 
     return check
 
 
-def check_type(kind: Any, known: Collection[str], not_yet: Collection[str] = ()) -> None:
-    """Raises the error about the key `type` of the object at hand."""
-    if not isinstance(kind, str):
+def check_type(value: Any, known: Collection[str], unsupported: Collection[str] = ()) -> None:
+    """Raises an error about the key `type` of an object, unless `value` is one of `known`."""
+    if not isinstance(value, str):
         raise refused("Invalid type for '{path}': expected a string.", "invalid_type", "type")
-    if kind in not_yet:
-        raise refused(f"'{{path}}': '{kind}' is not supported yet.", "unsupported_parameter", "type")
-    if kind not in known:
-        raise unsupported_value(kind, sorted(known), "type")
+    if value in unsupported:
+        raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter", "type")
+    if value not in known:
+        raise unsupported_value(value, sorted(known), "type")
+
+
+def missing_type() -> Exception:
+    """Returns an error for a validator to raise: the object has no `type`."""
+    return refused("Missing required parameter: '{path}'.", "missing_required_parameter", "type")
 
 
 def unsupported_value(value: str, known: Collection[str], field: str = "") -> Exception:
-    """An error for a validator to raise: not one of these values."""
+    """Returns an error for a validator to raise: the value is not one of `known`."""
     allowed = ", ".join(f"'{name}'" for name in known)
     message = f"Invalid value for '{{path}}': '{shortened(value)}'. Supported values are: {allowed}."
     return refused(message, "invalid_value", field)
 
 
 def tag_of(value: Any) -> str:
-    """The discriminator of a union of objects: its members are tagged `<type>`."""
+    """The discriminator of a union of objects: each member has the tag `<type>`."""
     return f"<{value['type']}>"
 
 

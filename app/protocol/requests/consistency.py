@@ -37,9 +37,9 @@ def _check_choice(fields: Any) -> None:
     if choice == "required" and not tools:
         raise InvalidRequest("'tool_choice' is 'required', but there are no 'tools'.", "tool_choice", "invalid_value")
     for where, chosen in _chosen(choice):
-        if not any(chosen.means(tool) for tool in tools):
-            named = f"{where}.{chosen.field}"
-            message = f"Invalid '{named}': there is no {chosen.what} in 'tools'."
+        if not any(chosen.matches(tool) for tool in tools):
+            named = f"{where}.{chosen.key}"
+            message = f"Invalid '{named}': there is no {chosen.described} in 'tools'."
             raise InvalidRequest(message, named, "invalid_value")
 
 

@@ -6,11 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Json, Objects, RequestModel, check_kind, check_text_or_list, tag_of, text_or_list
+from app.protocol.requests.base import (
+    Objects,
+    RequestModel,
+    check_object_type,
+    check_text_or_list,
+    tag_of,
+    text_or_list,
+)
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.validation import refused
+from app.protocol.types import Json
 
-PARTS_NOT_YET = frozenset({"input_file", "input_audio"})
+UNSUPPORTED_PARTS = frozenset({"input_file", "input_audio"})
 
 _IMAGE_SOURCES = ("data:image/", "https://", "http://")
 
@@ -85,14 +93,14 @@ class ReasoningText(RequestModel):
 InputPart = Annotated[
     Annotated[InputText, Tag("<input_text>")] | Annotated[InputImage, Tag("<input_image>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("input_text", "input_image"), PARTS_NOT_YET)),
+    BeforeValidator(check_object_type(("input_text", "input_image"), UNSUPPORTED_PARTS)),
 ]
 OutputPart = Annotated[
     Annotated[OutputText, Tag("<output_text>")]
     | Annotated[OutputText, Tag("<input_text>")]
     | Annotated[Refusal, Tag("<refusal>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("output_text", "input_text", "refusal"))),
+    BeforeValidator(check_object_type(("output_text", "input_text", "refusal"))),
 ]
 InputContent = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("<list>")],
@@ -104,7 +112,9 @@ OutputContent = Annotated[
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
-Summary = Annotated[list[Annotated[SummaryText, BeforeValidator(check_kind(("summary_text",)))]], Field(fail_fast=True)]
+Summary = Annotated[
+    list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]], Field(fail_fast=True)
+]
 Thoughts = Annotated[
-    list[Annotated[ReasoningText, BeforeValidator(check_kind(("reasoning_text",)))]], Field(fail_fast=True)
+    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text",)))]], Field(fail_fast=True)
 ]

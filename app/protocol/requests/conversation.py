@@ -6,10 +6,11 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from app.protocol.requests.base import Json, RequestModel
+from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import Metadata
 from app.protocol.requests.items import Item
 from app.protocol.requests.request import Included
+from app.protocol.types import Json
 
 MOST_ITEMS = 20
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.base import Json, RequestModel
+from app.protocol.requests.base import RequestModel
 from app.protocol.requests.fields import SupportedValues, Text
 from app.protocol.requests.request import (
     COUNT,
@@ -22,6 +22,7 @@ from app.protocol.requests.request import (
 )
 from app.protocol.requests.unsealing import COMPACTION
 from app.protocol.requests.validation import validate
+from app.protocol.types import Json
 
 SUMMARISE = (
     "Write a summary of the conversation so far, for a model that will go on with it and will see nothing else of it. "

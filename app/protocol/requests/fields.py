@@ -25,9 +25,9 @@ Metadata = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SupportedValues:
-    """Marks a field that is known but of which only these values are supported yet: they mean what we do anyhow.
+    """Marks a field that is known, but supports only these values: those that ask for what the server does anyway.
 
-    Any other value is refused with a sentence that names the field. null is among the values by itself.
+    Any other value is refused with a sentence that names the field. null is always supported.
     """
 
     values: tuple[Any, ...] = ()
@@ -42,11 +42,10 @@ class SupportedValues:
         # True == 1 in Python, so the types must agree too.
         if value is None or any(type(value) is type(known) and value == known for known in self.values):
             return value
-        words = [repr(known) if isinstance(known, str) else str(known).lower() for known in self._told]
-        but = f" (only {' or '.join(words)} is)" if words else ""
-        raise refused(f"'{{path}}' is not supported yet{but}.", "unsupported_parameter")
+        names = [repr(known) for known in self.values if isinstance(known, str)]
+        exception = f" (only {' or '.join(names)} is)" if names else ""
+        raise refused(f"'{{path}}' is not supported yet{exception}.", "unsupported_parameter")
 
-    @property
-    def _told(self) -> list[Any]:
-        """The values that are worth telling: not the empty ones."""
-        return [known for known in self.values if isinstance(known, str)]
+
+DirectCallers = Annotated[list[str] | None, SupportedValues((["direct"],))]
+"""`allowed_callers` of a tool: only the model itself calls tools, no program does."""

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import ItemId, Json, RequestModel, check_kind, tag_of
-from app.protocol.requests.hosted_tools import McpToolName, ServerLabel
+from app.protocol.requests.base import ItemId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.mcp_tool import McpToolName, ServerLabel
 from app.protocol.requests.stored_item import PlainItem, StoredItem
 from app.protocol.requests.validation import wrong_kind
+from app.protocol.types import Json
 
-MOST_TOOLS = 1024
+MAX_TOOLS = 1024
 
 
 class Logs(RequestModel):
@@ -27,7 +28,7 @@ class Image(RequestModel):
 CodeOutput = Annotated[
     Annotated[Logs, Tag("<logs>")] | Annotated[Image, Tag("<image>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("logs", "image"))),
+    BeforeValidator(check_object_type(("logs", "image"))),
 ]
 
 
@@ -75,7 +76,7 @@ Action = Annotated[
     | Annotated[OpenAction, Tag("<open_page>")]
     | Annotated[FindAction, Tag("<find_in_page>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("search", "open_page", "find_in_page"))),
+    BeforeValidator(check_object_type(("search", "open_page", "find_in_page"))),
 ]
 
 
@@ -134,7 +135,7 @@ class McpListTools(PlainItem):
 
     type: Literal["mcp_list_tools"]
     server_label: ServerLabel
-    tools: Annotated[list[ListedTool], Field(max_length=MOST_TOOLS, fail_fast=True)]
+    tools: Annotated[list[ListedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
     error: str | None = None
 
     def _said(self) -> Json:
@@ -168,3 +169,13 @@ class ApprovalResponse(PlainItem):
 
     def _said(self) -> Json:
         return self.model_dump(include={"type", "approval_request_id", "approve", "reason"})
+
+
+HostedItem = (
+    Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
+    | Annotated[WebSearchCall, Tag("<web_search_call>")]
+    | Annotated[McpCall, Tag("<mcp_call>")]
+    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
+    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
+    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
+)

@@ -1,8 +1,8 @@
 """The items of `input`, as clients send them and as we store them; those of calls that the server ran are in
 `hosted_items.py`.
 
-To add an item type: a model with a `stored` method, its row in `_KNOWN` instead of among `NOT_YET`, and its
-member in `Item`. Parts of content the same way (`parts.py`).
+To add an item type: list it in `ItemType` (app/protocol/item_types.py), write its model here, and make it a member of
+`Item`. docs/where.md has the rest of the way.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.item_types import ITEM_TYPES
-from app.protocol.requests.base import CallId, ItemId, Json, RequestModel, check_type, unsupported_value
+from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
+from app.protocol.requests.base import CallId, ItemId, RequestModel, check_type, unsupported_value
 from app.protocol.requests.content import (
     InputContent,
     InputImage,
@@ -23,41 +23,10 @@ from app.protocol.requests.content import (
     Thoughts,
 )
 from app.protocol.requests.fields import SupportedValues
-from app.protocol.requests.hosted_items import (
-    ApprovalRequest,
-    ApprovalResponse,
-    CodeInterpreterCall,
-    McpCall,
-    McpListTools,
-    WebSearchCall,
-)
+from app.protocol.requests.hosted_items import HostedItem
 from app.protocol.requests.stored_item import StatusItem
 from app.protocol.requests.validation import wrong_kind
-
-NOT_YET = frozenset(
-    {
-        "additional_tools",
-        "apply_patch_call",
-        "apply_patch_call_output",
-        "compaction_trigger",
-        "computer_call",
-        "computer_call_output",
-        "configuration_update",
-        "file_search_call",
-        "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
-        "program",
-        "program_output",
-        "shell_call",
-        "shell_call_output",
-        "tool_search_call",
-        "tool_search_output",
-    }
-)
-"""Item types of openai's ResponseInputItemParam that are refused; a test holds the list against the package."""
-
-REFERENCE = "item_reference"
+from app.protocol.types import Json
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
 """Of a tool that a model called: it may have invented it."""
@@ -200,21 +169,23 @@ class ItemReference(RequestModel):
 
     def stored(self, new_id: str) -> Json:
         """To be replaced by the item before the request is stored."""
-        return {"type": REFERENCE, "id": self.id}
+        return {"type": ITEM_REFERENCE, "id": self.id}
 
 
 def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = ITEM_TYPES | {REFERENCE}
+_KNOWN = ITEM_TYPES | {ITEM_REFERENCE}
 _ROLES = ("user", "assistant", "system", "developer")
 
 
 def _is_reference(item: Json) -> bool:
     """openai's types let a reference leave its `type` out."""
     return (
-        item.get("type", REFERENCE) in (REFERENCE, None) and "id" in item and not ("role" in item or "content" in item)
+        item.get("type", ITEM_REFERENCE) in (ITEM_REFERENCE, None)
+        and "id" in item
+        and not ("role" in item or "content" in item)
     )
 
 
@@ -225,7 +196,7 @@ def _check_item(value: Any) -> Any:
     if _is_reference(value):
         return value
     kind = value.get("type", "message")
-    check_type(kind, _KNOWN, NOT_YET)
+    check_type(kind, _KNOWN, UNSUPPORTED_ITEMS)
     role = value.get("role", "user")
     if kind == "message" and isinstance(role, str) and role not in _ROLES:
         raise unsupported_value(role, _ROLES, "role")
@@ -234,7 +205,7 @@ def _check_item(value: Any) -> Any:
 
 def _item_tag(value: Any) -> str:
     if _is_reference(value):
-        return f"<{REFERENCE}>"
+        return f"<{ITEM_REFERENCE}>"
     kind = value.get("type", "message")
     return "<assistant>" if kind == "message" and value.get("role") == "assistant" else f"<{kind}>"
 
@@ -248,13 +219,8 @@ Item = Annotated[
     | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
-    | Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
-    | Annotated[WebSearchCall, Tag("<web_search_call>")]
-    | Annotated[McpCall, Tag("<mcp_call>")]
-    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
-    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
-    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
-    | Annotated[ItemReference, Tag(f"<{REFERENCE}>")],
+    | HostedItem
+    | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),
 ]

@@ -16,16 +16,17 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.include import LOGPROBS, NOT_INCLUDED, IncludeValue
-from app.protocol.requests.base import Json, RequestModel, check_text_or_list, text_or_list
+from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.fields import MAX_INT, Metadata, Penalty, SupportedValues, Text, Tokens
-from app.protocol.requests.hosted_tools import McpTool
 from app.protocol.requests.items import Item
+from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.text_config import Reasoning, TextConfig
 from app.protocol.requests.tools import ToolChoice, Tools
 from app.protocol.requests.validation import refused, validate, wrong_kind
 from app.protocol.requests.vllm_params import Extras, Seconds
+from app.protocol.types import Json
 
 Input = Annotated[
     Annotated[str, Field(min_length=1), Tag("<text>")]

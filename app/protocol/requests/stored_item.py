@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from app.protocol.requests.base import ItemId, ItemStatus, Json, RequestModel
+from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
 from app.protocol.requests.fields import SupportedValues
+from app.protocol.types import Json
 
 
 class PlainItem(RequestModel):

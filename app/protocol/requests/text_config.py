@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Json, RequestModel, ToolName, check_kind, tag_of
+from app.protocol.requests.base import RequestModel, ToolName, check_object_type, tag_of
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.tools import check_object_schema
+from app.protocol.types import Json
 
 
 class PlainFormat(RequestModel):
@@ -51,7 +52,7 @@ Format = Annotated[
     | Annotated[JsonObjectFormat, Tag("<json_object>")]
     | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("text", "json_object", "json_schema"))),
+    BeforeValidator(check_object_type(("text", "json_object", "json_schema"))),
 ]
 
 Verbosity = Literal["low", "medium", "high"]

@@ -1,4 +1,4 @@
-"""`tools` and `tool_choice`: what a model may call, in the caller's own code and on the server (`server_tools.py`)."""
+"""`tools` and `tool_choice`: what a model may call, in the client's own code and on the server (hosted_tools.py)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Json, RequestModel, ToolName, check_kind, check_type, tag_of
-from app.protocol.requests.fields import SupportedValues
-from app.protocol.requests.hosted_tools import (
-    SERVER_TOOLS,
-    WEB_SEARCHES,
-    ChosenCodeInterpreter,
-    ChosenMcp,
-    ChosenWebSearch,
-    CodeInterpreter,
-    Mcp,
-    WebSearch,
-    WebSearchPreview,
-)
+from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.requests.base import RequestModel, ToolName, check_object_type, check_type, missing_type, tag_of
+from app.protocol.requests.fields import DirectCallers, SupportedValues
+from app.protocol.requests.hosted_tools import ChosenHosted, HostedTool, tool_tag
 from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.types import Json
 
-TOOLS_NOT_YET = frozenset(
+UNSUPPORTED_TOOLS = frozenset(
     {
         "apply_patch",
         "computer",
@@ -35,15 +27,15 @@ TOOLS_NOT_YET = frozenset(
         "tool_search",
     }
 )
-"""Tool types of openai's ToolParam that are refused; a test holds the list against the package."""
+"""Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
 
-CHOICES_NOT_YET = TOOLS_NOT_YET | {"computer_use"}
+UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use"}
 
-_TOOLS = ("function", "custom", *SERVER_TOOLS)
+_TOOL_TYPES = ("function", "custom", *KIND_OF_TOOL)
 
 
 def check_object_schema(code: str) -> BeforeValidator:
-    """For a JSON schema that must describe an object; `code` is that of the refusal."""
+    """Returns a validator for a JSON schema that must describe an object; `code` is the error's."""
 
     def check(value: Any) -> Any:
         if isinstance(value, dict) and value and (kind := value.get("type")) != "object":
@@ -54,14 +46,14 @@ def check_object_schema(code: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-class _Tool(RequestModel):
-    """What every tool has. Programs that call tools, and tools that load later, are not supported yet."""
+class _ClientTool(RequestModel):
+    """A tool in the client's own code. Programs that call tools, and tools that load later, are not supported yet."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     name: ToolName
     description: str | None = None
-    allowed_callers: Annotated[list[str] | None, SupportedValues((["direct"],))] = None
+    allowed_callers: DirectCallers = None
     defer_loading: Annotated[bool | None, SupportedValues((False,))] = None
     async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
@@ -70,8 +62,8 @@ class _Tool(RequestModel):
         return f"the name '{self.name}'"
 
 
-class FunctionTool(_Tool):
-    """A function in the caller's own code. With `strict` its arguments always fit `parameters`."""
+class FunctionTool(_ClientTool):
+    """A function. With `strict` its arguments always fit `parameters`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -122,12 +114,12 @@ class GrammarFormat(RequestModel):
 CustomFormat = Annotated[
     Annotated[TextFormat, Tag("<text>")] | Annotated[GrammarFormat, Tag("<grammar>")],
     Discriminator(tag_of),
-    BeforeValidator(check_kind(("text", "grammar"))),
+    BeforeValidator(check_object_type(("text", "grammar"))),
 ]
 
 
-class CustomTool(_Tool):
-    """A tool in the caller's own code that takes text."""
+class CustomTool(_ClientTool):
+    """A tool that takes text."""
 
     type: Literal["custom"]
     format: CustomFormat | None = None
@@ -141,23 +133,10 @@ class CustomTool(_Tool):
         }
 
 
-def _tool_tag(value: Any) -> str:
-    """The discriminator of tools, and of choices of them: web_search has four names, of two shapes."""
-    kind = value["type"]
-    if kind in WEB_SEARCHES:
-        return "<web_search_preview>" if "preview" in kind else "<web_search>"
-    return f"<{kind}>"
-
-
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")]
-    | Annotated[CustomTool, Tag("<custom>")]
-    | Annotated[CodeInterpreter, Tag("<code_interpreter>")]
-    | Annotated[WebSearch, Tag("<web_search>")]
-    | Annotated[WebSearchPreview, Tag("<web_search_preview>")]
-    | Annotated[Mcp, Tag("<mcp>")],
-    Discriminator(_tool_tag),
-    BeforeValidator(check_kind(_TOOLS, TOOLS_NOT_YET)),
+    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")] | HostedTool,
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(_TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
 
 
@@ -177,48 +156,43 @@ class _ChosenByName(RequestModel):
     type: str
     name: ToolName
 
-    field: ClassVar[str] = "name"
+    key: ClassVar[str] = "name"
+    """The key that an error names if no tool matches."""
 
     @property
-    def what(self) -> str:
+    def described(self) -> str:
         return f"{self.type} tool '{self.name}'"
 
     def stored(self) -> Json:
         return {"type": self.type, "name": self.name}
 
+    def matches(self, tool: Any) -> bool:
+        return bool(tool.type == self.type and tool.name == self.name)
+
 
 class ChosenFunction(_ChosenByName):
-    """This function must be called."""
+    """The model must call this function."""
 
     type: Literal["function"]
 
-    def means(self, tool: Any) -> bool:
-        return isinstance(tool, FunctionTool) and tool.name == self.name
-
 
 class ChosenCustom(_ChosenByName):
-    """This custom tool must be called."""
+    """The model must call this custom tool."""
 
     type: Literal["custom"]
 
-    def means(self, tool: Any) -> bool:
-        return isinstance(tool, CustomTool) and tool.name == self.name
 
+_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | ChosenHosted
 
 Chosen = Annotated[
-    Annotated[ChosenFunction, Tag("<function>")]
-    | Annotated[ChosenCustom, Tag("<custom>")]
-    | Annotated[ChosenCodeInterpreter, Tag("<code_interpreter>")]
-    | Annotated[ChosenWebSearch, Tag("<web_search>")]
-    | Annotated[ChosenWebSearch, Tag("<web_search_preview>")]
-    | Annotated[ChosenMcp, Tag("<mcp>")],
-    Discriminator(_tool_tag),
-    BeforeValidator(check_kind(_TOOLS, CHOICES_NOT_YET)),
+    _Chosen,
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(_TOOL_TYPES, UNSUPPORTED_CHOICES)),
 ]
 
 
 class AllowedTools(RequestModel):
-    """Only these of the tools may be called: all are shown to the model, which keeps its prompt cached."""
+    """The model may call only these of the tools. The prompt shows all of them, so that it stays cached."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -231,25 +205,20 @@ class AllowedTools(RequestModel):
 def _check_choice(value: Any) -> Any:
     if isinstance(value, dict):
         if "type" not in value:
-            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "type")
-        check_type(value["type"], (*_TOOLS, "allowed_tools"), CHOICES_NOT_YET)
+            raise missing_type()
+        check_type(value["type"], (*_TOOL_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
     elif not isinstance(value, str):
         raise wrong_kind("a string or an object", value)
     return value
 
 
 def _choice_tag(value: Any) -> str:
-    return "<mode>" if isinstance(value, str) else _tool_tag(value)
+    return "<mode>" if isinstance(value, str) else tool_tag(value)
 
 
 ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("<mode>")]
-    | Annotated[ChosenFunction, Tag("<function>")]
-    | Annotated[ChosenCustom, Tag("<custom>")]
-    | Annotated[ChosenCodeInterpreter, Tag("<code_interpreter>")]
-    | Annotated[ChosenWebSearch, Tag("<web_search>")]
-    | Annotated[ChosenWebSearch, Tag("<web_search_preview>")]
-    | Annotated[ChosenMcp, Tag("<mcp>")]
+    | _Chosen
     | Annotated[AllowedTools, Tag("<allowed_tools>")],
     Discriminator(_choice_tag),
     BeforeValidator(_check_choice),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
-Json = dict[str, Any]
+from app.protocol.types import Json
 
 Open = Callable[[str], str]
 """A seal -> its text; whatever it raises goes to the caller."""

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import Json, RequestModel, check_text_or_list, text_or_list
+from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.fields import MAX_INT, MAX_SEED
 from app.protocol.requests.validation import refused
+from app.protocol.types import Json
 
 MAX_STOPS = 16
 MAX_LIST = 1024

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from app.protocol.requests.hosted_tools import WEB_SEARCHES
+from app.protocol.hosted_kinds import KIND_OF_TOOL, WEB_SEARCH
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.permission import is_offered, needs_approval
 
@@ -174,16 +174,14 @@ def _is_chosen(choice: Mapping[str, Any], tool: HostedTool) -> bool:
     if kind == "mcp":
         name = choice.get("name")
         return tool.server_label == choice["server_label"] and name in (None, tool.tool)
-    if kind == "code_interpreter":
-        return tool.kind is HostedKind.PYTHON
-    return kind in WEB_SEARCHES and tool.kind is HostedKind.BROWSER
+    return kind in KIND_OF_TOOL and KIND_OF_TOOL[kind].server_kind == tool.kind.value
 
 
 def _tools(spec: Json, field: str, listings: Mapping[str, Sequence[Json]], style: NameStyle) -> Iterator[HostedTool]:
     kind = spec["type"]
     if kind == "code_interpreter":
         yield HostedTool(PYTHON, HostedKind.PYTHON, None, PYTHON, _PYTHON_DESCRIPTION, _PYTHON_PARAMETERS, field)
-    elif kind in WEB_SEARCHES:
+    elif kind in WEB_SEARCH.tool_types:
         for tool, (description, parameters) in _BROWSER_TOOLS.items():
             name = "_".join(("browser", tool)) if style is NameStyle.CHAT else f"browser.{tool}"
             yield HostedTool(name, HostedKind.BROWSER, None, tool, description, parameters, field)

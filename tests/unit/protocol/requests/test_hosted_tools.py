@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import Response
 
 from app.protocol.errors import ErrorObject, InvalidRequest
-from app.protocol.requests.hosted_tools import WEB_SEARCHES
+from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.response import response_object
 from app.responses.tool_servers import check_servers
@@ -74,7 +74,7 @@ class TestTools:
         (kept,) = stored(tools=[{**MCP, "allowed_tools": {"read_only": True}}])["tools"]
         assert kept["allowed_tools"] == {"tool_names": None, "read_only": True}
 
-    @pytest.mark.parametrize("kind", WEB_SEARCHES)
+    @pytest.mark.parametrize("kind", WEB_SEARCH.tool_types)
     def test_a_search_is_echoed_under_the_name_that_was_sent(self, kind: str) -> None:
         assert stored(tools=[{"type": kind, "search_context_size": "medium"}])["tools"][0]["type"] == kind
 
@@ -201,7 +201,7 @@ class TestChoice:
         "choice",
         [
             {"type": "code_interpreter"},
-            *({"type": kind} for kind in WEB_SEARCHES),
+            *({"type": kind} for kind in WEB_SEARCH.tool_types),
             {"type": "mcp", "server_label": "docs"},
             {"type": "mcp", "server_label": "docs", "name": "read"},
             {

@@ -15,9 +15,9 @@ from openai.types.responses import (
 )
 
 from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.item_types import ITEM_REFERENCE, UNSUPPORTED_ITEMS
 from app.protocol.requests.consistency import check_calls
-from app.protocol.requests.content import PARTS_NOT_YET
-from app.protocol.requests.items import NOT_YET, REFERENCE
+from app.protocol.requests.content import UNSUPPORTED_PARTS
 from app.protocol.requests.request import parse_request
 
 Json = dict[str, Any]
@@ -182,14 +182,14 @@ def test_the_field_at_fault_is_named_as_the_caller_wrote_it(sent: Any, named: st
     assert "<" not in found.message, "a tag of a union"
 
 
-@pytest.mark.parametrize("kind", sorted(NOT_YET))
+@pytest.mark.parametrize("kind", sorted(UNSUPPORTED_ITEMS))
 def test_item_types_to_come_are_refused_by_name(kind: str) -> None:
     found = error([{"type": kind, "content": "x"}])
     assert (found.param, found.code) == ("input[0].type", "unsupported_parameter")
     assert kind in found.message
 
 
-@pytest.mark.parametrize("kind", sorted(PARTS_NOT_YET))
+@pytest.mark.parametrize("kind", sorted(UNSUPPORTED_PARTS))
 def test_part_types_to_come_are_refused_by_name(kind: str) -> None:
     found = error([{"role": "user", "content": [{"type": kind, "x": 1}]}])
     assert (found.param, found.code) == ("input[0].content[0].type", "unsupported_parameter")
@@ -199,7 +199,11 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
     hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
     approvals = {"mcp_approval_request", "mcp_approval_response"}
-    assert openai_item_types() == NOT_YET | ours | hosted | approvals | {"reasoning", "compaction", REFERENCE}
+    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | {
+        "reasoning",
+        "compaction",
+        ITEM_REFERENCE,
+    }
 
 
 def test_images_are_kept_with_their_detail() -> None:

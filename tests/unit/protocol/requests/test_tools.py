@@ -10,10 +10,10 @@ from openai.types.responses import ToolChoiceTypesParam, ToolParam
 from pydantic import TypeAdapter
 
 from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
-from app.protocol.requests.hosted_tools import SERVER_TOOLS
 from app.protocol.requests.request import parse_request
-from app.protocol.requests.tools import CHOICES_NOT_YET, TOOLS_NOT_YET
+from app.protocol.requests.tools import UNSUPPORTED_CHOICES, UNSUPPORTED_TOOLS
 
 Json = dict[str, Any]
 
@@ -55,14 +55,14 @@ class TestTools:
     def test_a_custom_tools_format_is_text_by_default(self) -> None:
         assert stored(tools=[CUSTOM])["tools"][0]["format"] == {"type": "text"}
 
-    @pytest.mark.parametrize("kind", sorted(TOOLS_NOT_YET))
+    @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_TOOLS))
     def test_tools_to_come_are_refused_by_their_place(self, kind: str) -> None:
         found = error(tools=[FUNCTION, {"type": kind}])
         assert (found.param, found.code) == ("tools[1].type", "unsupported_parameter")
         assert kind in found.message
 
     def test_the_list_of_tools_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolParam) == TOOLS_NOT_YET | {"function", "custom", *SERVER_TOOLS}
+        assert kinds_of(ToolParam) == UNSUPPORTED_TOOLS | {"function", "custom", *KIND_OF_TOOL}
 
     FAULTS: ClassVar = [
         ({}, "tools[0].type", "missing_required_parameter"),
@@ -114,13 +114,13 @@ class TestChoice:
     def test_every_form_is_kept(self, choice: Any) -> None:
         assert stored(tools=BOTH, tool_choice=choice)["tool_choice"] == choice
 
-    @pytest.mark.parametrize("kind", sorted(CHOICES_NOT_YET))
+    @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_CHOICES))
     def test_choices_of_tools_to_come_are_refused(self, kind: str) -> None:
         found = error(tools=BOTH, tool_choice={"type": kind})
         assert (found.param, found.code) == ("tool_choice.type", "unsupported_parameter")
 
     def test_the_list_of_choices_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolChoiceTypesParam) <= CHOICES_NOT_YET | set(SERVER_TOOLS)
+        assert kinds_of(ToolChoiceTypesParam) <= UNSUPPORTED_CHOICES | set(KIND_OF_TOOL)
 
     FAULTS: ClassVar = [
         ({"type": "function", "name": "nope"}, "tool_choice.name", "invalid_value"),
