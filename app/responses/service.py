@@ -36,7 +36,9 @@ from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import EndResult, Idempotency, NewResponse, ResponseRow
-from app.streaming.pubsub import PubSub, PubSubUnavailable, Subscription
+from app.streaming.follow import LogFollower
+from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.subscription import Subscription
 from config.models import ModelCatalog
 from config.settings import Settings
 
@@ -246,14 +248,14 @@ class ResponseService:
         self, response_id: str, subscription: Subscription, after: int = -1, opening: Chunk | None = None
     ) -> AsyncGenerator[Chunk | None, None]:
         settings = self._settings
-        return subscription.follow(
+        follower = LogFollower(
             partial(journal.read, self._db, response_id),
+            subscription,
             after,
             poll=settings.reader_poll_seconds,
             idle=settings.keepalive_seconds,
-            unavailable=StoreUnavailable,
-            opening=opening,
         )
+        return follower.follow(opening)
 
     async def _known(self, project: str, response_id: str) -> ResponseRow:
         row = await self._row(project, response_id)

@@ -1,1 +1,1 @@
-"""The way of committed chunks from Redis pub/sub and the log to the readers of a response."""
+"""How committed chunks reach the readers of a response: Redis pub/sub, and the log in Postgres behind it."""

@@ -18,7 +18,7 @@ from app.aio import end_tasks
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.store import journal
-from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable, _unpack
+from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable, unpack_message
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
@@ -115,7 +115,7 @@ async def _listen(pubsub: RedisPubSub, heard: dict[str, set[Span]]) -> None:
     async for message in pubsub.listen():
         if message["type"] == "pmessage":
             response_id = message["channel"].decode().removeprefix(CHANNEL)
-            chunk = _unpack(response_id, message["data"])
+            chunk = unpack_message(response_id, message["data"])
             heard.setdefault(response_id, set()).add((chunk.first, chunk.last))
 
 

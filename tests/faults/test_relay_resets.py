@@ -64,7 +64,7 @@ async def scenario(redis_url: str) -> None:
     await until(lambda: pubsub.connected, what="the listener is back")
     async with pubsub.subscribe("after") as ear:
         await pubsub.publish([chunk("after")])
-        await until(lambda: ear._heard, what="the doorbell rings")
+        await until(lambda: ear.has_received, what="the doorbell rings")
     await pubsub.close()
     await proxy.close()
 

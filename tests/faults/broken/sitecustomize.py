@@ -109,17 +109,17 @@ def _mute(journal: Any) -> None:
 
 def _deaf(pubsub: Any) -> None:
     """Readers hear nothing on a connection that is not the first."""
-    hear, dispatch = pubsub.PubSub._hear, pubsub.PubSub._dispatch
+    connect, dispatch = pubsub.PubSub._connect_and_receive, pubsub.PubSub._dispatch
 
-    async def hear_and_count(self: Any, ready: Any) -> None:
+    async def connect_and_count(self: Any, ready: Any) -> None:
         self._connections = getattr(self, "_connections", 0) + 1
-        await hear(self, ready)
+        await connect(self, ready)
 
     def dispatch_at_first(self: Any, kind: str, channel: str, data: bytes) -> None:
         if kind != "message" or self._connections == 1:
             dispatch(self, kind, channel, data)
 
-    pubsub.PubSub._hear = hear_and_count
+    pubsub.PubSub._connect_and_receive = connect_and_count
     pubsub.PubSub._dispatch = dispatch_at_first
 
 

@@ -107,7 +107,7 @@ async def test_workers_and_readers_are_told_of_every_cancellation(
     async with pubsub.subscribe(left) as subscription:
         await leave(request)
         await until(lambda: told == [left])
-        assert [chunk.final for chunk in subscription._heard] == [True]
+        assert [chunk.final for chunk in subscription._received] == [True]
     by_cancel, by_delete = await api.background(), await api.background()
     await api.client.post(f"/v1/responses/{by_cancel}/cancel")
     await api.client.delete(f"/v1/responses/{by_delete}")

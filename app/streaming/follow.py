@@ -1,0 +1,105 @@
+"""Reading a response's log as it grows: received chunks at once, and everything else from Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+from app.protocol.events.chunk import Chunk, LogSlice, join
+from app.store.database import StoreUnavailable
+from app.streaming.subscription import Subscription
+
+POLL_GROWTH = 1.5
+MAX_POLL_GROWTH = 3.0
+"""The poll interval of a quiet reader grows by the first factor after each look, up to the second one."""
+
+ReadLog = Callable[[int], Awaitable[LogSlice]]
+"""Reads the log after an event number: `app.store.journal.read` of one response."""
+
+
+class LogFollower:
+    """One reader of one response. Chunks come in order, each once.
+
+    It reads the log at first, after a gap in the received chunks, and after every `poll` quiet seconds. While
+    Postgres is away it tries again with the next poll. `idle`: quiet seconds until a keepalive is due.
+    """
+
+    def __init__(
+        self, read_log: ReadLog, subscription: Subscription, after: int = -1, *, poll: float = 2.0, idle: float = 15.0
+    ) -> None:
+        self._read_log = read_log
+        self._subscription = subscription
+        self._position = after
+        self._poll = self._pause = poll
+        self._idle = idle
+        self._now = asyncio.get_running_loop().time
+        self._quiet_since = self._now()
+        self._must_read = True
+        self._ended = False
+
+    async def follow(self, opening: Chunk | None = None) -> AsyncGenerator[Chunk | None, None]:
+        """Yields the chunks after number `after` until the response is final and its log is read to the end.
+
+        Yields None whenever a keepalive is due. If the caller has just committed `opening`, the first chunk of all,
+        and Redis had confirmed the subscription by then, the log is not read at first.
+        """
+        # The subscription must stand before the log is read. Otherwise chunks between the two would be missed.
+        if opening is not None and self._subscription.is_complete:
+            self._must_read = False
+            yield opening
+            self._advance(opening)
+        else:
+            await self._subscription.wait_until_confirmed()
+        while not self._ended:
+            if self._must_read:
+                for chunk in await self._look():
+                    yield chunk
+                    self._advance(chunk)
+            elif (received := self._next_received()) is not None:
+                yield received
+                self._advance(received)
+            elif not self._must_read:
+                if self._is_keepalive_due():
+                    yield None
+                await self._wait()
+
+    def _advance(self, chunk: Chunk) -> None:
+        self._position = chunk.last
+        self._quiet_since = self._now()
+
+    async def _look(self) -> Sequence[Chunk]:
+        """Reads what the log has after the position; nothing while Postgres is away."""
+        self._must_read = False
+        self._subscription.clear_missed()
+        try:
+            found = await self._read_log(self._position)
+        except StoreUnavailable:
+            return ()
+        self._ended = found.ended
+        return found.chunks
+
+    def _next_received(self) -> Chunk | None:
+        """Returns what was received, joined to one chunk. None: nothing, or a gap, which sets `_must_read`."""
+        received = self._subscription.take(self._position)
+        if received is None:
+            self._must_read = True
+        if not received:
+            return None
+        chunk = join(received)
+        self._ended = chunk.final
+        return chunk
+
+    def _is_keepalive_due(self) -> bool:
+        now = self._now()
+        if now - self._quiet_since < self._idle:
+            return False
+        self._quiet_since = now
+        return True
+
+    async def _wait(self) -> None:
+        """Waits for the next chunk, poll or keepalive. A quiet reader polls less and less often."""
+        start = self._now()
+        until_keepalive = max(0.0, self._quiet_since + self._idle - start)
+        await self._subscription.wait(min(self._pause, until_keepalive))
+        self._must_read = not self._subscription.has_received and self._now() - start >= self._pause
+        self._pause = min(self._pause * POLL_GROWTH, self._poll * MAX_POLL_GROWTH) if self._must_read else self._poll

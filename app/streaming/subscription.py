@@ -1,0 +1,93 @@
+"""What one reader receives of one response from pub/sub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from app.protocol.events.chunk import Chunk
+from app.streaming.wakeup import Wakeup
+
+BACKLOG = 512
+"""Chunks held for one slow reader. If it falls further behind, they are dropped and it reads Postgres."""
+
+CONFIRM_SECONDS = 2.0
+
+
+class Subscription:
+    """The chunks published for one response since a reader subscribed. `PubSub.subscribe` makes it.
+
+    `confirmed` is set once Redis has confirmed the subscription.
+    """
+
+    def __init__(self, confirmed: asyncio.Event, is_connected: Callable[[], bool]) -> None:
+        self._confirmed = confirmed
+        self._is_connected = is_connected
+        self._received: deque[Chunk] = deque()
+        self._wakeup = Wakeup(asyncio.get_running_loop())
+        self._missed = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every chunk published from now on will be here, and none was missed before."""
+        return self._confirmed.is_set() and not self._missed
+
+    @property
+    def has_received(self) -> bool:
+        return bool(self._received)
+
+    def receive(self, chunk: Chunk) -> None:
+        if len(self._received) < BACKLOG:
+            self._received.append(chunk)
+            self._wakeup.wake()
+        else:
+            self._received.clear()
+            self.mark_missed()
+
+    def mark_missed(self) -> None:
+        """Chunks may have been missed: the reader has to look into the log."""
+        self._missed = True
+        self._wakeup.wake()
+
+    def clear_missed(self) -> None:
+        """The reader is about to look into the log, and finds there what was missed until now."""
+        self._missed = False
+
+    async def wait_until_confirmed(self) -> None:
+        """Returns once Redis has confirmed the subscription, or after CONFIRM_SECONDS; at once without Redis."""
+        if self._is_connected() and not self._confirmed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONFIRM_SECONDS):
+                    await self._confirmed.wait()
+
+    async def wait(self, seconds: float) -> None:
+        """Returns once there is something new, or after `seconds`."""
+        await self._wakeup.wait(seconds)
+
+    def take(self, position: int) -> list[Chunk] | None:
+        """Returns the received chunks that directly follow event number `position`, without gaps.
+
+        None: chunks before the next received one are missing, so the log has to be read.
+        """
+        if self._missed:
+            return None
+        taken: list[Chunk] = []
+        while self._received:
+            chunk = self._received.popleft()
+            if chunk.last <= position:
+                continue
+            if chunk.first > position + 1:
+                self._received.appendleft(chunk)
+                if taken:
+                    return taken
+                # A read of the log finds the received chunks, too.
+                self._received.clear()
+                return None
+            taken.append(chunk.after(position))
+            position = chunk.last
+        return taken
+
+    def close(self) -> None:
+        self._wakeup.close()

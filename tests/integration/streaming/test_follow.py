@@ -1,0 +1,214 @@
+"""Readers get every committed chunk once and in order, whatever happens to pub/sub."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import redis.asyncio
+
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk, LogSlice
+from app.protocol.status import Status
+from app.store import journal, responses
+from app.store.database import Database, StoreUnavailable
+from app.store.rows import ResponseRow
+from app.streaming.follow import LogFollower
+from app.streaming.pubsub import PubSub
+from app.streaming.subscription import BACKLOG, Subscription
+from tests.support.rows import Writer, claimed
+from tests.support.waiting import until
+
+NEVER = 3600.0
+
+
+async def collect(db: Database, subscription: Subscription, row: ResponseRow, after: int = -1, **times: float) -> bytes:
+    read = partial(journal.read, db, row.id)
+    return b"".join(
+        [chunk.frames async for chunk in LogFollower(read, subscription, after, **times).follow() if chunk is not None]
+    )
+
+
+async def say(db: Database, pubsub: PubSub | None, writer: Writer, words: int) -> None:
+    """Appends and publishes, a commit at a time."""
+    entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(words)), writer.finish()]
+    for entry in entries:
+        assert await journal.append(db, [entry])
+        if pubsub is not None:
+            await pubsub.publish([entry.chunk])
+
+
+async def logged(db: Database, row: ResponseRow, after: int = -1) -> bytes:
+    return b"".join(chunk.frames for chunk in (await journal.read(db, row.id, after)).chunks)
+
+
+async def test_readers_from_any_number_get_the_same_bytes_while_the_log_is_written(
+    db: Database, pubsub: PubSub
+) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+
+    async def reader(after: int) -> bytes:
+        async with pubsub.subscribe(row.id) as subscription:
+            return await collect(db, subscription, row, after, poll=NEVER)
+
+    readers = [asyncio.create_task(reader(after)) for after in (-1, -1, 0, 3, 7, 15)]
+    await say(db, pubsub, writer, 20)
+    got = await asyncio.gather(*readers)
+    for after, text in zip((-1, -1, 0, 3, 7, 15), got, strict=True):
+        assert text == await logged(db, row, after)
+
+
+async def test_a_reader_that_receives_nothing_finds_everything_in_postgres(db: Database, unreachable: PubSub) -> None:
+    row = await claimed(db)
+    async with unreachable.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
+        await say(db, None, Writer(row), 5)
+        assert await reading == await logged(db, row)
+
+
+async def test_a_gap_in_the_received_chunks_is_filled_from_postgres(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    async with pubsub.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
+        entries = writer.begin(), writer.say("received", 1), writer.say("missed", 2), writer.finish()
+        for entry in entries:
+            await journal.append(db, [entry])
+            if entry is not entries[2]:
+                await pubsub.publish([entry.chunk])
+        assert await reading == await logged(db, row)
+
+
+async def test_a_chunk_that_is_published_twice_is_read_once(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    async with pubsub.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
+        for entry in (writer.begin(), writer.say("a", 1), writer.finish()):
+            await journal.append(db, [entry])
+            await pubsub.publish([entry.chunk, entry.chunk])
+        assert await reading == await logged(db, row)
+
+
+OPENING = Chunk("resp_1", 0, 1, 0, (), b"opening")
+END = Chunk("resp_1", 2, 2, 1, (), b"end", final=True)
+
+
+async def test_a_reader_confirmed_before_the_first_commit_does_not_read_the_log(pubsub: PubSub) -> None:
+    async def read(_: int) -> LogSlice:
+        raise AssertionError("the log was read")
+
+    async with pubsub.subscribe("resp_1") as subscription:
+        await until(lambda: subscription.is_complete)
+        chunks = LogFollower(read, subscription, poll=NEVER).follow(OPENING)
+        assert await anext(chunks) is OPENING
+        await pubsub.publish([END])
+        assert [chunk.frames async for chunk in chunks if chunk is not None] == [b"end"]
+
+
+async def test_a_reader_not_confirmed_yet_reads_the_log(unreachable: PubSub) -> None:
+    async def read(_: int) -> LogSlice:
+        return LogSlice((OPENING, END), Status.COMPLETED)
+
+    async with unreachable.subscribe("resp_1") as subscription:
+        chunks = LogFollower(read, subscription, poll=NEVER).follow(OPENING)
+        assert [chunk.frames async for chunk in chunks if chunk is not None] == [b"opening", b"end"]
+
+
+async def test_chunks_received_together_are_joined_to_one(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    async with pubsub.subscribe(row.id) as subscription:
+        chunks = LogFollower(partial(journal.read, db, row.id), subscription, poll=NEVER).follow()
+        read = await anext(chunks)
+        assert read is not None
+        for number in range(1, 6):
+            subscription.receive(
+                Chunk(row.id, read.last + number, read.last + number, 1, (), b"%d " % number, number == 5)
+            )
+        received = await anext(chunks)
+        assert received is not None
+        assert (received.first, received.last, received.frames, received.final) == (
+            read.last + 1,
+            read.last + 5,
+            b"1 2 3 4 5 ",
+            True,
+        )
+        assert [chunk async for chunk in chunks] == []
+
+
+async def test_a_reader_too_slow_for_the_backlog_still_gets_everything(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    async with pubsub.subscribe(row.id) as subscription:
+        chunks = LogFollower(partial(journal.read, db, row.id), subscription, poll=NEVER).follow()
+        first = await anext(chunks)
+        assert first is not None
+        await say(db, pubsub, writer, BACKLOG + 50)
+        rest = [chunk.frames async for chunk in chunks if chunk is not None]
+        assert first.frames + b"".join(rest) == await logged(db, row)
+
+
+async def test_a_cancelled_response_ends_its_readers(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    async with pubsub.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
+        cancellation = await responses.cancel(db, row.id, None)
+        assert cancellation is not None
+        assert cancellation.chunk is not None
+        await pubsub.publish([cancellation.chunk])
+        assert frames.decode(await reading)[-1]["type"] == "response.cancelled"
+
+
+async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Database, unreachable: PubSub) -> None:
+    row = await claimed(db)
+    async with unreachable.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
+        await responses.delete(db, "default", row.id)
+        await asyncio.wait_for(reading, 10)
+
+
+async def test_quiet_readers_get_none_when_a_keepalive_is_due(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    async with pubsub.subscribe(row.id) as subscription:
+        chunks = LogFollower(partial(journal.read, db, row.id), subscription, 1, poll=NEVER, idle=0.01).follow()
+        assert await anext(chunks) is None
+        assert await anext(chunks) is None
+        await chunks.aclose()
+
+
+async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable: PubSub) -> None:
+    row = await claimed(db)
+    await say(db, None, Writer(row), 3)
+    failures = iter([StoreUnavailable("away"), StoreUnavailable("away")])
+
+    async def read(after: int) -> Any:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await journal.read(db, row.id, after)
+
+    async with unreachable.subscribe(row.id) as subscription:
+        chunks = [
+            chunk.frames async for chunk in LogFollower(read, subscription, poll=0.01).follow() if chunk is not None
+        ]
+    assert b"".join(chunks) == await logged(db, row)
+
+
+async def test_a_pubsub_that_lost_redis_reconnects_and_its_readers_look_into_postgres(
+    db: Database, pubsub: PubSub, services: Any
+) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    async with pubsub.subscribe(row.id) as subscription:
+        reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
+        entry = writer.begin()
+        await journal.append(db, [entry])
+        await pubsub.publish([entry.chunk])
+        client = redis.asyncio.from_url(services.redis_url)
+        await client.client_kill_filter(_type="pubsub")
+        await client.aclose()
+        entry = writer.finish()
+        await journal.append(db, [entry])  # while the connection is down
+        assert await reading == await logged(db, row)
+        await until(lambda: pubsub.connected)
