@@ -15,7 +15,7 @@ from app.queue.celery_app import QueueUnavailable
 from app.queue.message import Message
 from app.store import responses
 from app.store.database import Database
-from app.store.inserts import Intake
+from app.store.inserts import Inserter
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.logs import events_of, row_of, text_of, whole
@@ -79,7 +79,7 @@ async def test_what_takes_too_long_is_failed_and_says_so(
     db: Database, pubsub: PubSub, limit: dict[str, float], code: str
 ) -> None:
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
-    await Intake(db).create(new)
+    await Inserter(db).create(new)
     if code == "run_timeout":
         await claim(db, new.id, WORKER)
     await maintenance(db, pubsub, Queue()).expire()

@@ -171,17 +171,17 @@ async def test_a_request_that_postgres_may_have_taken_is_not_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from app.store.database import StoreUnavailable
-    from app.store.inserts import Intake
+    from app.store.inserts import Inserter
 
-    real = Intake.create
+    real = Inserter.create
 
     async def lost(*arguments: Any) -> Any:
         await real(*arguments)
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(Intake, "create", lost)
+    monkeypatch.setattr(Inserter, "create", lost)
     assert (await post(api, background=True)).status_code == 503
-    monkeypatch.setattr(Intake, "create", real)
+    monkeypatch.setattr(Inserter, "create", real)
     again = (await post(api, background=True)).json()
     assert [again["id"]] == await ids(db)
     assert again["status"] == "queued"

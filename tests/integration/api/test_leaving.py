@@ -20,7 +20,7 @@ from app.protocol.status import Status
 from app.queue.celery_app import TaskQueue
 from app.queue.message import Message
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Intake
+from app.store.inserts import Inserter
 from app.store.rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
@@ -128,14 +128,14 @@ async def test_leaving_during_the_insert_cancels_it(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
-    create = Intake.create
+    create = Inserter.create
 
-    async def slow(intake: Intake, new: NewResponse) -> None:
+    async def slow(intake: Inserter, new: NewResponse) -> None:
         begun.set()
         await go_on.wait()
         await create(intake, new)
 
-    monkeypatch.setattr(Intake, "create", slow)
+    monkeypatch.setattr(Inserter, "create", slow)
     request = asyncio.create_task(api.post(stream=stream))
     await begun.wait()
     await leave(request)
@@ -181,13 +181,13 @@ async def _waits_for_a_lock(db: Database) -> bool:
 async def test_an_insert_of_unknown_fate_is_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    create = Intake.create
+    create = Inserter.create
 
-    async def cut(intake: Intake, new: NewResponse) -> None:
+    async def cut(intake: Inserter, new: NewResponse) -> None:
         await create(intake, new)
         raise StoreUnavailable("the connection broke after the commit")
 
-    monkeypatch.setattr(Intake, "create", cut)
+    monkeypatch.setattr(Inserter, "create", cut)
     answer = await api.post(stream=stream)
     assert answer.status_code == 503
     await cancelled(db, await one(db))
