@@ -101,7 +101,7 @@ class Acceptance:
         stream = ResponseStream(
             response_object(document, response_id=response_id, created_at=int(created_at.timestamp()))
         )
-        opening = frames.encode_all(stream.open())
+        opening = frames.encode_all(stream.accept())
         row = NewResponse(
             id=response_id,
             project=project,

@@ -27,9 +27,10 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    WebSearch,
+    WholeCall,
 )
 from app.protocol.events.machine import ResponseStream
+from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.response import error_object, response_object
 from app.protocol.usage import Usage
 from tests.support.requests import stored_request
@@ -39,7 +40,7 @@ names = st.sampled_from(["f", "g"])
 labels = st.sampled_from(["python", "docs"])
 
 STARTS: dict[type, type] = {CallArguments: CallStart, CustomInput: CustomStart, CodeText: CodeStart}
-HOSTED = (CodeText, McpArguments, WebSearch)
+HOSTED = (CodeText, McpArguments, WholeCall)
 CITED = {"type": "url_citation", "url": "http://x", "title": "x", "start_index": 0, "end_index": 1}
 ACTIONS: list[dict[str, Any]] = [
     {"type": "search", "query": "x", "queries": ["x"]},
@@ -99,8 +100,8 @@ def _turn(draw: st.DrawFn, script: Script) -> None:
     kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, *HOSTED, Approval]
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(kinds))
-        if kind is WebSearch:
-            script.say(kind, WebSearch("browser.search", "{}", draw(st.sampled_from(ACTIONS))))
+        if kind is WholeCall:
+            script.say(kind, WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": draw(st.sampled_from(ACTIONS))}))
             continue
         if kind is Approval:
             script.say(kind, Approval(draw(labels), draw(names), "{}"))
@@ -130,7 +131,7 @@ def _answer(draw: st.DrawFn, script: Script, answered: list[tuple[int, type]]) -
 def _result(kind: type, ok: bool) -> dict[str, Any]:
     if kind is CodeText:
         return {"outputs": [{"type": "logs", "logs": "4"}]}
-    if kind is WebSearch:
+    if kind is WholeCall:
         return {"action": {**ACTIONS[0], "sources": [{"type": "url", "url": "http://x"}]}} if ok else {}
     return {"output": "four"} if ok else {"error": {"type": "mcp_tool_execution_error", "content": []}}
 
@@ -153,7 +154,7 @@ def end(stream: ResponseStream, how: str) -> list[dict[str, Any]]:
 def play(said: list[Delta], ending: str) -> tuple[ResponseStream, list[dict[str, Any]]]:
     """The machine after `said` and its ending, and all its events."""
     stream = new_stream()
-    events = stream.open() + stream.begin()
+    events = stream.accept() + stream.begin()
     for delta in said:
         events += stream.feed(delta)
     return stream, events + end(stream, ending)

@@ -37,7 +37,7 @@ def new_response(idempotency: Idempotency | None = None, project: str = "default
     created = datetime.now(UTC)
     stored = stored_request(**request)
     stream = ResponseStream(response_object(stored, response_id=response_id, created_at=int(created.timestamp())))
-    events = stream.open()
+    events = stream.accept()
     opening = Chunk(response_id, 0, len(events) - 1, 0, (), frames.encode_all(events))
     queue = f"model.{stored['model']}"
     new = NewResponse(response_id, project, stored["model"], queue, 6, stored, created, opening)
@@ -69,7 +69,7 @@ class Writer:
         self.row = row
         self.worker = worker
         self.stream = ResponseStream(row.as_object())
-        self.stream.open()
+        self.stream.accept()
 
     def entry(self, events: list[dict[str, Any]], tokens: tuple[int, ...] = (), ending: Ending | None = None) -> Entry:
         first = events[0]["sequence_number"]

@@ -241,7 +241,7 @@ class Runner:
 
     async def _generate(self, run: Run) -> Outcome:
         if run.row.attempt == 1:
-            run.stream.open()  # committed by the API, and nothing else is
+            run.stream.accept()  # committed by the API, and nothing else is
         else:
             await self._take_up(run)
         items = await self._items(run.row)

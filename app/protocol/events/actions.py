@@ -1,4 +1,7 @@
-"""The steps of the event state machine (`states.py`) but those of calls that the server runs (`hosted.py`)."""
+"""The actions of the event table for everything but hosted tools (hosted_actions.py).
+
+An action writes to the response and makes the events that say so. Its second argument is the input.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,19 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 
 Action = Callable[[Writer, Any], None]
-"""One step of a cell: writes to the response and makes its events. The second argument is the input."""
 
-# -- lifecycle -------------------------------------------------------------------------------------------------
+# -- the response ----------------------------------------------------------------------------------------------
 
 
-def created(writer: Writer, _: Any) -> None:
+def create(writer: Writer, _: None) -> None:
     writer.emit_response("created")
 
 
-def queued(writer: Writer, _: Any) -> None:
+def queue(writer: Writer, _: None) -> None:
     writer.emit_response("queued")
 
 
-def in_progress(writer: Writer, _: Any) -> None:
+def begin(writer: Writer, _: None) -> None:
     writer.response["status"] = Status.IN_PROGRESS.value
     writer.emit_response("in_progress")
 
@@ -59,7 +61,7 @@ def fail(writer: Writer, error: Json) -> None:
     writer.emit_response("failed")
 
 
-def cancel(writer: Writer, _: Any) -> None:
+def cancel(writer: Writer, _: None) -> None:
     writer.response["status"] = Status.CANCELLED.value
     writer.emit_response("cancelled")
 
@@ -72,27 +74,27 @@ def open_message(writer: Writer, delta: Text | Refusal) -> None:
     writer.add_item("msg", type="message", role="assistant", content=[], **phase)
 
 
-def open_text(writer: Writer, _: Any) -> None:
+def open_text(writer: Writer, _: Text) -> None:
     writer.logprobs = []
     writer.add_part({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
 
 
-def open_refusal(writer: Writer, _: Any) -> None:
+def open_refusal(writer: Writer, _: Refusal) -> None:
     writer.add_part({"type": "refusal", "refusal": ""})
 
 
-def open_reasoning(writer: Writer, _: Any) -> None:
+def open_reasoning(writer: Writer, _: Reasoning) -> None:
     writer.add_item("rs", type="reasoning", summary=[], content=[], encrypted_content=None)
     writer.add_part({"type": "reasoning_text", "text": ""})
 
 
-def text(writer: Writer, delta: Text) -> None:
+def add_text(writer: Writer, delta: Text) -> None:
     writer.pieces.append(delta.text)
     writer.logprobs += delta.logprobs
     writer.emit_part("response.output_text.delta", delta=delta.text, logprobs=list(delta.logprobs))
 
 
-def annotation(writer: Writer, delta: Annotation) -> None:
+def add_annotation(writer: Writer, delta: Annotation) -> None:
     annotations = writer.part["annotations"]
     annotations.append(delta.annotation)
     writer.emit_part(
@@ -102,61 +104,61 @@ def annotation(writer: Writer, delta: Annotation) -> None:
     )
 
 
-def refusal(writer: Writer, delta: Refusal) -> None:
+def add_refusal(writer: Writer, delta: Refusal) -> None:
     writer.pieces.append(delta.text)
     writer.emit_part("response.refusal.delta", delta=delta.text)
 
 
-def reasoning(writer: Writer, delta: Reasoning) -> None:
+def add_reasoning(writer: Writer, delta: Reasoning) -> None:
     writer.pieces.append(delta.text)
     writer.emit_part("response.reasoning_text.delta", delta=delta.text)
 
 
 def close_text(writer: Writer, _: Any) -> None:
     writer.part["logprobs"] = list(writer.logprobs)
-    writer.done_part("response.output_text.done", "text", logprobs=writer.part["logprobs"])
+    writer.finish_part("response.output_text.done", "text", logprobs=writer.part["logprobs"])
 
 
 def close_refusal(writer: Writer, _: Any) -> None:
-    writer.done_part("response.refusal.done", "refusal")
+    writer.finish_part("response.refusal.done", "refusal")
 
 
 def close_reasoning(writer: Writer, _: Any) -> None:
-    writer.done_part("response.reasoning_text.done", "text")
+    writer.finish_part("response.reasoning_text.done", "text")
 
 
-# -- calls that are the client's to run ------------------------------------------------------------------------
+# -- calls that the client runs --------------------------------------------------------------------------------
 
 
 def open_call(writer: Writer, delta: CallStart) -> None:
-    writer.add_item("fc", type="function_call", call_id=writer.name("call"), name=delta.name, arguments="")
+    writer.add_item("fc", type="function_call", call_id=writer.new_id("call"), name=delta.name, arguments="")
 
 
 def open_custom(writer: Writer, delta: CustomStart) -> None:
-    writer.add_item("ctc", type="custom_tool_call", call_id=writer.name("call"), name=delta.name, input="")
+    writer.add_item("ctc", type="custom_tool_call", call_id=writer.new_id("call"), name=delta.name, input="")
 
 
-def arguments(writer: Writer, delta: CallArguments) -> None:
+def add_arguments(writer: Writer, delta: CallArguments) -> None:
     writer.add_piece(delta.text, "response.function_call_arguments.delta")
 
 
-def input_(writer: Writer, delta: CustomInput) -> None:
+def add_input(writer: Writer, delta: CustomInput) -> None:
     writer.add_piece(delta.text, "response.custom_tool_call_input.delta")
 
 
 def close_call(writer: Writer, _: Any) -> None:
-    whole = writer.join("arguments")
-    writer.emit_item("response.function_call_arguments.done", arguments=whole, name=writer.item["name"])
+    arguments = writer.join_pieces("arguments")
+    writer.emit_item("response.function_call_arguments.done", arguments=arguments, name=writer.item["name"])
 
 
 def close_custom(writer: Writer, _: Any) -> None:
-    writer.emit_item("response.custom_tool_call_input.done", input=writer.join("input"))
+    writer.emit_item("response.custom_tool_call_input.done", input=writer.join_pieces("input"))
 
 
 def close_item(writer: Writer, _: Any) -> None:
-    """Ends the open item: `incomplete` where the response ends in the middle of it."""
+    """Ends the open item, as `incomplete` if the response ends in the middle of it."""
     item = writer.item
     item["status"] = "incomplete" if writer.cut else "completed"
     if writer.seal is not None and item["type"] == "reasoning":
         item["encrypted_content"] = writer.seal("".join(part["text"] for part in item["content"]))
-    writer.end_item(writer.last)
+    writer.end_item(writer.last_index)

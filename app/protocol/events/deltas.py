@@ -1,4 +1,4 @@
-"""What a model says, piece by piece: the inputs of the event state machine (`stream.py`)."""
+"""Deltas: the inputs of the event machine. The model writes them piece by piece, or a hosted tool gives them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
+from app.protocol.hosted_kinds import HostedKind
 from app.protocol.usage import Usage
 
 
@@ -24,8 +25,7 @@ class Text:
     text: str
     logprobs: tuple[dict[str, Any], ...] = ()
     phase: Literal["commentary", "final_answer"] | None = None
-    """Of the message, where the model's format tells a preamble from an answer: one of another phase is a message of
-    its own."""
+    """The message's phase, if the model's format tells a preamble from an answer. Each phase is its own message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Characters of a refusal, where the model's format tells one from an answer; never empty."""
+    """Characters of a refusal, if the model's format tells a refusal from an answer; never empty."""
 
     text: str
 
@@ -79,7 +79,7 @@ class CustomInput:
 
 @dataclass(frozen=True, slots=True)
 class CodeStart:
-    """The model writes code for the server's own interpreter; it follows as `CodeText`."""
+    """A call of the code interpreter begins; its code follows as `CodeText`."""
 
     name: str
     """What the model calls the tool."""
@@ -94,12 +94,12 @@ class CodeText:
 
 @dataclass(frozen=True, slots=True)
 class McpStart:
-    """A call of a tool of an MCP server begins; its arguments follow as `McpArguments`."""
+    """A call of an MCP server's tool begins; its arguments follow as `McpArguments`."""
 
     server_label: str
     name: str
     approval_request_id: str | None = None
-    """The request by which the client allowed it."""
+    """Id of the approval request that the client answered with yes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +110,20 @@ class McpArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class WebSearch:
-    """A whole call of the server's browser: `action` is that of the item, as far as the arguments tell."""
+class WholeCall:
+    """A call of a hosted tool that is announced whole: its kind has no `text_field`."""
 
+    kind: HostedKind
     name: str
+    """What the model calls the tool."""
     arguments: str
-    action: dict[str, Any]
+    fields: dict[str, Any]
+    """What its item shows, as far as the arguments tell: the `action` of a web search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A whole call of an MCP server's tool that the client has to allow first."""
+    """A whole call of an MCP server's tool that the client must allow first."""
 
     server_label: str
     name: str
@@ -129,32 +132,32 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The server asks an MCP server for its tools."""
+    """The worker asks an MCP server for its tools."""
 
     server_label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What it answered: tools, or an error."""
+    """The MCP server's answer: its tools, or an error."""
 
     index: int
-    """The item's place in the output."""
+    """Of the item in the output."""
     tools: tuple[dict[str, Any], ...]
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """The model ended its turn, and the calls that are the server's to run begin."""
+    """The model ended its turn; the turn's calls of hosted tools begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A call that the server ran is over."""
+    """A call of a hosted tool has ended."""
 
     index: int
-    """The item's place in the output."""
+    """Of the item in the output."""
     ok: bool
     fields: dict[str, Any]
     """What the item gains: `outputs`, `action`, or `output` and `error`."""
@@ -167,8 +170,7 @@ class Finish:
     reason: FinishReason
     usage: Usage = field(default_factory=Usage)
     messages: Mapping[str, Any] = field(default_factory=dict)
-    """What the response object shows of the model's own messages, where it was asked for: `input_messages` and
-    `output_messages`."""
+    """`input_messages` and `output_messages` for the response object, if the request asked for them."""
 
 
 Delta = (
@@ -184,7 +186,7 @@ Delta = (
     | CodeText
     | McpStart
     | McpArguments
-    | WebSearch
+    | WholeCall
     | Approval
     | Listing
     | Listed

@@ -1,6 +1,6 @@
-"""Events back into a response: what a reader who saw them all knows.
+"""Events back into a response: what a reader knows after these events.
 
-Written apart from the machine in `stream.py`, so that each can be tested by the other.
+This is written apart from the machine (machine.py), so that tests can compare the two.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.protocol.events.frames import Event
+from app.protocol.hosted_kinds import HOSTED_KINDS
+from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS
 from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The response object after some events, and the number of the event that comes next."""
+    """The response object after some events, and the number of the next event."""
 
     response: Json
     next_sequence: int
     unfinished: tuple[int, ...] = ()
-    """The places in the output of items that were added and are not done."""
+    """Indexes of items that were added and are not done."""
     open: int | None = None
-    """The one of them whose text the model is still writing."""
+    """Index of the unfinished item whose text the model still writes."""
 
 
-def _take_item(output: list[Json], event: Event) -> None:
+Folder = Callable[[list[Json], Event], None]
+
+
+def _set_item(output: list[Json], event: Event) -> None:
     index = event["output_index"]
     output[index : index + 1] = [event["item"]]
 
 
-def _take_part(output: list[Json], event: Event) -> None:
+def _set_part(output: list[Json], event: Event) -> None:
     content = output[event["output_index"]]["content"]
     content[event["content_index"] :] = [event["part"]]
 
@@ -49,83 +54,79 @@ def _add_annotation(output: list[Json], event: Event) -> None:
     output[event["output_index"]]["content"][event["content_index"]]["annotations"].append(event["annotation"])
 
 
-def _add_arguments(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["arguments"] += event["delta"]
+def _add_to(field: str) -> Folder:
+    def fold_text(output: list[Json], event: Event) -> None:
+        output[event["output_index"]][field] += event["delta"]
+
+    return fold_text
 
 
-def _add_input(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["input"] += event["delta"]
+def _set_status(status: str) -> Folder:
+    def fold_status(output: list[Json], event: Event) -> None:
+        output[event["output_index"]]["status"] = status
+
+    return fold_status
 
 
-def _add_code(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["code"] += event["delta"]
-
-
-def _interpreting(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["status"] = "interpreting"
-
-
-def _searching(output: list[Json], event: Event) -> None:
-    output[event["output_index"]]["status"] = "searching"
-
-
-_FOLDERS: dict[str, Callable[[list[Json], Event], None]] = {
-    "response.output_item.added": _take_item,
-    "response.output_item.done": _take_item,
-    "response.content_part.added": _take_part,
-    "response.content_part.done": _take_part,
+_FOLDERS: dict[str, Folder] = {
+    "response.output_item.added": _set_item,
+    "response.output_item.done": _set_item,
+    "response.content_part.added": _set_part,
+    "response.content_part.done": _set_part,
     "response.output_text.delta": _add_text,
     "response.reasoning_text.delta": _add_text,
     "response.output_text.annotation.added": _add_annotation,
     "response.refusal.delta": _add_refusal,
-    "response.function_call_arguments.delta": _add_arguments,
-    "response.custom_tool_call_input.delta": _add_input,
-    "response.code_interpreter_call_code.delta": _add_code,
-    "response.code_interpreter_call.interpreting": _interpreting,
-    "response.mcp_call_arguments.delta": _add_arguments,
-    "response.web_search_call.searching": _searching,
+    "response.function_call_arguments.delta": _add_to("arguments"),
+    "response.custom_tool_call_input.delta": _add_to("input"),
 }
 
-_WHOLE = frozenset({"web_search_call", "mcp_approval_request", "mcp_list_tools"})
-"""Types of items that are added with all that the model says of them."""
+for _kind in HOSTED_KINDS:
+    if _kind.text_field is not None:
+        _FOLDERS[f"response.{_kind.call_type}_{_kind.text_field}.delta"] = _add_to(_kind.text_field)
+    if _kind.running_status is not None:
+        _FOLDERS[f"response.{_kind.call_type}.{_kind.running_status}"] = _set_status(_kind.running_status)
 
-_WRITTEN = frozenset({"response.code_interpreter_call_code.done", "response.mcp_call_arguments.done"})
-"""After these the model writes no more of an item that is not done yet."""
+_WHOLE = {kind.call_type for kind in HOSTED_KINDS if kind.text_field is None} | {APPROVAL_REQUEST, MCP_LIST_TOOLS}
+"""Types of items to which the model adds nothing after the event that adds them."""
+
+_CLOSING = {f"response.{kind.call_type}_{kind.text_field}.done" for kind in HOSTED_KINDS if kind.text_field is not None}
+"""Events after which the model adds nothing to an item, though it is not done."""
 
 
 class _Unfinished:
     """Which items are not done, and which of them is open."""
 
     def __init__(self) -> None:
-        self.places: dict[int, None] = {}
+        self.indexes: dict[int, None] = {}
         self.open: int | None = None
 
-    def take(self, event: Event) -> None:
-        kind, index = event["type"], event.get("output_index")
+    def note(self, event: Event) -> None:
+        event_type, index = event["type"], event.get("output_index")
         if index is None:
             return
-        if kind == "response.output_item.added":
-            self.places[index] = None
+        if event_type == "response.output_item.added":
+            self.indexes[index] = None
             self.open = None if event["item"]["type"] in _WHOLE else index
-        elif kind == "response.output_item.done":
-            self.places.pop(index, None)
+        elif event_type == "response.output_item.done":
+            self.indexes.pop(index, None)
             self.open = None if self.open == index else self.open
-        elif kind in _WRITTEN:
+        elif event_type in _CLOSING:
             self.open = None
 
 
 def fold(events: Iterable[Event]) -> Snapshot:
-    """The response after `events`, the first of which is `response.created`. Takes the events over."""
+    """Returns the response after `events`, the first of which is `response.created`. The result owns the events."""
     response: Json = {}
     output: list[Json] = []
     unfinished = _Unfinished()
-    following = 0
+    next_sequence = 0
     for event in events:
-        following = event["sequence_number"] + 1
-        unfinished.take(event)
+        next_sequence = event["sequence_number"] + 1
+        unfinished.note(event)
         if "response" in event:
             response = event["response"]
             output = response["output"] or output
         elif (folder := _FOLDERS.get(event["type"])) is not None:
             folder(output, event)
-    return Snapshot({**response, "output": output}, following, tuple(unfinished.places), unfinished.open)
+    return Snapshot({**response, "output": output}, next_sequence, tuple(unfinished.indexes), unfinished.open)

@@ -1,12 +1,13 @@
-"""The steps of the event state machine for what the server runs itself.
+"""The actions of the event table for hosted tools: their calls, and the lists of tools that MCP servers give.
 
-Theory. The model writes a call; its item is closed, and pending: added, all its text there, not done. The end of the
-turn starts every pending call (`interpreting`, `searching`); results come in any order and end their items; the end
-of the response ends what is left as `incomplete`. Lists of an MCP server's tools are pending from the first.
+The model writes a call. Its item is then closed but not done: it is pending. The end of the turn starts every pending
+call. Results arrive in any order and end their items; the end of the response ends the others as `incomplete`. A
+list of tools is pending from its first event. What differs between kinds of tools is in app/protocol/hosted_kinds.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from app.protocol.events.deltas import (
@@ -18,41 +19,28 @@ from app.protocol.events.deltas import (
     McpArguments,
     McpStart,
     ToolEnded,
-    WebSearch,
+    WholeCall,
 )
 from app.protocol.events.writer import IllegalInput, Writer
+from app.protocol.hosted_kinds import CODE_INTERPRETER, KIND_OF_CALL, MCP, HostedKind
+from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS
 from app.protocol.types import Json
 
 UNANSWERED = "The response ended before the server had listed its tools."
-"""The `error` of a list that was cut."""
-
-_STARTED = {"code_interpreter_call": "interpreting", "web_search_call": "searching"}
-"""The status, and the event, of a call that runs. An MCP call has none."""
-
-_CALLS = (*_STARTED, "mcp_call")
-
-_TOLD = {
-    ("code_interpreter_call", True): "response.code_interpreter_call.completed",
-    ("web_search_call", True): "response.web_search_call.completed",
-    ("mcp_call", True): "response.mcp_call.completed",
-    ("mcp_call", False): "response.mcp_call.failed",
-}
-"""The event of a call that ended, by whether it went well; the others have none."""
+"""The `error` of a list of tools that never arrived."""
 
 
-# -- the model's ---------------------------------------------------------------------------------------------
+# -- calls, as the model writes them ---------------------------------------------------------------------------
 
 
 def open_code(writer: Writer, _: CodeStart) -> None:
-    container = f"cntr_{writer.suffix}"
-    writer.add_item("ci", type="code_interpreter_call", code="", container_id=container, outputs=None)
-    writer.emit_item("response.code_interpreter_call.in_progress")
+    _open_call(writer, CODE_INTERPRETER, code="", container_id=f"cntr_{writer.id_suffix}", outputs=None)
 
 
 def open_mcp(writer: Writer, delta: McpStart) -> None:
-    writer.add_item(
-        "mcp",
-        type="mcp_call",
+    _open_call(
+        writer,
+        MCP,
         server_label=delta.server_label,
         name=delta.name,
         arguments="",
@@ -60,98 +48,101 @@ def open_mcp(writer: Writer, delta: McpStart) -> None:
         error=None,
         approval_request_id=delta.approval_request_id,
     )
-    writer.emit_item("response.mcp_call.in_progress")
 
 
-def code(writer: Writer, delta: CodeText) -> None:
-    writer.add_piece(delta.text, "response.code_interpreter_call_code.delta")
+def add_call_text(writer: Writer, delta: CodeText | McpArguments) -> None:
+    writer.add_piece(delta.text, f"{_text_event(writer)}.delta")
 
 
-def mcp_arguments(writer: Writer, delta: McpArguments) -> None:
-    writer.add_piece(delta.text, "response.mcp_call_arguments.delta")
+def close_call(writer: Writer, _: Any) -> None:
+    """The model has written all of the call's text."""
+    field = KIND_OF_CALL[writer.item["type"]].text_field or ""
+    writer.emit_item(f"{_text_event(writer)}.done", writer.last_index, **{field: writer.join_pieces(field)})
+    writer.pending.append(writer.last_index)
 
 
-def close_code(writer: Writer, _: Any) -> None:
-    writer.emit_item("response.code_interpreter_call_code.done", code=writer.join("code"))
-    writer.pending.append(writer.last)
+def add_whole_call(writer: Writer, delta: WholeCall) -> None:
+    _open_call(writer, delta.kind, **delta.fields)
+    writer.pending.append(writer.last_index)
 
 
-def close_mcp(writer: Writer, _: Any) -> None:
-    writer.emit_item("response.mcp_call_arguments.done", arguments=writer.join("arguments"))
-    writer.pending.append(writer.last)
-
-
-def web_search(writer: Writer, delta: WebSearch) -> None:
-    writer.add_item("ws", type="web_search_call", action=delta.action)
-    writer.emit_item("response.web_search_call.in_progress")
-    writer.pending.append(writer.last)
-
-
-def approval(writer: Writer, delta: Approval) -> None:
-    writer.add_plain(
+def request_approval(writer: Writer, delta: Approval) -> None:
+    writer.add_item_without_status(
         "mcpr",
-        type="mcp_approval_request",
+        type=APPROVAL_REQUEST,
         server_label=delta.server_label,
         name=delta.name,
         arguments=delta.arguments,
     )
-    writer.end_item(writer.last)
+    writer.end_item(writer.last_index)
 
 
-# -- the server's --------------------------------------------------------------------------------------------
+def _open_call(writer: Writer, kind: HostedKind, **fields: Any) -> None:
+    writer.add_item(kind.id_prefix, type=kind.call_type, **fields)
+    writer.emit_item(f"response.{kind.call_type}.in_progress")
 
 
-def listing(writer: Writer, delta: Listing) -> None:
-    writer.add_plain("mcpl", type="mcp_list_tools", server_label=delta.server_label, tools=[], error=None)
-    writer.emit_item("response.mcp_list_tools.in_progress")
-    writer.pending.append(writer.last)
+def _text_event(writer: Writer) -> str:
+    """The name of the events about the open call's text, without `.delta` or `.done`."""
+    kind = KIND_OF_CALL[writer.item["type"]]
+    return f"response.{kind.call_type}_{kind.text_field}"
 
 
-def listed(writer: Writer, delta: Listed) -> None:
-    item = _pending(writer, delta.index, ("mcp_list_tools",))
+# -- calls and lists, as the server runs them ------------------------------------------------------------------
+
+
+def start_list(writer: Writer, delta: Listing) -> None:
+    writer.add_item_without_status("mcpl", type=MCP_LIST_TOOLS, server_label=delta.server_label, tools=[], error=None)
+    writer.emit_item(f"response.{MCP_LIST_TOOLS}.in_progress")
+    writer.pending.append(writer.last_index)
+
+
+def end_list(writer: Writer, delta: Listed) -> None:
+    item = _pending_item(writer, delta.index, (MCP_LIST_TOOLS,))
     writer.pending.remove(delta.index)
     item |= {"tools": list(delta.tools), "error": delta.error}
-    how = "completed" if delta.error is None else "failed"
-    writer.emit_item(f"response.mcp_list_tools.{how}", delta.index)
+    end = "completed" if delta.error is None else "failed"
+    writer.emit_item(f"response.{MCP_LIST_TOOLS}.{end}", delta.index)
     writer.end_item(delta.index)
 
 
 def start_calls(writer: Writer, _: Any) -> None:
-    """The calls of the turn that ended begin to run."""
+    """The turn has ended: its calls begin to run."""
     for index in writer.pending:
         item = writer.output[index]
-        status = _STARTED.get(item["type"])
-        if status is not None and item["status"] == "in_progress":
-            item["status"] = status
-            writer.emit_item(f"response.{item['type']}.{status}", index)
+        kind = KIND_OF_CALL.get(item["type"])
+        if kind is not None and kind.running_status is not None and item["status"] == "in_progress":
+            item["status"] = kind.running_status
+            writer.emit_item(f"response.{kind.call_type}.{kind.running_status}", index)
 
 
-def tool_ended(writer: Writer, delta: ToolEnded) -> None:
-    item = _pending(writer, delta.index, _CALLS)
-    if item["status"] != _STARTED.get(item["type"], "in_progress"):
-        raise IllegalInput(f"the call at {delta.index} has not been started")
+def end_call(writer: Writer, delta: ToolEnded) -> None:
+    item = _pending_item(writer, delta.index, KIND_OF_CALL)
+    kind = KIND_OF_CALL[item["type"]]
+    if item["status"] != (kind.running_status or "in_progress"):
+        raise IllegalInput(f"the call at index {delta.index} has not been started")
     writer.pending.remove(delta.index)
     item |= {**delta.fields, "status": "completed" if delta.ok else "failed"}
-    if (told := _TOLD.get((item["type"], delta.ok))) is not None:
-        writer.emit_item(told, delta.index)
+    if delta.ok or kind.has_failed_event:
+        writer.emit_item(f"response.{kind.call_type}.{item['status']}", delta.index)
     writer.end_item(delta.index)
 
 
-def _pending(writer: Writer, index: int, kinds: tuple[str, ...]) -> Json:
-    """The pending item at `index`. Raises IllegalInput where there is none of these types."""
-    if index not in writer.pending or writer.output[index]["type"] not in kinds:
-        raise IllegalInput(f"no {' or '.join(kinds)} is pending at {index}")
-    return writer.output[index]
-
-
-def close_pending(writer: Writer, _: Any) -> None:
-    """The response ends: so does what nobody has answered."""
+def end_pending(writer: Writer, _: Any) -> None:
+    """The response ends: so does every item that still waits."""
     for index in writer.pending:
         item = writer.output[index]
-        if item["type"] == "mcp_list_tools":
+        if item["type"] == MCP_LIST_TOOLS:
             item["error"] = UNANSWERED
-            writer.emit_item("response.mcp_list_tools.failed", index)
+            writer.emit_item(f"response.{MCP_LIST_TOOLS}.failed", index)
         else:
             item["status"] = "incomplete"
         writer.end_item(index)
     writer.pending.clear()
+
+
+def _pending_item(writer: Writer, index: int, types: Collection[str]) -> Json:
+    """Returns the pending item at `index`. Raises IllegalInput if there is none of these types."""
+    if index not in writer.pending or writer.output[index]["type"] not in types:
+        raise IllegalInput(f"no {' or '.join(types)} is pending at index {index}")
+    return writer.output[index]

@@ -1,16 +1,17 @@
-"""The table of the event state machine: what may come when, which steps it means, and what follows.
+"""The table of the event machine: which input is legal in which state, what it does, and which state follows.
 
-A response is a row of items; at most one is open. For every state and input, `TABLE` says which steps are taken
-(`steps.py` and `hosted.py` have them) and which state follows. An input with no cell is illegal. The open item's
-state names its type, and whatever does not belong to it closes it first. A call that the server runs itself is closed
-like any other item, but is not done: it stays pending, beside whatever comes, until its result or the end.
+A response is a list of items, and at most one of them is open. `TABLE` has a cell for every legal input: the actions
+that it takes (actions.py, hosted_actions.py) and the next state. The state names the open item's type; an input that
+does not belong to that item closes it first. A call of a hosted tool is closed like other items but is not done: it
+stays pending until its result arrives or the response ends.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from app.protocol.events import actions, hosted_actions
+from app.protocol.events import actions
+from app.protocol.events import hosted_actions as hosted
 from app.protocol.events.actions import Action
 from app.protocol.events.deltas import (
     Annotation,
@@ -30,7 +31,7 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    WebSearch,
+    WholeCall,
 )
 
 
@@ -52,11 +53,11 @@ class State(Enum):
 
 
 class Input(Enum):
-    OPEN = "open"
+    ACCEPT = "accept"
     BEGIN = "begin"
     TEXT = "text"
     OTHER_TEXT = "text of another phase"
-    """Than that of the open message: always one of its own."""
+    """A phase that the open message does not have: the text always opens a message of its own."""
     REASONING = "reasoning"
     REFUSAL = "refusal"
     ANNOTATION = "annotation"
@@ -68,7 +69,7 @@ class Input(Enum):
     CODE_TEXT = "code"
     MCP_START = "mcp call start"
     MCP_ARGUMENTS = "mcp call arguments"
-    WEB_SEARCH = "web search"
+    WHOLE_CALL = "whole hosted call"
     APPROVAL = "approval request"
     LISTING = "listing of tools"
     LISTED = "list of tools"
@@ -92,7 +93,7 @@ INPUT_OF: dict[type, Input] = {
     CodeText: Input.CODE_TEXT,
     McpStart: Input.MCP_START,
     McpArguments: Input.MCP_ARGUMENTS,
-    WebSearch: Input.WEB_SEARCH,
+    WholeCall: Input.WHOLE_CALL,
     Approval: Input.APPROVAL,
     Listing: Input.LISTING,
     Listed: Input.LISTED,
@@ -103,65 +104,67 @@ INPUT_OF: dict[type, Input] = {
 Cell = tuple[tuple[Action, ...], State]
 
 _ENDINGS: dict[Input, Cell] = {
-    Input.FINISH: ((hosted_actions.close_pending, actions.finish), State.ENDED),
-    Input.FAIL: ((hosted_actions.close_pending, actions.fail), State.ENDED),
-    Input.CANCEL: ((hosted_actions.close_pending, actions.cancel), State.ENDED),
+    Input.FINISH: ((hosted.end_pending, actions.finish), State.ENDED),
+    Input.FAIL: ((hosted.end_pending, actions.fail), State.ENDED),
+    Input.CANCEL: ((hosted.end_pending, actions.cancel), State.ENDED),
+}
+_STARTS: dict[Input, Cell] = {
+    Input.TEXT: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
+    Input.OTHER_TEXT: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
+    Input.REFUSAL: ((actions.open_message, actions.open_refusal, actions.add_refusal), State.REFUSAL),
+    Input.REASONING: ((actions.open_reasoning, actions.add_reasoning), State.REASONING),
+    Input.CALL_START: ((actions.open_call,), State.CALL),
+    Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
+    Input.CODE_START: ((hosted.open_code,), State.CODE),
+    Input.MCP_START: ((hosted.open_mcp,), State.MCP),
+    Input.WHOLE_CALL: ((hosted.add_whole_call,), State.IDLE),
+    Input.APPROVAL: ((hosted.request_approval,), State.IDLE),
+    Input.LISTING: ((hosted.start_list,), State.IDLE),
+    Input.TURN_END: ((hosted.start_calls,), State.IDLE),
 }
 
 
-def _open(*extra: tuple[Input, Cell], close: tuple[Action, ...] = ()) -> dict[Input, Cell]:
-    """The row of a state in progress: what starts another item closes the open one first."""
-    row: dict[Input, Cell] = {
-        Input.TEXT: ((actions.open_message, actions.open_text, actions.text), State.MESSAGE),
-        Input.OTHER_TEXT: ((actions.open_message, actions.open_text, actions.text), State.MESSAGE),
-        Input.REFUSAL: ((actions.open_message, actions.open_refusal, actions.refusal), State.REFUSAL),
-        Input.REASONING: ((actions.open_reasoning, actions.reasoning), State.REASONING),
-        Input.CALL_START: ((actions.open_call,), State.CALL),
-        Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
-        Input.CODE_START: ((hosted_actions.open_code,), State.CODE),
-        Input.MCP_START: ((hosted_actions.open_mcp,), State.MCP),
-        Input.WEB_SEARCH: ((hosted_actions.web_search,), State.IDLE),
-        Input.APPROVAL: ((hosted_actions.approval,), State.IDLE),
-        Input.LISTING: ((hosted_actions.listing,), State.IDLE),
-        Input.TURN_END: ((hosted_actions.start_calls,), State.IDLE),
-    }
-    return {event: ((*close, *steps), state) for event, (steps, state) in (row | _ENDINGS).items()} | dict(extra)
+def _in_progress(*own: tuple[Input, Cell], close: tuple[Action, ...] = ()) -> dict[Input, Cell]:
+    """The row of a state in progress: its `own` cells, and those that `close` the open item first."""
+    common = {event: ((*close, *steps), state) for event, (steps, state) in (_STARTS | _ENDINGS).items()}
+    return common | dict(own)
 
 
 TABLE: dict[State, dict[Input, Cell]] = {
-    State.NEW: {Input.OPEN: ((actions.created, actions.queued), State.QUEUED)},
+    State.NEW: {Input.ACCEPT: ((actions.create, actions.queue), State.QUEUED)},
     State.QUEUED: {
-        Input.BEGIN: ((actions.in_progress,), State.IDLE),
+        Input.BEGIN: ((actions.begin,), State.IDLE),
         Input.FAIL: ((actions.fail,), State.ENDED),
         Input.CANCEL: ((actions.cancel,), State.ENDED),
     },
-    State.IDLE: _open(
-        (Input.TOOL_ENDED, ((hosted_actions.tool_ended,), State.IDLE)),
-        (Input.LISTED, ((hosted_actions.listed,), State.IDLE)),
+    State.IDLE: _in_progress(
+        (Input.TOOL_ENDED, ((hosted.end_call,), State.IDLE)),
+        (Input.LISTED, ((hosted.end_list,), State.IDLE)),
     ),
-    State.MESSAGE: _open(
-        (Input.TEXT, ((actions.text,), State.MESSAGE)),
-        (Input.ANNOTATION, ((actions.annotation,), State.MESSAGE)),
-        (Input.REFUSAL, ((actions.close_text, actions.open_refusal, actions.refusal), State.REFUSAL)),
+    State.MESSAGE: _in_progress(
+        (Input.TEXT, ((actions.add_text,), State.MESSAGE)),
+        (Input.ANNOTATION, ((actions.add_annotation,), State.MESSAGE)),
+        (Input.REFUSAL, ((actions.close_text, actions.open_refusal, actions.add_refusal), State.REFUSAL)),
         close=(actions.close_text, actions.close_item),
     ),
-    State.REFUSAL: _open(
-        (Input.REFUSAL, ((actions.refusal,), State.REFUSAL)),
-        (Input.TEXT, ((actions.close_refusal, actions.open_text, actions.text), State.MESSAGE)),
+    State.REFUSAL: _in_progress(
+        (Input.REFUSAL, ((actions.add_refusal,), State.REFUSAL)),
+        (Input.TEXT, ((actions.close_refusal, actions.open_text, actions.add_text), State.MESSAGE)),
         close=(actions.close_refusal, actions.close_item),
     ),
-    State.REASONING: _open(
-        (Input.REASONING, ((actions.reasoning,), State.REASONING)), close=(actions.close_reasoning, actions.close_item)
+    State.REASONING: _in_progress(
+        (Input.REASONING, ((actions.add_reasoning,), State.REASONING)),
+        close=(actions.close_reasoning, actions.close_item),
     ),
-    State.CALL: _open(
-        (Input.CALL_ARGUMENTS, ((actions.arguments,), State.CALL)), close=(actions.close_call, actions.close_item)
+    State.CALL: _in_progress(
+        (Input.CALL_ARGUMENTS, ((actions.add_arguments,), State.CALL)),
+        close=(actions.close_call, actions.close_item),
     ),
-    State.CUSTOM: _open(
-        (Input.CUSTOM_INPUT, ((actions.input_,), State.CUSTOM)), close=(actions.close_custom, actions.close_item)
+    State.CUSTOM: _in_progress(
+        (Input.CUSTOM_INPUT, ((actions.add_input,), State.CUSTOM)),
+        close=(actions.close_custom, actions.close_item),
     ),
-    State.CODE: _open((Input.CODE_TEXT, ((hosted_actions.code,), State.CODE)), close=(hosted_actions.close_code,)),
-    State.MCP: _open(
-        (Input.MCP_ARGUMENTS, ((hosted_actions.mcp_arguments,), State.MCP)), close=(hosted_actions.close_mcp,)
-    ),
+    State.CODE: _in_progress((Input.CODE_TEXT, ((hosted.add_call_text,), State.CODE)), close=(hosted.close_call,)),
+    State.MCP: _in_progress((Input.MCP_ARGUMENTS, ((hosted.add_call_text,), State.MCP)), close=(hosted.close_call,)),
     State.ENDED: {},
 }

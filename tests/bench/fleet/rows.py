@@ -90,7 +90,7 @@ class Said:
         now = datetime.now(UTC)
         began = int(now.timestamp())
         stream = ResponseStream(response_object(stored_request(), response_id=f"resp_{'0' * 32}", created_at=began))
-        stream.open()
+        stream.accept()
         stream.begin()
         stream.feed(Text("Once"))
         self.frame = frames.encode_all(stream.feed(Text(" upon")))

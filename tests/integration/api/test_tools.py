@@ -27,8 +27,9 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    WebSearch,
+    WholeCall,
 )
+from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.usage import Usage
 from app.store.database import Database
 from app.store.rows import Ending
@@ -60,7 +61,7 @@ SAID: list[Delta] = [
     Listed(0, ({"name": "read", "input_schema": {}, "description": None, "annotations": None},)),
     CodeStart("python"),
     CodeText("1 + 1"),
-    WebSearch("browser.search", "{}", {"type": "search", "query": "x", "queries": ["x"]}),
+    WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x", "queries": ["x"]}}),
     McpStart("docs", "read"),
     McpArguments("{}"),
     TurnEnd(),

@@ -85,11 +85,11 @@ async def insert_old_rows(connection: AsyncConnection) -> None:
     await insert(connection, "workers", **row, started_at=NOW, lease_until=NOW)
 
     stream = ResponseStream(await insert_response(connection, QUEUED, Status.QUEUED))
-    await insert_chunk(connection, QUEUED, stream.open(), 0)
+    await insert_chunk(connection, QUEUED, stream.accept(), 0)
 
     begun = {"attempt": 1, "started_at": NOW, "worker": WORKER}
     stream = ResponseStream(await insert_response(connection, RUNNING, Status.IN_PROGRESS, **begun))
-    await insert_chunk(connection, RUNNING, stream.open(), 0)
+    await insert_chunk(connection, RUNNING, stream.accept(), 0)
     await insert_chunk(connection, RUNNING, stream.begin(), 1)
     called = [event for delta in (McpStart("s", "t"), McpArguments("{}"), TurnEnd()) for event in stream.feed(delta)]
     called += stream.feed(ToolEnded(0, True, {"output": "shown"}))
@@ -108,7 +108,7 @@ async def insert_finished(connection: AsyncConnection) -> None:
     ended = {"output": [called], "hidden": {"0": CALL}, "usage": {"total_tokens": 3}, "finished_at": NOW}
     columns = {"attempt": 1, "started_at": NOW, "messages": {"input_messages": []}, "conversation_id": CONVERSATION}
     stream = ResponseStream(await insert_response(connection, FINISHED, Status.COMPLETED, **columns, **ended))
-    await insert_chunk(connection, FINISHED, stream.open(), 0)
+    await insert_chunk(connection, FINISHED, stream.accept(), 0)
     rest = [*stream.begin(), *stream.feed(Text("x"))]
     rest += stream.finish(Finish(FinishReason.STOP, Usage(1, 0, 2)), int(NOW.timestamp()))
     await insert_chunk(connection, FINISHED, rest, 1, final=True)

@@ -4,7 +4,7 @@ a client's function    CallStart, CallArguments...
 a custom tool          CustomStart, CustomInput...       (the string in its JSON)
 python                 CodeStart, CodeText...            (the string in its JSON)
 an MCP tool            McpStart, McpArguments...         (and a tool that is not there)
-the browser            WebSearch, once it is whole
+the browser            WholeCall, once it is whole
 an MCP tool that needs approval    Approval, once it is whole
 a name that may not be called      Text, as the JSON that the model wrote, where the server runs no tools
 """
@@ -26,8 +26,9 @@ from app.protocol.events.deltas import (
     McpArguments,
     McpStart,
     Text,
-    WebSearch,
+    WholeCall,
 )
+from app.protocol.hosted_kinds import WEB_SEARCH
 from workers.formats.calls.hosted import HostedCall, HostedKind, HostedTool, action_of, arguments_of
 from workers.formats.calls.string_argument import StringArgumentReader
 
@@ -171,7 +172,7 @@ class Whole(_Hosted):
             return [Approval(tool.server_label or "", tool.tool, arguments)]
         super().end(cut=cut)
         if tool.kind is HostedKind.BROWSER:
-            return [WebSearch(tool.name, arguments, action_of(tool.tool, arguments))]
+            return [WholeCall(WEB_SEARCH, tool.name, arguments, {"action": action_of(tool.tool, arguments)})]
         # Nobody is asked to allow what cannot be run: the model is told so.
         return [_mcp_start(tool), *([McpArguments(arguments)] if arguments else [])]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.protocol import hosted_kinds
 from app.protocol.events.deltas import (
     Approval,
     CallArguments,
@@ -20,7 +21,7 @@ from app.protocol.events.deltas import (
     McpArguments,
     McpStart,
     Text,
-    WebSearch,
+    WholeCall,
 )
 from app.protocol.requests.hosted_items import McpCall
 from tests.support.requests import message, stored_request
@@ -177,7 +178,7 @@ def test_mcp_arguments_are_passed_on_as_they_come() -> None:
 def test_the_browser_is_called_once_the_call_is_whole(tool: str, arguments: Json, action: Json) -> None:
     written = json.dumps(arguments)
     deltas, calls = said(f"browser_{tool}", written[:4], written[4:])
-    assert deltas == [WebSearch(f"browser_{tool}", written, action)]
+    assert deltas == [WholeCall(hosted_kinds.WEB_SEARCH, f"browser_{tool}", written, {"action": action})]
     assert calls[0].tool == tool
 
 
@@ -200,7 +201,7 @@ def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
     calls = CallRouter({"f"}, set(), hosted(), single=True)
     first = [CallStart("browser_search"), CallArguments('{"query": "x"}')]
     deltas = calls.feed([*first, CallStart("f"), CallArguments("{}")])
-    assert [type(delta) for delta in deltas] == [WebSearch]
+    assert [type(delta) for delta in deltas] == [WholeCall]
     assert calls.ended
     assert len(calls.hosted) == 1
 

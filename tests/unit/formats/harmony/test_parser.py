@@ -26,8 +26,9 @@ from app.protocol.events.deltas import (
     McpStart,
     Reasoning,
     Text,
-    WebSearch,
+    WholeCall,
 )
+from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support.deltas import new_stream
 from workers.formats.calls.hosted import HostedKind, HostedTool
 from workers.formats.chat.parser import AnswerRules, merge_deltas
@@ -70,8 +71,10 @@ def preamble(text: str) -> Text:
 
 
 CITED = Annotation({"type": "url_citation", "start_index": 2, "end_index": 8, "url": "https://x.test/a", "title": "A"})
-FOUND = WebSearch("browser.search", '{"query":"q"}', {"type": "search", "query": "q", "queries": ["q"]})
-OPENED = WebSearch("browser.open", '{"id":3}', {"type": "open_page", "url": None})
+FOUND = WholeCall(
+    WEB_SEARCH, "browser.search", '{"query":"q"}', {"action": {"type": "search", "query": "q", "queries": ["q"]}}
+)
+OPENED = WholeCall(WEB_SEARCH, "browser.open", '{"id":3}', {"action": {"type": "open_page", "url": None}})
 
 SAID: list[tuple[str, list[Delta]]] = [
     (f"{F}Hello!<|return|>", [answer("Hello!")]),
@@ -313,7 +316,7 @@ def test_no_tokens_break_it_and_batches_do_not_matter(
     assert list(said.tokens) == tokens[: made.tokens]
     assert (made.calls, made.reasoning_tokens) == (alone.calls, alone.reasoning_tokens)
     stream = new_stream()
-    stream.open()
+    stream.accept()
     stream.begin()
     for delta in said.deltas:
         stream.feed(delta)  # whatever is said is legal

@@ -24,10 +24,11 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    WebSearch,
+    WholeCall,
 )
 from app.protocol.events.hosted_actions import UNANSWERED
 from app.protocol.events.machine import IllegalInput, ResponseStream
+from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.response import usage_object
 from app.protocol.usage import Usage
 from tests.support import grammar
@@ -47,7 +48,7 @@ RICH: list[Delta] = [
     CodeText(" 1"),
     McpStart("wiki", "read"),
     McpArguments("{}"),
-    WebSearch("browser.search", "{}", SEARCH),
+    WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}),
     Approval("wiki", "write", "{}"),
     CallStart("f"),
     CallArguments("{}"),
@@ -61,7 +62,7 @@ RICH: list[Delta] = [
 
 def begun() -> ResponseStream:
     stream = new_stream()
-    stream.open()
+    stream.accept()
     stream.begin()
     return stream
 
@@ -103,7 +104,7 @@ def test_code_is_added_streamed_interpreted_and_only_then_done() -> None:
 
 def test_a_web_search_searches_only_while_it_searches() -> None:
     stream = begun()
-    assert kinds(stream.feed(WebSearch("browser.search", "{}", SEARCH))) == [
+    assert kinds(stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))) == [
         "output_item.added",
         "web_search_call.in_progress",
     ]
@@ -134,7 +135,11 @@ def test_an_mcp_call_tells_how_it_ended(ok: bool, told: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [[CodeStart("python"), CodeText("1")], [WebSearch("browser.open", "{}", {"type": "open_page"})]]
+    "call",
+    [
+        [CodeStart("python"), CodeText("1")],
+        [WholeCall(WEB_SEARCH, "browser.open", "{}", {"action": {"type": "open_page"}})],
+    ],
 )
 def test_what_has_no_event_of_its_failure_is_just_done(call: list[Delta]) -> None:
     events = fed(*call, TurnEnd()).feed(ToolEnded(0, False, {}))
@@ -206,7 +211,7 @@ def test_a_result_for_what_does_not_wait_for_one_is_illegal_and_changes_nothing(
 def test_the_end_of_a_turn_starts_only_what_has_not_started() -> None:
     stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
     assert stream.feed(TurnEnd()) == []
-    stream.feed(WebSearch("browser.search", "{}", SEARCH))
+    stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))
     assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
 
 
@@ -215,7 +220,7 @@ def test_the_end_of_a_response_ends_what_is_pending_as_incomplete(how: str) -> N
     pending: list[Delta] = [
         Listing("docs"),
         McpStart("wiki", "read"),
-        WebSearch("browser.search", "{}", SEARCH),
+        WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}),
         CodeStart("python"),
         CodeText("1 +"),
     ]
@@ -231,7 +236,7 @@ def test_the_end_of_a_response_ends_what_is_pending_as_incomplete(how: str) -> N
 @pytest.mark.parametrize("cut", range(len(RICH) + 1))
 def test_a_machine_restored_behind_any_delta_goes_on_with_what_is_pending(cut: int) -> None:
     stream = new_stream()
-    events = stream.open() + stream.begin()
+    events = stream.accept() + stream.begin()
     for delta in RICH[:cut]:
         events += stream.feed(delta)
     restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))

@@ -35,18 +35,19 @@ from app.protocol.events.deltas import (
     Text,
     ToolEnded,
     TurnEnd,
-    WebSearch,
+    WholeCall,
 )
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import IllegalInput, ResponseStream
 from app.protocol.events.table import TABLE, Input, State
+from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support import grammar
 from tests.support.deltas import deltas, end, endings, new_stream, play
 
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 INPUTS: dict[Input, Any] = {
-    Input.OPEN: ResponseStream.open,
+    Input.ACCEPT: ResponseStream.accept,
     Input.BEGIN: ResponseStream.begin,
     Input.TEXT: lambda stream: stream.feed(Text("a")),
     Input.OTHER_TEXT: lambda stream: stream.feed(Text("a", phase="commentary")),
@@ -61,7 +62,9 @@ INPUTS: dict[Input, Any] = {
     Input.CODE_TEXT: lambda stream: stream.feed(CodeText("1")),
     Input.MCP_START: lambda stream: stream.feed(McpStart("docs", "f")),
     Input.MCP_ARGUMENTS: lambda stream: stream.feed(McpArguments("{}")),
-    Input.WEB_SEARCH: lambda stream: stream.feed(WebSearch("browser.search", "{}", {"type": "search", "query": "x"})),
+    Input.WHOLE_CALL: lambda stream: stream.feed(
+        WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x"}})
+    ),
     Input.APPROVAL: lambda stream: stream.feed(Approval("docs", "f", "{}")),
     Input.LISTING: lambda stream: stream.feed(Listing("docs")),
     Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
@@ -73,16 +76,16 @@ INPUTS: dict[Input, Any] = {
 }
 PATHS: dict[State, list[Input]] = {
     State.NEW: [],
-    State.QUEUED: [Input.OPEN],
-    State.IDLE: [Input.OPEN, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
-    State.MESSAGE: [Input.OPEN, Input.BEGIN, Input.TEXT],
-    State.REASONING: [Input.OPEN, Input.BEGIN, Input.REASONING],
-    State.CALL: [Input.OPEN, Input.BEGIN, Input.CALL_START],
-    State.REFUSAL: [Input.OPEN, Input.BEGIN, Input.REFUSAL],
-    State.CUSTOM: [Input.OPEN, Input.BEGIN, Input.CUSTOM_START],
-    State.CODE: [Input.OPEN, Input.BEGIN, Input.CODE_START],
-    State.MCP: [Input.OPEN, Input.BEGIN, Input.MCP_START],
-    State.ENDED: [Input.OPEN, Input.CANCEL],
+    State.QUEUED: [Input.ACCEPT],
+    State.IDLE: [Input.ACCEPT, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
+    State.MESSAGE: [Input.ACCEPT, Input.BEGIN, Input.TEXT],
+    State.REASONING: [Input.ACCEPT, Input.BEGIN, Input.REASONING],
+    State.CALL: [Input.ACCEPT, Input.BEGIN, Input.CALL_START],
+    State.REFUSAL: [Input.ACCEPT, Input.BEGIN, Input.REFUSAL],
+    State.CUSTOM: [Input.ACCEPT, Input.BEGIN, Input.CUSTOM_START],
+    State.CODE: [Input.ACCEPT, Input.BEGIN, Input.CODE_START],
+    State.MCP: [Input.ACCEPT, Input.BEGIN, Input.MCP_START],
+    State.ENDED: [Input.ACCEPT, Input.CANCEL],
 }
 
 
@@ -164,7 +167,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
 ) -> None:
     cut = data.draw(st.integers(0, len(said)))
     stream = new_stream()
-    events = stream.open() + stream.begin()
+    events = stream.accept() + stream.begin()
     for delta in said[:cut]:
         events += stream.feed(delta)
     restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
@@ -179,7 +182,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
 
 def test_an_event_that_was_made_never_changes() -> None:
     stream = new_stream()
-    events = stream.open() + stream.begin() + stream.feed(Text("one"))
+    events = stream.accept() + stream.begin() + stream.feed(Text("one"))
     before = copy.deepcopy(events)
     stream.feed(Text(" two"))
     stream.finish(Finish(FinishReason.STOP), 5)
@@ -214,7 +217,7 @@ def test_a_failure_in_the_middle_closes_the_item_then_says_error_then_failed() -
 def test_a_response_that_never_began_can_be_cancelled_and_failed() -> None:
     for how in ("cancel", "fail"):
         stream = new_stream()
-        grammar.check(stream.open() + end(stream, how))
+        grammar.check(stream.accept() + end(stream, how))
 
 
 @pytest.mark.parametrize(

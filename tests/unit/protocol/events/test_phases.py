@@ -42,7 +42,7 @@ def test_messages_without_a_phase_have_no_such_field() -> None:
 
 def test_a_restored_machine_knows_the_phase_of_its_open_message() -> None:
     stream = new_stream()
-    events = [*stream.open(), *stream.begin(), *stream.feed(Text("a", phase="commentary"))]
+    events = [*stream.accept(), *stream.begin(), *stream.feed(Text("a", phase="commentary"))]
     stream = ResponseStream.restore(copy.deepcopy(events))  # which takes them over
     events += stream.feed(Text("b", phase="commentary"))
     events += stream.feed(Text("c", phase="final_answer"))

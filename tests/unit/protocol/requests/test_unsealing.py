@@ -21,7 +21,7 @@ def sealing() -> ResponseStream:
 
 def test_reasoning_is_sealed_when_it_ends() -> None:
     stream = sealing()
-    events = [*stream.open(), *stream.begin(), *stream.feed(Reasoning("Hm")), *stream.feed(Reasoning("."))]
+    events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm")), *stream.feed(Reasoning("."))]
     events += [*stream.feed(Text("Hi")), *stream.finish(Finish(FinishReason.STOP), 1)]
     items = [event["item"] for event in events if event["type"].startswith("response.output_item")]
     assert [item.get("encrypted_content") for item in items] == [None, "<Hm.>", None, None]
@@ -30,7 +30,7 @@ def test_reasoning_is_sealed_when_it_ends() -> None:
 
 def test_a_machine_that_goes_on_seals_the_whole_of_it() -> None:
     stream = sealing()
-    events = [*stream.open(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
+    events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
     other = ResponseStream.restore(events)
     other.seal = stream.seal
     assert other.feed(Reasoning("."))
