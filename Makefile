@@ -37,11 +37,12 @@ test: install-dev  ## Install what is missing, then every check and every test
 tools: install-dev  ## Only the tests of gpt-oss and of the tool servers, with every attempt to get out of the sandbox
 	$(BIN)/python -m pytest $(TOOLS)
 
-check: install-dev  ## Format, lint, types, import rules
+check: install-dev  ## Format, lint, types, import rules, declared dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry --no-ansi app workers config migrations
 
 format: install-dev  ## Let ruff format and repair
 	$(BIN)/ruff format .
