@@ -1,4 +1,4 @@
-"""The README's picture of the states says what the code does."""
+"""The PAGE's picture of the states says what the code does."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from app.protocol.status import FINAL, TRANSITIONS
 
-README = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_the_picture_of_the_states_is_the_transition_table() -> None:
-    drawn = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", README, re.MULTILINE))
+    drawn = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", PAGE, re.MULTILINE))
     table = {
         (source.value, transition.target.value, name)
         for name, transition in TRANSITIONS.items()
         for source in transition.sources
     }
     assert drawn == table
-    assert set(re.findall(r"^    (\w+) --> \[\*\]$", README, re.MULTILINE)) == {status.value for status in FINAL}
+    assert set(re.findall(r"^    (\w+) --> \[\*\]$", PAGE, re.MULTILINE)) == {status.value for status in FINAL}
