@@ -24,8 +24,8 @@ from app.api.sse import disconnected, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
 from app.protocol.requests.request import ResponseRequest
 from app.queue.celery_app import Priority
-from app.responses.derived import Shape, as_it_is
-from app.responses.foreground import Foreground
+from app.responses.attached import Foreground
+from app.responses.input_tokens import Shape, as_it_is
 from app.responses.service import ResponseService
 
 

@@ -10,7 +10,7 @@ from app.protocol.requests.conversation import CreateConversation, CreateItems, 
 from app.protocol.requests.items import Item
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.create import no_such_conversation
+from app.responses.acceptor import no_such_conversation
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.paging import PageQuery, list_object, no_such_place
 from app.store import conversations as store

@@ -28,8 +28,8 @@ from app.protocol.types import Json
 from app.queue.celery_app import Priority, QueueUnavailable, TaskQueue
 from app.queue.message import Message
 from app.responses.abandoned import AbandonedResponses
-from app.responses.create import Acceptance
-from app.responses.foreground import Foreground
+from app.responses.acceptor import Acceptance
+from app.responses.attached import Foreground
 from app.responses.ids import may_exist
 from app.responses.paging import PageQuery, page_of
 from app.store import journal, responses

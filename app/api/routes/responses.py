@@ -20,7 +20,7 @@ from app.protocol.requests.derived import Compact, CountTokens, compact_request,
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
 from app.queue.celery_app import Priority
-from app.responses.derived import Shape, compacted, input_tokens
+from app.responses.input_tokens import Shape, compacted, input_tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 

@@ -1,6 +1,6 @@
 """Hosted tools in `tools` and `tool_choice`: one model of the tool and one of the choice for each kind.
 
-The operator decides which of them there are (config/tools.py); app/responses/tool_servers.py checks it.
+The operator decides which of them there are (config/tools.py); app/responses/mcp_servers.py checks it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from app.queue.celery_app import Priority
 from app.responses.approvals import check_approvals, has_answers
 from app.responses.deadlines import limits_of
 from app.responses.ids import may_exist, new_response_id
-from app.responses.tool_servers import check_servers
+from app.responses.mcp_servers import check_servers
 from app.store import conversations, responses
 from app.store.context import ContextGone, chain_items, conversation_context
 from app.store.database import Database
