@@ -10,16 +10,17 @@ from functools import partial
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from app.api import openapi
+from app.api import openapi, routes
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.middleware import RequestIdMiddleware
-from app.api.routes import conversations, health, models, responses, websocket
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.celery_app import TaskQueue
 from app.responses.conversations import ConversationService
+from app.responses.references import ReferenceResolver
 from app.responses.service import ResponseService
 from app.store.database import Database
+from app.store.keys import SharedSealer
 from app.streaming.pubsub import PubSub
 from config.collector import settle
 from config.logging import setup_logging
@@ -53,7 +54,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         redoc_url=None,
         static_url="/docs/static",
     )
-    for router in (responses.router, websocket.router, conversations.router, models.router, health.router):
+    for router in routes.ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(RequestIdMiddleware)
@@ -66,16 +67,18 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     db = Database(settings.database_dsn, settings.database_pool)
     pubsub = PubSub(settings.broker_url)
     queue = TaskQueue(settings)
-    service = ResponseService(db, pubsub, queue, catalog, settings)
-    stopping = Shutdown()
+    sealer = SharedSealer(db)
+    responses = ResponseService(db, sealer, pubsub, queue, catalog, settings)
+    conversations = ConversationService(db, ReferenceResolver(db, sealer))
+    shutdown = Shutdown()
     await pubsub.start()
     settle()
     try:
-        with set_by_signals(stopping):
-            talks = ConversationService(db, service.acceptance.resolved)
-            yield State(runtime=Runtime(settings, catalog, db, pubsub, service, talks, stopping, int(time.time())))
+        with set_by_signals(shutdown):
+            started_at = int(time.time())
+            yield State(runtime=Runtime(settings, catalog, db, pubsub, responses, conversations, shutdown, started_at))
     finally:
-        await service.close()
+        await responses.close()
         await queue.close()
         await pubsub.close()
         await db.close()

@@ -1,4 +1,4 @@
-"""Reading a request's body, with a limit."""
+"""Reading the body of a request, up to a limit."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from app.protocol.text import shortened
 
 T = TypeVar("T")
 
-_LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 256 * 1024
+"""A body of this size is decoded in a thread: it would hold up the event loop."""
 
 
-async def read_request(request: Request, limit: int) -> ResponseRequest:
-    """The request that was sent, of at most `limit` bytes. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
+async def read_request(
+    request: Request, max_bytes: int, as_request: Callable[[Mapping[str, Any]], ResponseRequest] | None = None
+) -> ResponseRequest:
+    """Returns the request in the body; `as_request` makes it from the JSON object of another endpoint.
+
+    Raises InvalidRequest, TooLarge and UnsupportedMedia.
+    """
     _check_media_type(request)
-    body = await read_body(request, limit)
-    return await _decoded(lambda: parse_request(body), body)
+    body = await read_body(request, max_bytes)
+    if as_request is None:
+        return await _decoded(lambda: parse_request(body), body)
+    return await _decoded(lambda: as_request(decode_object(body)), body)
 
 
-async def read_derived(request: Request, limit: int, derive: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `derive` makes of the JSON object that was sent. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
-    _check_media_type(request)
-    body = await read_body(request, limit)
-    return await _decoded(lambda: derive(decode_object(body)), body)
-
-
-async def read_body_as(model: type[Model], request: Request, limit: int, *, may_be_empty: bool = False) -> Model:
-    """The body as a `model`. Raises InvalidRequest, TooLarge, UnsupportedMedia."""
-    body = await read_body(request, limit)
+async def read_body_as(model: type[Model], request: Request, max_bytes: int, *, may_be_empty: bool = False) -> Model:
+    """Returns the body as a `model`. Raises InvalidRequest, TooLarge and UnsupportedMedia."""
+    body = await read_body(request, max_bytes)
     if may_be_empty and not body:
         return validate(model, {})
     _check_media_type(request)
@@ -43,25 +44,24 @@ async def read_body_as(model: type[Model], request: Request, limit: int, *, may_
 
 
 async def _decoded(decode: Callable[[], T], body: bytes) -> T:
-    """Large bodies are not for the event loop."""
-    return decode() if len(body) < _LARGE_BYTES else await asyncio.to_thread(decode)
+    return decode() if len(body) < LARGE_BYTES else await asyncio.to_thread(decode)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The body, of at most `limit` bytes, whatever its headers say. Raises TooLarge."""
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Returns the body, whatever length its headers claim. Raises TooLarge."""
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > limit:
-            raise _too_large(limit)
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
     return bytes(body)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {limit} bytes.")
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {max_bytes} bytes.")
 
 
 def _check_media_type(request: Request) -> None:
@@ -74,4 +74,4 @@ def _check_media_type(request: Request) -> None:
         raise UnsupportedMedia(f"The content type must be 'application/json', but is {shown}.")
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise UnsupportedMedia(f"The content encoding '{shortened(encoding)}' is not supported.")
+        raise UnsupportedMedia(f"The content encoding '{shortened(encoding)}' is not supported; use none.")

@@ -34,9 +34,9 @@ class Runtime:
     catalog: ModelCatalog
     db: Database
     pubsub: PubSub
-    service: ResponseService
+    responses: ResponseService
     conversations: ConversationService
-    stopping: Shutdown
+    shutdown: Shutdown
     started_at: int
     """Epoch seconds."""
 

@@ -1,18 +1,19 @@
-"""Answers to foreground requests: the response lives as long as its client stays.
+"""Answers to foreground requests: the response lives as long as its client stays connected.
 
 client            this process                                         Postgres, queue
 POST  ----------> subscribe, insert, commit, message ----------------> queued ... completed
-leaves ---------> work is cancelled; the response is an orphan ------> cancelled, revoked
-                  SIGTERM: a moment of grace, then as if it had left; the client gets what there is
+disconnects ----> the work is cancelled; the response is abandoned --> cancelled, revoked
+                  SIGTERM: the same after a grace period; the client still gets the cancelled response
 
-With an Idempotency-Key the response goes on without its client, who may come back for it: by repeating the request.
+With an Idempotency-Key the response goes on without its client. The client gets it by repeating the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,83 +23,89 @@ from app.api.errors import refuse, reply
 from app.api.shutdown import Shutdown
 from app.api.sse import disconnected, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
-from app.protocol.requests.request import ResponseRequest
-from app.queue.celery_app import Priority
-from app.responses.attached import Foreground
-from app.responses.input_tokens import Shape, as_it_is
-from app.responses.service import ResponseService
+from app.protocol.types import Json
+from app.responses.attached import AttachedResponse
+
+Attach = Callable[[], AbstractAsyncContextManager[AttachedResponse]]
+"""`ResponseService.attach` with its arguments."""
+
+Shape = Callable[[Json], Awaitable[Json]]
+"""Makes the body of the answer from the final response object. May raise ApiError."""
 
 
-class ForegroundAnswer(Response):
-    """Runs one foreground request; what it raises before its first byte goes to the error handlers.
+async def unchanged(response: Json) -> Json:
+    return response
 
-    `grace` is for how many seconds it may go on when the server stops. `key` is its Idempotency-Key. `shape` makes
-    the body of what is no stream.
+
+class ForegroundReply(Response):
+    """Runs one foreground request. Errors before the first byte go to the app's error handlers.
+
+    The response ends with its client unless it is `detachable`, as one with an Idempotency-Key is. When the server
+    stops, the request goes on for `grace_seconds`. `shape` is for a reply that is no `stream`.
     """
 
     def __init__(
         self,
-        service: ResponseService,
-        project: str,
-        request: ResponseRequest,
-        key: str | None,
-        stopping: Shutdown,
-        grace: float,
-        priority: Priority | None = None,
-        shape: Shape = as_it_is,
+        attach: Attach,
+        shutdown: Shutdown,
+        grace_seconds: float,
+        *,
+        stream: bool,
+        detachable: bool = False,
+        shape: Shape = unchanged,
     ) -> None:
         super().__init__()
-        self._service = service
-        self._project = project
-        self._request = request
-        self._key = key
-        self._stopping = stopping
-        self._grace = grace
-        self._priority = priority
+        self._attach = attach
+        self._shutdown = shutdown
+        self._grace_seconds = grace_seconds
+        self._stream = stream
+        self._detachable = detachable
         self._shape = shape
-        self._begun = False
+        self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._stream if self._request.stream else self._object
-        signals = [disconnected(receive)] if self._key is None else [disconnected(receive), self._stopped()]
-        finished = await run_until(answer(scope, receive, send), *signals)
-        if not finished and self._key is not None and self._stopping.is_set:
+        signals = [disconnected(receive)]
+        if self._detachable:
+            signals.append(self._stopped())
+        answer = self._send_stream(send) if self._stream else self._send_object(scope, receive, send)
+        finished = await run_until(answer, *signals)
+        if not finished and self._detachable and self._shutdown.is_set:
             await self._break_off(scope, receive, send)
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The response goes on; its client has to come back for it. A stream has no `[DONE]` then."""
-        if self._begun:
+        """The response goes on, so a stream ends without `[DONE]`: its client has to repeat the request."""
+        if self._started:
             await send_end(send)
         else:
-            away = Unavailable("The server stops; send the request again, with the same Idempotency-Key.")
-            await refuse(away)(scope, receive, send)
+            error = Unavailable("The server is stopping; send the request again with the same Idempotency-Key.")
+            await refuse(error)(scope, receive, send)
 
-    async def _object(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._running() as foreground:
-            body = await self._shape(await foreground.result())
+    async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._attached() as response:
+            body = await self._shape(await response.result())
         await reply(body)(scope, receive, send)
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._running() as foreground:
-            beginning = await foreground.beginning()
-            self._begun = True
+    async def _send_stream(self, send: Send) -> None:
+        async with self._attached() as response:
+            beginning = await response.beginning()
+            self._started = True
             await send_start(send)
-            await send_pulses(send, foreground, beginning)
+            await send_pulses(send, response, beginning)
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncIterator[Foreground]:
-        async with self._service.foreground(self._project, self._request, self._key, self._priority) as foreground:
-            watching = asyncio.create_task(self._leave_at_stop(foreground))
+    async def _attached(self) -> AsyncIterator[AttachedResponse]:
+        async with self._attach() as response:
+            detaching = asyncio.create_task(self._detach_at_stop(response))
             try:
-                yield foreground
+                yield response
             finally:
-                watching.cancel()
+                detaching.cancel()
 
-    async def _leave_at_stop(self, foreground: Foreground) -> None:
-        """The cancellation comes back as the last event, so that the client gets a proper end."""
+    async def _detach_at_stop(self, response: AttachedResponse) -> None:
+        """The cancellation arrives as the last event, so the client gets a proper end."""
         await self._stopped()
-        foreground.leave()
+        response.detach()
 
     async def _stopped(self) -> None:
-        await self._stopping.wait()
-        await asyncio.sleep(self._grace)
+        await self._shutdown.wait()
+        await asyncio.sleep(self._grace_seconds)

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.text import shortened
-from app.responses.paging import LIMIT, MOST, PageQuery
+from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery
 
 INCLUDE = ("include", "include[]")
 """The parameter that may come several times, and how the openai package writes it."""
@@ -87,10 +87,10 @@ def _unknown(name: str, value: str, known: tuple[str, ...]) -> InvalidRequest:
 
 def _limit(value: str | None) -> int:
     if value is None:
-        return LIMIT
+        return DEFAULT_LIMIT
     limit = int(value[:4]) if _is_number(value) else 0
-    if not 1 <= limit <= MOST:
-        message = f"Invalid value for 'limit': '{shortened(value)}'. Expected an integer between 1 and {MOST}."
+    if not 1 <= limit <= MAX_LIMIT:
+        message = f"Invalid value for 'limit': '{shortened(value)}'. Expected an integer between 1 and {MAX_LIMIT}."
         raise InvalidRequest(message, "limit", "invalid_value")
     return limit
 

@@ -14,11 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.shutdown import Shutdown
-from app.protocol.events.chunk import Chunk
 from app.protocol.events.frames import DONE, KEEPALIVE
-
-Pulse = Chunk | None
-"""What a reader is given: a chunk, or None where nothing came for a while."""
+from app.responses.reader import Pulse
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",

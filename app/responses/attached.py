@@ -1,6 +1,6 @@
-"""A response whose client waits on the line.
+"""A foreground response, as its client gets it while it stays connected.
 
-subscribe -> insert, commit -> message -> wait for its end | the client leaves -> cancelled
+subscribe -> insert, commit -> message -> events up to the end | the client leaves -> cancelled
 """
 
 from __future__ import annotations
@@ -9,46 +9,47 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
-from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.responses.reader import Pulse
 from app.store.database import StoreUnavailable
 from app.store.rows import ResponseRow
+
+LAST_OPENING_EVENT = 1
+"""The sequence number of the last event that a response is inserted with: created, queued."""
 
 RETRY_SECONDS = 0.5
 
 
-class Foreground:
-    """What the client of one foreground response gets, while it stays. `ResponseService.foreground` makes it.
+class AttachedResponse:
+    """The events and the result of a response whose client waits for it. `ResponseService.attach` makes it.
 
-    `opened` is the number of the last event that the response was stored with.
+    `read_row` reads the response, and `abandon` cancels it in the background.
     """
 
     def __init__(
         self,
         response_id: str,
-        opened: int,
-        pulses: AsyncGenerator[Chunk | None, None],
+        pulses: AsyncGenerator[Pulse, None],
         read_row: Callable[[], Awaitable[ResponseRow | None]],
-        abandon: Callable[[str], None],
+        abandon: Callable[[], None],
     ) -> None:
         self._id = response_id
-        self._opened = opened
         self._pulses = pulses
         self._read_row = read_row
         self._abandon = abandon
         self._ended = False
 
-    def leave(self) -> None:
-        """The client waits no longer: a response that has not ended is cancelled, by and by."""
+    def detach(self) -> None:
+        """The client waits no longer: a response that has not ended is abandoned. Its last event still arrives."""
         if not self._ended:
-            self._abandon(self._id)
+            self._abandon()
 
-    def __aiter__(self) -> Foreground:
+    def __aiter__(self) -> AttachedResponse:
         return self
 
-    async def __anext__(self) -> Chunk | None:
-        """The next chunk, or None where nothing came for a while."""
+    async def __anext__(self) -> Pulse:
+        """Returns the next chunk, or None when no event came for a while."""
         try:
             pulse = await anext(self._pulses)
         except StopAsyncIteration:
@@ -57,41 +58,41 @@ class Foreground:
         self._ended = self._ended or (pulse is not None and pulse.final)
         return pulse
 
-    async def beginning(self) -> list[Chunk | None]:
-        """What to send first. It waits for a worker's first event, or until it is time for a keep-alive.
+    async def beginning(self) -> list[Pulse]:
+        """Returns what to send first: everything up to a worker's first event, or to the first keep-alive.
 
-        A prompt that cannot be answered is known before any event: raises InvalidRequest, as `result` does.
+        Raises InvalidRequest, as `result` does: a prompt that cannot be answered fails before any other event.
         """
-        held: list[Chunk | None] = []
+        held: list[Pulse] = []
         async for pulse in self:
             held.append(pulse)
-            if pulse is None or pulse.last > self._opened:
+            if pulse is None or pulse.last > LAST_OPENING_EVENT:
                 break
         if held and (last := held[-1]) is not None and last.final:
-            _refuse_bad_prompt(await self._settled())
+            _raise_bad_prompt(await self._final_row())
         return held
 
     async def result(self) -> Json:
-        """The response object, once it is final.
+        """Waits for the end, and returns the response object.
 
-        Raises InvalidRequest where the prompt was at fault, Unavailable or TimedOut where it waited or ran too
-        long, and ServerFault for every other failure: like OpenAI's API, which answers a synchronous request with an
-        error body and not with a `failed` response. Raises NotFound where the response was deleted while it ran.
+        Raises InvalidRequest for a bad prompt, Unavailable or TimedOut for a passed deadline, and ServerFault for
+        every other failure: OpenAI's API answers a failed synchronous request with an error body. Raises NotFound if
+        the response was deleted while it ran.
         """
         async for pulse in self:
             if pulse is not None and pulse.final:
                 break
-        row = await self._settled()
+        row = await self._final_row()
         if row is None:
             raise NotFound(f"Response with id '{self._id}' was deleted.", code="response_not_found")
-        _refuse_bad_prompt(row)
+        _raise_bad_prompt(row)
         if row.status is Status.FAILED and row.error is not None:
             code = row.error["code"]
             raise FAILURES.get(code, ServerFault)(row.error["message"], code=code)
         return row.as_object()
 
-    async def _settled(self) -> ResponseRow | None:
-        """The row; waits for Postgres where it is away."""
+    async def _final_row(self) -> ResponseRow | None:
+        """Reads the row, and retries while Postgres cannot be reached."""
         while True:
             try:
                 return await self._read_row()
@@ -99,8 +100,8 @@ class Foreground:
                 await asyncio.sleep(RETRY_SECONDS)
 
 
-def _refuse_bad_prompt(row: ResponseRow | None) -> None:
-    """Raises InvalidRequest where a response failed for what its caller sent."""
+def _raise_bad_prompt(row: ResponseRow | None) -> None:
+    """Raises InvalidRequest if the response failed because of what its caller sent."""
     if row is not None and row.error is not None and row.error["code"] in BAD_PROMPT_CODES:
         code = row.error["code"]
         raise InvalidRequest(row.error["message"], BAD_PROMPT_CODES[code], code)

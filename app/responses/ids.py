@@ -1,4 +1,4 @@
-"""Ids of responses and conversations: opaque to clients, in the order of their making for the index."""
+"""Ids of responses and conversations: opaque to clients, and sorted by time for the database's index."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 import secrets
 import time
 
-_SANE = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+_POSSIBLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
 
 def random_suffix() -> str:
-    """40 hexadecimal digits: milliseconds since 1970 (12), then 112 random bits (28)."""
+    """Returns 40 hexadecimal digits: milliseconds since 1970 (12), then 112 random bits (28)."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(14)}"
 
 
@@ -22,6 +22,6 @@ def new_conversation_id() -> str:
     return f"conv_{random_suffix()}"
 
 
-def may_exist(response_id: str) -> bool:
-    """Whether an id could be one of ours at all."""
-    return _SANE.fullmatch(response_id) is not None
+def may_exist(object_id: str) -> bool:
+    """Returns whether the id is worth a query: no id of ours has other characters or is longer."""
+    return _POSSIBLE_ID.fullmatch(object_id) is not None

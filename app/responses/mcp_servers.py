@@ -1,4 +1,4 @@
-"""Whether the operator has servers for the tools of a request: no other address is ever talked to."""
+"""Checks that the operator allows the MCP servers of a request: Longhaul connects to no other address."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from app.protocol.requests.tools import Tool
 from app.protocol.text import shortened
 from config.tools import McpServer, server_for, server_of_kind
 
+MAX_SHOWN_URL_CHARS = 128
+
 
 def check_servers(tools: Sequence[Tool], servers: Sequence[McpServer]) -> None:
-    """Raises InvalidRequest about the first tool that no server may run."""
+    """Raises InvalidRequest for the first hosted tool that none of the operator's `servers` may run."""
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"
         if isinstance(tool, McpTool):
-            _check_mcp(where, tool, servers)
+            _check_mcp_tool(where, tool, servers)
         elif (kind := KIND_OF_TOOL.get(tool.type)) is not None and server_of_kind(servers, kind.server_kind) is None:
-            raise _refused(f"Invalid '{{path}}': no tool server here runs '{tool.type}'.", f"{where}.type")
+            raise _not_allowed(f"Invalid '{{path}}': no MCP server here runs '{tool.type}'.", f"{where}.type")
 
 
-def _check_mcp(where: str, tool: McpTool, servers: Sequence[McpServer]) -> None:
+def _check_mcp_tool(where: str, tool: McpTool, servers: Sequence[McpServer]) -> None:
     server = server_for(servers, tool.server_label, tool.server_url)
     if server is None and tool.server_url is None:
         message = f"Invalid '{{path}}': no MCP server '{tool.server_label}' is allowed here."
-        raise _refused(message, f"{where}.server_label")
+        raise _not_allowed(message, f"{where}.server_label")
     if server is None:
-        message = f"Invalid '{{path}}': the MCP server '{shortened(tool.server_url or '', 128)}' is not allowed here."
-        raise _refused(message, f"{where}.server_url")
+        url = shortened(tool.server_url or "", MAX_SHOWN_URL_CHARS)
+        raise _not_allowed(f"Invalid '{{path}}': the MCP server '{url}' is not allowed here.", f"{where}.server_url")
     if tool.secrets() and not server.request_headers:
         field = "headers" if tool.headers else "authorization"
-        raise _refused("'{path}' is not allowed for this MCP server.", f"{where}.{field}")
+        raise _not_allowed("'{path}' is not allowed for this MCP server.", f"{where}.{field}")
 
 
-def _refused(message: str, where: str) -> InvalidRequest:
+def _not_allowed(message: str, where: str) -> InvalidRequest:
     return InvalidRequest(message.replace("{path}", where), where, "tool_server_not_allowed")

@@ -9,38 +9,38 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.protocol.types import Json
 
-LIMIT = 20
-MOST = 100
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """Up to `limit` entries behind the one called `after`, the newest first where `descending`."""
+    """Up to `limit` entries after the entry with the id `after`; the newest first if `descending`."""
 
     after: str | None = None
-    limit: int = LIMIT
+    limit: int = DEFAULT_LIMIT
     descending: bool = True
 
 
-def no_such_place(after: str) -> InvalidRequest:
+def unknown_cursor(after: str) -> InvalidRequest:
     message = f"Invalid 'after': there is no item '{shortened(after)}' in this list."
     return InvalidRequest(message, "after", "invalid_value")
 
 
 def page_of(items: Sequence[Json], query: PageQuery) -> Json:
-    """The page of a whole list, oldest first. Raises InvalidRequest."""
+    """Returns a page of `items`, a whole list with the oldest first. Raises InvalidRequest."""
     ordered = list(reversed(items)) if query.descending else list(items)
     start = 0
     if query.after is not None:
-        places = [place for place, item in enumerate(ordered) if item["id"] == query.after]
-        if not places:
-            raise no_such_place(query.after)
-        start = places[0] + 1
+        index = next((index for index, item in enumerate(ordered) if item["id"] == query.after), None)
+        if index is None:
+            raise unknown_cursor(query.after)
+        start = index + 1
     return list_object(ordered[start : start + query.limit + 1], query.limit)
 
 
 def list_object(found: Sequence[Json], limit: int) -> Json:
-    """The list object of up to `limit` of the entries that were found; one more says that there are more."""
+    """Returns a list object with the first `limit` entries; an entry beyond them sets `has_more`."""
     data = list(found[:limit])
     return {
         "object": "list",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +19,6 @@ HEAVY_BYTES = 64 * 1024
 """A request of so many bytes counts for one more in a batch, so that a batch is never a gigabyte (Postgres' limit)."""
 
 Row = tuple[Any, ...]
-Created = Callable[[Sequence[NewResponse]], None]
 
 # For the driver itself (`Database.direct`). Their messages are sent right after: `sent_at` is now.
 #
@@ -57,14 +56,10 @@ _INSERT = """
 
 
 class Inserter:
-    """Inserts responses as `queued`, with their opening events, committed together.
+    """Inserts responses as `queued`, with their opening events, committed together."""
 
-    `created` is told of those that were, batch by batch, and must return at once.
-    """
-
-    def __init__(self, db: Database, created: Created = lambda _: None) -> None:
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._created = created
         self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
 
     async def create(self, new: NewResponse) -> ResponseRow | None:
@@ -86,7 +81,6 @@ class Inserter:
         columns = zip(*(row for _, row in batch), strict=True)
         async with self._db.direct(LANE) as connection:
             inserted = {row[0] for row in await connection.fetch(_INSERT, *columns)}
-        self._created([new for new, _ in batch if new.id in inserted])
         return [new.id in inserted for new, _ in batch]
 
 

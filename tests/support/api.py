@@ -158,7 +158,7 @@ async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncI
         try:
             yield api
         finally:
-            api.runtime.stopping.set()
+            api.runtime.shutdown.set()
             server.should_exit = True
             await client.aclose()
             await running

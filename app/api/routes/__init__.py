@@ -1,1 +1,7 @@
 """The routes, one module for each resource."""
+
+from __future__ import annotations
+
+from app.api.routes import conversations, health, models, responses, websocket
+
+ROUTERS = (responses.router, websocket.router, conversations.router, models.router, health.router)

@@ -1,8 +1,6 @@
-"""`/v1/models`: what this server serves."""
+"""`/v1/models`: the models that this server serves."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
@@ -11,12 +9,14 @@ from app.api import schemas
 from app.api.dependencies import Runtime, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.schemas import refusals
+from app.protocol.types import Json
+from app.responses.models import served_model
 from config.models import ServedModel
 
 router = APIRouter(prefix="/v1/models", tags=["models"], dependencies=[Depends(only_query())])
 
 
-def _as_object(model: ServedModel, runtime: Runtime) -> dict[str, Any]:
+def _as_object(model: ServedModel, runtime: Runtime) -> Json:
     return {"id": model.name, "object": "model", "created": runtime.started_at, "owned_by": "longhaul"}
 
 
@@ -38,4 +38,4 @@ async def list_models(runtime: RuntimeOf) -> Response:
     response_model=None,
 )
 async def get_model(model: str, runtime: RuntimeOf) -> Response:
-    return reply(_as_object(runtime.service.acceptance.model(model), runtime))
+    return reply(_as_object(served_model(runtime.catalog, model), runtime))

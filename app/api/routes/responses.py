@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from app.api import schemas
-from app.api.body import read_derived, read_request
+from app.api.body import read_request
 from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
 from app.api.errors import reply
-from app.api.foreground import ForegroundAnswer
+from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.params import INCLUDE, LIST, READ, page_query, read_query
 from app.api.schemas import refusals
 from app.api.sse import EventStream
 from app.protocol.requests.derived import Compact, CountTokens, compact_request, count_request
-from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.queue.celery_app import Priority
-from app.responses.input_tokens import Shape, compacted, input_tokens
+from app.responses.input_tokens import input_tokens
+from app.responses.models import only_model
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
 POLL_AFTER_MS = 1000
-"""What clients that poll are told to wait (`openai-poll-after-ms`), in milliseconds."""
+"""After how many milliseconds a client should poll again (`openai-poll-after-ms`)."""
 
 _no_query = Depends(only_query())
 
 
-def _response(body: dict[str, Any]) -> Response:
-    """A response object; one that is not final says when to ask again."""
+def _response(body: Json) -> Response:
+    """Replies with a response object, and tells when to poll again unless the response is final."""
     final = Status(body["status"]).final
     return reply(body, headers=None if final else {"openai-poll-after-ms": str(POLL_AFTER_MS)})
+
+
+def _foreground(
+    runtime: Runtime, attach: Attach, *, stream: bool = False, detachable: bool = False, shape: Shape = unchanged
+) -> ForegroundReply:
+    # Half of the shutdown's grace is left for the cancellation and its last event.
+    grace_seconds = runtime.settings.shutdown_grace_seconds / 2
+    return ForegroundReply(attach, runtime.shutdown, grace_seconds, stream=stream, detachable=detachable, shape=shape)
 
 
 @router.post(
@@ -46,16 +54,16 @@ def _response(body: dict[str, Any]) -> Response:
     dependencies=[_no_query],
 )
 async def create_response(request: Request, runtime: RuntimeOf, project: Project, key: Key) -> Response:
-    service, wanted = runtime.service, await read_request(request, runtime.settings.max_body_bytes)
+    service, wanted = runtime.responses, await read_request(request, runtime.settings.max_body_bytes)
     if not wanted.background:
-        grace = runtime.settings.shutdown_grace_seconds / 2
-        return ForegroundAnswer(service, project, wanted, key, runtime.stopping, grace)
+        attach = partial(service.attach, project, wanted, key)
+        return _foreground(runtime, attach, stream=wanted.stream, detachable=key is not None)
     created = await service.start(project, wanted, key)
     if not wanted.stream:
         return _response(created)
-    # With a key it may be an old response, whose events may be gone.
+    # A repeated key may name an old response, whose events may be deleted already.
     events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)
-    return EventStream(events, runtime.stopping)
+    return EventStream(events, runtime.shutdown)
 
 
 @router.post(
@@ -68,9 +76,10 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
     dependencies=[_no_query],
 )
 async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    derive = partial(count_request, only_model=runtime.service.acceptance.only_model)
-    wanted = await read_derived(request, runtime.settings.max_body_bytes, derive)
-    return _derived(runtime, project, wanted, input_tokens, Priority.URGENT)
+    as_request = partial(count_request, only_model=only_model(runtime.catalog))
+    counted = await read_request(request, runtime.settings.max_body_bytes, as_request)
+    attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT)
+    return _foreground(runtime, attach, shape=input_tokens)
 
 
 @router.post(
@@ -83,15 +92,9 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
     dependencies=[_no_query],
 )
 async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    wanted = await read_derived(request, runtime.settings.max_body_bytes, compact_request)
-    return _derived(runtime, project, wanted, compacted(runtime.service.acceptance.seals.get))
-
-
-def _derived(
-    runtime: Runtime, project: str, request: ResponseRequest, shape: Shape, priority: Priority | None = None
-) -> ForegroundAnswer:
-    grace = runtime.settings.shutdown_grace_seconds / 2
-    return ForegroundAnswer(runtime.service, project, request, None, runtime.stopping, grace, priority, shape)
+    summarised = await read_request(request, runtime.settings.max_body_bytes, compact_request)
+    attach = partial(runtime.responses.attach, project, summarised)
+    return _foreground(runtime, attach, shape=runtime.responses.as_compaction)
 
 
 @router.get(
@@ -106,9 +109,9 @@ def _derived(
 async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     query = read_query(request.query_params)
     if query.stream:
-        events = await runtime.service.replay(project, response_id, query.after, query.included)
-        return EventStream(events, runtime.stopping)
-    return _response(await runtime.service.get(project, response_id, query.included))
+        events = await runtime.responses.replay(project, response_id, query.after, query.included)
+        return EventStream(events, runtime.shutdown)
+    return _response(await runtime.responses.get(project, response_id, query.included))
 
 
 @router.get(
@@ -120,7 +123,7 @@ async def get_response(response_id: str, request: Request, runtime: RuntimeOf, p
     dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
 async def list_input_items(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.service.input_items(project, response_id, page_query(request.query_params)))
+    return reply(await runtime.responses.input_items(project, response_id, page_query(request.query_params)))
 
 
 @router.post(
@@ -131,7 +134,7 @@ async def list_input_items(response_id: str, request: Request, runtime: RuntimeO
     dependencies=[_no_query],
 )
 async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.service.cancel(project, response_id))
+    return reply(await runtime.responses.cancel(project, response_id))
 
 
 @router.delete(
@@ -142,5 +145,5 @@ async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project
     dependencies=[_no_query],
 )
 async def delete_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    await runtime.service.delete(project, response_id)
+    await runtime.responses.delete(project, response_id)
     return reply({"id": response_id, "object": "response", "deleted": True})

@@ -29,7 +29,7 @@ class Session:
 
     def __init__(self, socket: WebSocket, runtime: Runtime, project: str) -> None:
         self._socket = socket
-        self._service = runtime.service
+        self._service = runtime.responses
         self._max_bytes = runtime.settings.max_body_bytes
         self._project = project
         self._lanes = Lanes(self._answer, self._max_bytes)
@@ -92,7 +92,7 @@ class Session:
 
     async def _respond(self, lane: Lane, request: ResponseRequest) -> None:
         known = self._lanes.latest
-        async with self._service.foreground(self._project, request, unstored=known) as foreground:
+        async with self._service.attach(self._project, request, unstored=known) as foreground:
             for pulse in await foreground.beginning():
                 await self._send(lane, request, pulse)
             async for pulse in foreground:

@@ -152,7 +152,8 @@ class TestSync:
 
     async def test_what_operators_cancel_is_returned_as_cancelled(self, api: Api, db: Database) -> None:
         waiting = asyncio.create_task(api.post())
-        await api.runtime.service._cancel_orphan(await one(db))  # as a worker would on Flower's Terminate
+        # As a worker does after Terminate in Flower.
+        await api.runtime.responses._canceller.cancel_abandoned(await one(db))
         answer = await waiting
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
 

@@ -143,7 +143,7 @@ async def test_the_response_goes_on_when_its_client_leaves_and_is_there_when_it_
 async def test_a_server_that_stops_leaves_the_response_to_go_on(api: Api, db: Database, player: Player) -> None:
     waiting = asyncio.create_task(post(api))
     play = await player.begin(await one(db, "queued"))
-    api.runtime.stopping.set()
+    api.runtime.shutdown.set()
     answer = await waiting
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
     assert "retry-after" in answer.headers
@@ -156,7 +156,7 @@ async def test_a_stream_that_a_stopping_server_breaks_off_has_no_done(api: Api, 
     play = await player.begin(await one(db, "queued"))
     await until(lambda: bool(api.server.server_state.tasks))
     await play.said("Hi")
-    api.runtime.stopping.set()
+    api.runtime.shutdown.set()
     assert b"[DONE]" not in await reading
     assert (await row_of(db, play.id)).status is Status.IN_PROGRESS
 

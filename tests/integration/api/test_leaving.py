@@ -13,12 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+import redis.asyncio
 from sqlalchemy import text
 
 from app.local.ports import free_port
 from app.protocol.status import Status
+from app.queue import publisher
 from app.queue.celery_app import TaskQueue
-from app.queue.message import Message
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import NewResponse
@@ -119,7 +120,7 @@ async def test_leaving_after_the_end_changes_nothing(api: Api, db: Database, pla
     async with player.at_work("Hi"):
         await api.post(stream=stream)
     await api.client.aclose()
-    await api.runtime.service.close()
+    await api.runtime.responses.close()
     assert await ids(db, "completed") == await ids(db)
 
 
@@ -149,20 +150,20 @@ async def test_leaving_while_others_are_inserted_with_it_cancels_one_alone(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     batches: list[int] = []
-    enqueue_all = TaskQueue.enqueue_all
+    send = publisher.send
 
-    async def counted(queue: TaskQueue, messages: Sequence[Message]) -> None:
-        batches.append(len(messages))
-        await enqueue_all(queue, messages)
+    async def counted(client: redis.asyncio.Redis, commands: Sequence[bytes], seconds: float) -> None:
+        batches.append(sum(b"LPUSH" in command for command in commands))
+        await send(client, commands, seconds)
 
-    monkeypatch.setattr(TaskQueue, "enqueue_all", counted)
+    monkeypatch.setattr(publisher, "send", counted)
     async with db.begin() as connection:
         await connection.execute(text("LOCK TABLE responses IN SHARE MODE"))
         first = asyncio.create_task(api.post(stream=stream))
         await until(lambda: len(api.server.server_state.connections) == 1)
         await until(lambda: _waits_for_a_lock(db))
         others = [asyncio.create_task(api.post(background=True)) for _ in range(5)]
-        await until(lambda: len(api.runtime.service._intake._batches._waiting) == 5)
+        await until(lambda: len(api.runtime.responses._creator._inserter._batches._waiting) == 5)
         await leave(first)
         await until(lambda: len(api.server.server_state.connections) == 5, what="the server to notice")
     assert [(await other).status_code for other in others] == [200] * 5
@@ -232,7 +233,7 @@ async def test_the_server_that_stops_ends_foreground_requests_with_their_cancell
         waiting = asyncio.create_task(api.post())
         streaming = asyncio.create_task(api.post(stream=True))
         await until(lambda: _count(db, 2))
-        api.runtime.stopping.set()
+        api.runtime.shutdown.set()
         answer, events = await waiting, await streaming
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
         assert b"event: response.cancelled\n" in events.content

@@ -32,6 +32,7 @@ from app.protocol.events.deltas import (
 from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.usage import Usage
 from app.store.database import Database
+from app.store.keys import SharedSealer
 from app.store.rows import Ending
 from app.store.sealing import unseal_headers
 from app.streaming.pubsub import PubSub
@@ -184,8 +185,8 @@ async def test_headers_for_a_tool_server_are_sealed_and_never_shown(
         assert b"secrets" not in shown
     row = await row_of(db, response_id)
     assert b"hunter" not in orjson.dumps(row.request)
-    seal = await api.runtime.service.acceptance.seals.get()
-    headers = unseal_headers(seal, row.request["secrets"]["docs"])
+    sealer = await SharedSealer(db).get()
+    headers = unseal_headers(sealer, row.request["secrets"]["docs"])
     assert headers == {"Authorization": "Bearer hunter2", "X-Key": "hunter3"}
     assert "hunter" not in caplog.text
 

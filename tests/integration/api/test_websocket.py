@@ -325,7 +325,7 @@ class TestErrors:
         await socket.response.create(model=MODEL, input="Hi")
         play = await player.begin()
         await events(socket, ("response.in_progress",))
-        await api.runtime.service._cancel_orphan(play.id)
+        await api.runtime.responses._canceller.cancel_abandoned(play.id)
         error = (await events(socket))[-1]
         assert (error["type"], error["error"]["code"]) == ("error", "response_cancelled")
         assert (await events(socket))[-1]["type"] == "response.cancelled"
@@ -338,7 +338,7 @@ class TestErrors:
         def broken(*_: Any, **__: Any) -> None:
             raise RuntimeError(prompt)
 
-        monkeypatch.setattr(service.ResponseService, "foreground", broken)
+        monkeypatch.setattr(service.ResponseService, "attach", broken)
         with caplog.at_level(logging.INFO):
             await socket.response.create(model=MODEL, input=prompt)
             (error,) = await events(socket)
@@ -398,7 +398,7 @@ class TestLeaving:
             await socket.send(creation())
             while json.loads(await socket.recv())["type"] != "response.completed":
                 pass
-        await api.runtime.service.close()
+        await api.runtime.responses.close()
         assert await ids(db) == await ids(db, "completed")
 
     async def test_a_server_that_stops_says_so_and_cancels(self, services: Any, db: Database, tmp_path: Path) -> None:

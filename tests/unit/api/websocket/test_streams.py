@@ -48,7 +48,7 @@ class Service:
         self.asked: list[str] = []
 
     @asynccontextmanager
-    async def foreground(self, _: str, request: ResponseRequest, **__: Any) -> AsyncIterator[Any]:
+    async def attach(self, _: str, request: ResponseRequest, **__: Any) -> AsyncIterator[Any]:
         self.asked.append(request.fields.model)
 
         async def beginning() -> Sequence[Chunk]:
@@ -68,7 +68,7 @@ async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone
 ) -> None:
     monkeypatch.setattr(streams, "ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
-    runtime = SimpleNamespace(service=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     for _ in range(10):
@@ -82,7 +82,7 @@ async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone
 
 async def test_nor_where_the_answer_would_have_been_an_error() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
-    runtime = SimpleNamespace(service=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     socket.seen.set()

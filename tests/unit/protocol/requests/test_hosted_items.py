@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.events.deltas import Delta
 from app.protocol.requests.request import parse_request
-from app.responses.approvals import check_approvals, has_answers
+from app.responses.approvals import check_approvals, has_approvals
 from tests.support.deltas import play
 from tests.unit.protocol.events.test_hosted_actions import RICH
 
@@ -159,8 +159,8 @@ def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorOb
 
 
 def test_only_answers_need_a_look_at_the_context() -> None:
-    assert has_answers([REQUEST, RESPONSE])
-    assert not has_answers([REQUEST, CALL])
+    assert has_approvals([REQUEST, RESPONSE])
+    assert not has_approvals([REQUEST, CALL])
 
 
 def test_an_answer_is_to_a_request_of_the_context_or_of_the_input() -> None:

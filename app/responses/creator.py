@@ -1,0 +1,84 @@
+"""Inserting new responses, and sending their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from app.aio import BackgroundTasks
+from app.protocol.errors import InvalidRequest
+from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.store import responses
+from app.store.database import Database, StoreUnavailable
+from app.store.inserts import Inserter
+from app.store.rows import Idempotency, NewResponse, ResponseRow
+
+log = logging.getLogger("longhaul.api")
+
+
+class ResponseCreator:
+    """Inserts a response and sends its message, in tasks that the end of the request does not interrupt.
+
+    `abandon` is called with the id of a response that no client can know of.
+    """
+
+    def __init__(
+        self, db: Database, queue: TaskQueue, background: BackgroundTasks, abandon: Callable[[str], None]
+    ) -> None:
+        self._db = db
+        self._queue = queue
+        self._background = background
+        self._abandon = abandon
+        self._inserter = Inserter(db)
+
+    async def close(self) -> None:
+        await self._inserter.close()
+
+    async def find_repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
+        """Returns the response of an earlier request with this key. Raises InvalidRequest if its body was another."""
+        if idempotency is None:
+            return None
+        row = await responses.get_by_key(self._db, project, idempotency.key)
+        if row is not None:
+            _check_same_body(row, idempotency)
+        return row
+
+    async def insert(self, row: NewResponse) -> ResponseRow | None:
+        """Inserts the row and returns None, or returns the response that its key has already: then nothing is inserted.
+
+        If the caller leaves, or nobody knows whether the insert was committed, the response is abandoned. With a key
+        it is not: its client can repeat the request. Raises StoreUnavailable, and InvalidRequest as `find_repeated`.
+        """
+        inserting = self._background.start(self._insert_and_send(row))
+        try:
+            existing = await asyncio.shield(inserting)
+        except asyncio.CancelledError:
+            if row.idempotency is None:
+                inserting.add_done_callback(lambda _: self._abandon(row.id))
+            raise
+        except StoreUnavailable:
+            if row.idempotency is None:
+                self._abandon(row.id)
+            raise
+        if existing is not None:
+            _check_same_body(existing, row.idempotency)
+        return existing
+
+    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | None:
+        existing = await self._inserter.create(row)
+        if existing is None:
+            self._background.start(self._send(row))
+        return existing
+
+    async def _send(self, row: NewResponse) -> None:
+        try:
+            await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
+        except QueueUnavailable as error:
+            log.warning("%s: its message was not sent (%s); maintenance will send it", row.id, error)
+
+
+def _check_same_body(row: ResponseRow, idempotency: Idempotency | None) -> None:
+    if idempotency is None or row.fingerprint != idempotency.fingerprint:
+        message = "The Idempotency-Key was used for a request with another body; choose a new key."
+        raise InvalidRequest(message, "Idempotency-Key", "idempotency_key_reused")

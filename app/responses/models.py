@@ -1,0 +1,24 @@
+"""The model that a request names."""
+
+from __future__ import annotations
+
+from app.protocol.errors import NotFound
+from app.protocol.text import shortened
+from config.models import ModelCatalog, ServedModel
+
+
+def served_model(catalog: ModelCatalog, name: str) -> ServedModel:
+    """Returns the served model of that name. Raises NotFound.
+
+    OpenAI answers an unknown model in `/v1/responses` with 404 since September 2026 (litellm#39457).
+    """
+    if (model := catalog.get(name)) is None:
+        message = f"The model '{shortened(name)}' does not exist. 'GET /v1/models' lists the models."
+        raise NotFound(message, "model", "model_not_found")
+    return model
+
+
+def only_model(catalog: ModelCatalog) -> str | None:
+    """Returns the name of the served model if there is exactly one: a request may then leave `model` out."""
+    served = catalog.served
+    return served[0].name if len(served) == 1 else None

@@ -1,0 +1,142 @@
+"""Reading responses: the object, its events, its input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from functools import partial
+
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.fold import fold
+from app.protocol.hosted_kinds import HOSTED_INCLUDES
+from app.protocol.status import Status
+from app.protocol.text import shortened
+from app.protocol.types import Json
+from app.responses.ids import may_exist
+from app.responses.paging import PageQuery, page_of
+from app.store import journal, responses
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from app.streaming.follow import LogFollower
+from app.streaming.pubsub import PubSub
+from app.streaming.subscription import Subscription
+from config.settings import Settings
+
+Included = Sequence[tuple[str, str]]
+"""Values of `include` in a query, each after the name of its parameter."""
+
+Pulse = Chunk | None
+"""What a reader of events gets: a chunk, or None when no event came for a while."""
+
+_LARGE_LOG_BYTES = 256 * 1024
+
+
+def no_such_response(response_id: str) -> NotFound:
+    return NotFound(f"Response with id '{shortened(response_id)}' not found.", code="response_not_found")
+
+
+class ResponseReader:
+    """Reads responses and follows their events. Raises StoreUnavailable while Postgres cannot be reached."""
+
+    def __init__(self, db: Database, pubsub: PubSub, settings: Settings, now: Callable[[], datetime]) -> None:
+        self._db = db
+        self._pubsub = pubsub
+        self._settings = settings
+        self._now = now
+
+    async def row(self, project: str, response_id: str) -> ResponseRow:
+        """Raises NotFound."""
+        row = await self.find(project, response_id)
+        if row is None:
+            raise no_such_response(response_id)
+        return row
+
+    async def find(self, project: str, response_id: str) -> ResponseRow | None:
+        return await responses.get(self._db, project, response_id) if may_exist(response_id) else None
+
+    async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
+        """Returns the response object, with the output so far while the response is in progress.
+
+        Raises NotFound, and InvalidRequest if the response lacks something `included`.
+        """
+        row = await self.row(project, response_id)
+        _check_included(row, included)
+        if row.status is not Status.IN_PROGRESS:
+            return row.as_object()
+        log = await journal.read(self._db, response_id)
+        if log.ended:  # It ended after the first query; the row has its output now.
+            return (await self.row(project, response_id)).as_object()
+        return row.as_object(await _output_of(b"".join(chunk.frames for chunk in log.chunks)))
+
+    async def input_items(self, project: str, response_id: str, query: PageQuery) -> Json:
+        """Returns a page of the response's own input, without what it continues. Raises NotFound, InvalidRequest."""
+        row = await self.row(project, response_id)
+        return page_of(row.request["input"], query)
+
+    async def replay(
+        self, project: str, response_id: str, after: int, included: Included = ()
+    ) -> AsyncGenerator[Pulse, None]:
+        """Returns the events after sequence number `after`, up to the end of the response.
+
+        Raises NotFound, and InvalidRequest if the response has no events to replay or lacks something `included`.
+        """
+        row = await self.row(project, response_id)
+        _check_included(row, included)
+        if not (row.background and row.stream):
+            message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
+            raise InvalidRequest(message, "stream", "response_not_streamable")
+        self.check_log(row)
+        return self.events(response_id, after)
+
+    def check_log(self, row: ResponseRow) -> None:
+        """Raises InvalidRequest if retention deleted the events, or may delete them at any moment."""
+        retention = timedelta(seconds=self._settings.event_retention_seconds)
+        if row.log == "deleted" or (row.finished_at is not None and row.finished_at + retention < self._now()):
+            raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
+
+    async def events(self, response_id: str, after: int = -1) -> AsyncGenerator[Pulse, None]:
+        """`replay` of a response that is known to have events. Waits while Postgres or Redis cannot be reached."""
+        async with (
+            self._pubsub.subscribe(response_id) as subscription,
+            aclosing(self.follow(response_id, subscription, after)) as pulses,
+        ):
+            async for pulse in pulses:
+                yield pulse
+
+    def follow(
+        self, response_id: str, subscription: Subscription, after: int = -1, opening: Chunk | None = None
+    ) -> AsyncGenerator[Pulse, None]:
+        """`events` by a subscription of the caller's, which may have just committed the first chunk, `opening`."""
+        settings = self._settings
+        follower = LogFollower(
+            partial(journal.read, self._db, response_id),
+            subscription,
+            after,
+            poll=settings.reader_poll_seconds,
+            idle=settings.keepalive_seconds,
+        )
+        return follower.follow(opening)
+
+
+def _check_included(row: ResponseRow, included: Included) -> None:
+    """Outputs of hosted tools are stored only if the request that created the response included them."""
+    for name, value in included:
+        if value in HOSTED_INCLUDES and value not in row.request["include"]:
+            message = f"'{name}': '{value}' was not included when the response was created."
+            raise InvalidRequest(message, name, "invalid_value")
+
+
+async def _output_of(encoded: bytes) -> list[Json]:
+    """Returns the output items that these events make; a long log is folded in a thread."""
+    if len(encoded) > _LARGE_LOG_BYTES:
+        return await asyncio.to_thread(_fold_output, encoded)
+    return _fold_output(encoded)
+
+
+def _fold_output(encoded: bytes) -> list[Json]:
+    output: list[Json] = fold(frames.decode(encoded)).response["output"]
+    return output
