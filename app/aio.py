@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 log = logging.getLogger("longhaul.aio")
@@ -70,6 +70,10 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        """The tasks that still run."""
+        return iter(list(self._tasks))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Runs `work` in a task of its own. A failure is logged by its type alone: the text may hold a prompt."""

@@ -18,8 +18,9 @@ from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 from workers.celery_host import json_codec, remote_control, tasks
 from workers.celery_host.fetch import Intake
-from workers.celery_host.pool import Lifespan, TaskPool
+from workers.celery_host.pool import Lifespan, StopWorker, TaskPool
 from workers.celery_host.program import EventBuffer, FastReconnectConnection, WorkerProgram
+from workers.celery_host.tasks import Runner
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
@@ -42,11 +43,11 @@ def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
 def _from_environment() -> Celery:
     settings = load_settings()
 
-    def lifespan() -> AbstractAsyncContextManager[object]:
+    def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
         # Engines take seconds to import: not before the pool's loop wants one.
         from workers.worker import worker_lifespan
 
-        return worker_lifespan(settings)
+        return worker_lifespan(settings, stop_worker)
 
     return make_worker_app(settings, lifespan)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from app.queue.celery_app import QueueUnavailable, TaskQueue
@@ -18,7 +18,6 @@ from config.models import load_catalog
 from config.settings import Settings
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
-from workers.generation.cancellation import leave
 from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
@@ -36,7 +35,7 @@ message: with Python's 5 ms, the last of many requests that come at once begins 
 
 
 @asynccontextmanager
-async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
+async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]) -> AsyncIterator[Runner]:
     """Up: schema, engine, journal, lease; then the worker may claim. Down: the other way round.
 
     The lease goes before the journal: what was given back is others' from then on.
@@ -64,7 +63,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         model,
         settings.max_crashes,
         again,
-        lambda: leave(ENGINE_DIED),
+        lambda: stop_worker(ENGINE_DIED),
         workshop,
         Granularity(settings.event_interval_seconds, settings.events_per_second, settings.event_per_token),
     )
@@ -79,7 +78,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         settle()
         sys.setswitchinterval(SWITCH_SECONDS)
         log.info("%s is ready", model.name)
-        watch = asyncio.create_task(_watch(engine), name="engine-watch")
+        watch = asyncio.create_task(_watch(engine, stop_worker), name="engine-watch")
         try:
             yield runner
         finally:
@@ -93,7 +92,7 @@ async def worker_lifespan(settings: Settings) -> AsyncIterator[Runner]:
         await db.close()
 
 
-async def _watch(engine: Engine) -> None:
+async def _watch(engine: Engine, stop_worker: Callable[[int], None]) -> None:
     """Ends the worker when its engine dies while nothing runs on it; a running response finds out by itself."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
@@ -101,5 +100,5 @@ async def _watch(engine: Engine) -> None:
             await engine.check()
         except EngineDead as error:
             log.critical("the engine died: %s", error)
-            leave(ENGINE_DIED)
+            stop_worker(ENGINE_DIED)
             return

@@ -15,4 +15,5 @@ def shortened(value: str, max_chars: int = MAX_SHOWN_CHARS) -> str:
 
 def one_line(error: BaseException, max_chars: int = MAX_ERROR_CHARS) -> str:
     """Returns an error's type and message without line ends, in at most `max_chars` characters."""
-    return shortened(" ".join(f"{type(error).__name__}: {error}".split()), max_chars)
+    message = " ".join(str(error).split()) or "no message"
+    return shortened(f"{type(error).__name__}: {message}", max_chars)

@@ -26,7 +26,9 @@ from config.settings import ConfigError, load_settings
 from tests.support.circles import alive
 from tests.support.waiting import until
 from workers.celery_host import program
-from workers.generation.cancellation import leave, why_cancelled
+from workers.celery_host.pool import StopWorker
+from workers.celery_host.tasks import Runner
+from workers.generation.cancellation import why_cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.main import make_worker_app
 
@@ -44,8 +46,9 @@ OUTCOMES = {
 
 
 class PretendRunner:
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, stop_worker: StopWorker) -> None:
         self.store = store
+        self.stop_worker = stop_worker
         self.running: set[str] = set()
 
     async def say(self, word: str, response_id: str) -> None:
@@ -88,7 +91,7 @@ class PretendRunner:
             case "bug":
                 raise ValueError(SECRET)
             case "leave":
-                leave(7)
+                self.stop_worker(7)
                 await asyncio.Event().wait()
         await self.say("end", response_id)
         return OUTCOMES.get(response_id.split("-")[0], Outcome.COMPLETED)
@@ -104,7 +107,7 @@ class PretendRunner:
 
 
 @asynccontextmanager
-async def pretend_lifespan(redis_url: str) -> AsyncIterator[PretendRunner]:
+async def pretend_lifespan(redis_url: str, stop_worker: StopWorker) -> AsyncIterator[PretendRunner]:
     patience = Retry(ConstantBackoff(0.05), 600)
     url = redis_url.removesuffix("/7") + f"/{STORE}"
     store = redis.asyncio.from_url(url, decode_responses=True, max_connections=1000, retry=patience)
@@ -118,7 +121,7 @@ async def pretend_lifespan(redis_url: str) -> AsyncIterator[PretendRunner]:
                 await store.rpush("log", "loading slow")
                 await asyncio.Event().wait()
         await store.rpush("log", "enter lifespan")
-        yield PretendRunner(store)
+        yield PretendRunner(store, stop_worker)
     finally:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -162,8 +165,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     settings = load_settings()
 
-    def lifespan() -> AbstractAsyncContextManager[object]:
-        return pretend_lifespan(settings.broker_url)
+    def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
+        return pretend_lifespan(settings.broker_url, stop_worker)
 
     celery = globals()["celery"] = make_worker_app(settings, lifespan)
     if os.environ.get("PRETEND_STOP") == "never":

@@ -1,16 +1,18 @@
-"""The jobs of a TaskPool, on its loop.
+"""The jobs of a TaskPool, on its event loop: one asyncio task for each task that Celery hands over.
 
-A job's life:
+The life of a job:
 
-    waiting --slot--> accepted --body ends--> reported to Celery, gone
-       |                 |  cancelled, once (a revoke, or the drain): CancelledError in the body,
-       |                 |  which cleans up to its end
-       |                 +--> its clean-up ends --> reported to Celery as ignored, gone
-       +--drain--> gone; its message was never acknowledged, so Celery puts it back
+    waiting --a slot is free--> accepted --the task ends--> reported to Celery, gone
+       |                           |  cancelled, once (by a revoke or by the drain): CancelledError
+       |                           |  reaches the task, which cleans up
+       |                           +--> the clean-up ends --> reported to Celery as ignored, gone
+       +--drain--> gone; its message was never acknowledged, so Celery returns it to the queue
 
-Gone is gone: nothing that a job leaves is in a circle of references. Each is some 40 objects (Celery's Request, the
-message), and the garbage collector, which comes seldom, moves what it meets on the way into its older generations,
-where it lies for long, and with it all younger ones that it refers to: a worker grew by 1.3 KiB for each response.
+Celery's tracer would run a task in a thread, synchronously. This module takes its part: it awaits the task's coroutine
+and reports the end to Celery's Request, which sends the events that Flower shows.
+
+A job that is gone leaves no reference cycle behind. Each would hold some 40 objects (Celery's Request, the message)
+until a full garbage collection, which is rare: a worker grew by 1.3 KiB with each response.
 """
 
 from __future__ import annotations
@@ -20,74 +22,76 @@ import contextvars
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from anyio import CapacityLimiter
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery.exceptions import Ignore
 
-from workers.celery_host.slots import Slots
+from app.aio import BackgroundTasks
 from workers.generation.cancellation import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
 
 CLEANUP_SECONDS = 10.0
-"""How long a stopping pool waits for what it cancelled; after that it goes without them."""
-LOOK_SECONDS = 0.1
+"""How long a stopping pool waits for the jobs that it cancelled. Then it stops without them."""
+CHECK_SECONDS = 0.1
+
+Result = tuple[int, Any, float]
+"""What Celery's tracer returns: whether it failed, its value as text or an ExceptionInfo, and its seconds."""
 
 _pids = itertools.count(1 << 20)
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Job:
-    """One task in the pool. Celery's Request addresses it by `pid`, and weakly by the object itself."""
+    """One task in the pool. Celery's Request names it by `pid`, and holds a weak reference to it."""
 
-    body: Callable[[], Awaitable[Any]]
-    task_id: str | None = None
-    request: Any = None
-    """Celery's Request; None outside a worker."""
-    on_accept: Callable[[int, float], None] | None = None
-    on_end: Callable[[Any], None] | None = None
+    request: Any
+    """Celery's Request (celery.worker.request)."""
     pid: int = field(default_factory=lambda: next(_pids))
     task: asyncio.Task[None] | None = None
     accepted: bool = False
     cancelled: Cancelled | None = None
 
     def terminate(self, signal: int | None = None) -> None:
-        """Request.terminate() calls this after `terminate_job`, which has done it all."""
+        """Does nothing: Request.terminate() calls this after `TaskPool.terminate_job`, which has cancelled the job."""
 
 
 class Jobs:
-    """Every job that the pool holds. Methods are for the loop's thread, but for those that say otherwise."""
+    """All jobs of a pool. To be made, and called, on the loop's thread, except where a method says otherwise."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, freed: Callable[[], None]) -> None:
-        self._loop = loop
-        self._slots = Slots(limit)
-        self._freed = freed
+    def __init__(self, limit: int, slot_freed: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._slots = CapacityLimiter(limit)
+        self._slot_freed = slot_freed
         self._jobs: dict[int, Job] = {}
-        self._errands: set[asyncio.Task[None]] = set()
-        self._closing = False
-        self._hurry = asyncio.Event()
+        self._background = BackgroundTasks()
+        self._draining = False
+        self._grace_over = asyncio.Event()
         self.context = contextvars.copy_context()
-        """Where jobs and errands run; the pool puts the lifespan's value into it."""
+        """The context variables of jobs and background work; the pool adds the runner."""
 
     # From any thread
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
 
-    def submit(self, job: Job) -> None:
-        """Takes a job over; it starts when a slot is free."""
+    def submit(self, request: Any) -> Job:
+        """Takes over what Celery's Request asks for. The job starts when a slot is free."""
+        job = Job(request)
         self._jobs[job.pid] = job  # the only strong reference: Request holds a weak one
-        self._loop.call_soon_threadsafe(self._spawn, job)
+        self._loop.call_soon_threadsafe(self._start, job)
+        return job
 
     def get(self, pid: int) -> Job | None:
         return self._jobs.get(pid)
 
     def cancel(self, job: Job, reason: Cancelled) -> None:
-        """Once per job: no second reason interrupts its clean-up. A waiting job learns it when it is accepted."""
+        """Cancels a job, once: a second reason does not interrupt its clean-up. A waiting job ends when accepted."""
         if job.cancelled is None:
             job.cancelled = reason
             self._loop.call_soon_threadsafe(lambda: job.accepted and job.task and job.task.cancel())
@@ -95,118 +99,111 @@ class Jobs:
     # On the loop's thread
 
     def resize(self, limit: int) -> None:
-        self._slots.resize(limit)
+        """Running jobs beyond a smaller limit run on; no job starts until enough of them have ended."""
+        self._slots.total_tokens = limit
 
-    def hurry(self) -> None:
-        """Ends the grace of the drain, also of one that has not begun."""
-        self._hurry.set()
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work` in the jobs' context. A drain waits for it, and cancels it at the end."""
+        self.context.run(self._background.start, work)
 
-    def run_errand(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs it in the jobs' context; a drain waits for it, and cancels it in the end."""
-        task = self._loop.create_task(coroutine, context=self.context.copy())
-        self._errands.add(task)
-        task.add_done_callback(self._errand_ended)
+    def end_grace(self) -> None:
+        """Ends the grace of the current drain, or of the next one."""
+        self._grace_over.set()
 
     async def drain(self, grace: float) -> None:
-        """Starts no job any more, lets running ones go on for `grace` seconds, then cancels them and waits.
+        """Starts no more jobs, lets running ones go on for `grace` seconds, then cancels them and waits.
 
-        Errands are waited for as well. What has not ended CLEANUP_SECONDS after that is left behind.
+        Waits for background work as well. After CLEANUP_SECONDS it cancels and leaves behind whatever still runs.
         """
-        self._closing = True
+        self._draining = True
         for job in self:
             if not job.accepted and job.task is not None:
                 job.task.cancel()
-        await self._idle(grace, self._hurry)
+        await self._idle(grace, self._grace_over)
         for job in self:
             self.cancel(job, Cancelled.SHUTDOWN)
         if await self._idle(CLEANUP_SECONDS):
             return
-        log.error("left without their end: %s", ", ".join(str(job.task_id) for job in self) or "errands")
+        log.error("did not end in time: %s", ", ".join(job.request.id for job in self) or "background work")
         for task in self._busy():
             task.cancel()
-        await self._idle(LOOK_SECONDS)
+        await self._idle(CHECK_SECONDS)
 
-    def _spawn(self, job: Job) -> None:
-        if self._closing:  # not acknowledged: Celery puts the message back when it closes its channel
+    def _start(self, job: Job) -> None:
+        if self._draining:  # the message is not acknowledged: Celery returns it to the queue when it closes its channel
             self._jobs.pop(job.pid)
             return
         context = self.context.copy()
         context.run(current_job.set, job)
         job.task = self._loop.create_task(self._run(job), context=context)
 
-    def _errand_ended(self, task: asyncio.Task[None]) -> None:
-        self._errands.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("an errand failed", exc_info=error)
-
     async def _run(self, job: Job) -> None:
         try:
-            async with self._slots.one():
+            async with self._slots:
                 job.accepted = True
-                result = await _outcome(job)
+                result = await _result(job)
         except asyncio.CancelledError:
             if not job.accepted:
                 return
-            result = _ignored()
+            result = _failed(Ignore())
         finally:
             self._jobs.pop(job.pid, None)
-            job.task = None  # whose context holds the job
+            job.task = None  # the task's context refers to the job
         self._report(job, result)
 
-    def _report(self, job: Job, result: tuple[int, Any, float]) -> None:
-        # Here, not by way of Celery's main thread: that one may be busy with connecting to Redis.
+    def _report(self, job: Job, result: Result) -> None:
+        # On this thread, because Celery's main thread may be busy reconnecting to Redis.
         try:
-            if job.on_end is not None:
-                job.on_end(result)
-            _unwind(result)
+            job.request.on_success(result)  # of a failure as well: Celery's pools have this one callback
+            _drop_frames(result)
         except Exception:
-            log.exception("Celery could not take note of the end of %s", job.task_id)
-        self._freed()
+            log.exception("Celery could not note the end of %s", job.request.id)
+        self._slot_freed()
 
-    def _busy(self) -> set[asyncio.Task[None]]:
-        return {job.task for job in self if job.task is not None} | self._errands
+    def _busy(self) -> set[asyncio.Task[Any]]:
+        return {job.task for job in self if job.task is not None} | set(self._background)
 
     async def _idle(self, seconds: float, sooner: asyncio.Event | None = None) -> bool:
-        """Waits until no job and no errand is left; False where `seconds` were not enough, or `sooner` was set."""
+        """Waits until nothing runs, for at most `seconds`, or until `sooner` is set. Returns whether nothing runs."""
         end = self._loop.time() + seconds
         while busy := self._busy():
             left = end - self._loop.time()
             if left <= 0 or (sooner is not None and sooner.is_set()):
                 return False
-            await asyncio.wait(busy, timeout=min(left, LOOK_SECONDS))
+            await asyncio.wait(busy, timeout=min(left, CHECK_SECONDS))
         return True
 
 
-async def _outcome(job: Job) -> tuple[int, Any, float]:
-    """What Celery's tracer returned: (failed, value, seconds). Only a cancellation gets through as an exception."""
+async def _result(job: Job) -> Result:
+    """Awaits the task and returns its result. Raises nothing but CancelledError."""
+    request, started = job.request, time.monotonic()
     try:
-        if job.on_accept is not None:
-            job.on_accept(job.pid, time.monotonic())
-        if job.cancelled:  # Celery tells only now of a termination that came while the job waited for its slot
-            return _ignored()
-        result: tuple[int, Any, float] = await job.body()
+        request.on_accepted(job.pid, started)
+        if job.cancelled:  # Celery reports only now that the job was terminated while it waited
+            return _failed(Ignore())
+        value = await request.task.run(*request.args, **request.kwargs)
+        return 0, repr(value), time.monotonic() - started
     except asyncio.CancelledError:
         raise
+    except Exception as error:
+        if not isinstance(error, (Ignore, *request.task.throws)):
+            log.error("the task of %s failed: %s", request.id, type(error).__name__)
+        return _failed(error)
     except BaseException as error:
-        return _failure(WorkerLostError(f"{type(error).__name__} escaped the task"))
-    return result
+        return _failed(WorkerLostError(f"{type(error).__name__} escaped the task"))
 
 
-def _unwind(result: tuple[int, Any, float]) -> None:
-    """Takes from an exception that has been reported where it came from: among those frames is one that holds it."""
-    failed, info, _ = result
-    if failed:
-        error = getattr(info.exception, "exc", info.exception)  # billiard wraps some
-        error.__traceback__ = error.__context__ = None
-
-
-def _ignored() -> tuple[int, Any, float]:
-    """A result that makes Celery forget the request, and tell nobody."""
-    return _failure(Ignore())
-
-
-def _failure(error: Exception) -> tuple[int, Any, float]:
+def _failed(error: Exception) -> Result:
     try:
         raise error
     except Exception:
-        return 1, ExceptionInfo(), 0.0
+        info = ExceptionInfo()
+    info.exception = error  # billiard wraps it for its way out of a child process; Flower shows the error itself
+    return 1, info, 0.0
+
+
+def _drop_frames(result: Result) -> None:
+    """Takes the frames from an exception that was reported: one of them refers to the exception."""
+    failed, info, _ = result
+    if failed:
+        info.exception.__traceback__ = info.exception.__context__ = None

@@ -1,50 +1,51 @@
-"""TaskPool: Celery's tasks as asyncio tasks on one loop; many at once, each one terminable.
+"""TaskPool: Celery's pool interface on one asyncio loop, with many tasks at once, each of which can be terminated.
 
-Celery's consumer keeps the main thread; the loop, and with it every job, runs in a thread of ours.
-Celery hands jobs over (`on_apply`) and is called back on the loop's thread: acknowledgements and
-events pass through kombu's hub, which has a lock and a waker (kombu >= 5.7). Celery addresses a
-running job by a number: each gets a "pid" of its own. What a job goes through: `workers.celery_host.jobs`.
+Celery's consumer keeps the main thread. The loop, and every job with it, runs in a thread of its own. Celery hands
+requests over (`on_apply`) and is called back on the loop's thread: acknowledgements and events go through kombu's hub,
+which has a lock and a waker (kombu >= 5.7). Celery names a running job by a process id, so each job has a number that
+serves as one. `workers.celery_host.jobs` has the life of a job.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import contextvars
 import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar
 
 from celery.concurrency.base import BasePool
 from celery.exceptions import WorkerShutdown
 from celery.worker import state as worker_state
 
+from app.protocol.text import one_line
 from config.settings import ConfigError
-from workers.celery_host.bridge import aio_await, run_body
-from workers.celery_host.jobs import CLEANUP_SECONDS, LOOK_SECONDS, Job, Jobs
-from workers.generation.cancellation import Cancelled, current_leave, current_lifespan
-
-__all__ = ["CLEANUP_SECONDS", "Lifespan", "TaskPool", "aio_await"]
+from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
+from workers.celery_host.tasks import current_runner
+from workers.generation.cancellation import Cancelled
 
 log = logging.getLogger("longhaul.pool")
 
+MAX_ERROR_CHARS = 500
 LEAVE_SECONDS = 10.0
-"""How long the lifespan may take to leave."""
+"""How long the lifespan may take to exit."""
 
-Lifespan = Callable[[], AbstractAsyncContextManager[object]]
-"""Makes the context manager that holds while a pool runs; jobs find what it gives in `current_lifespan`."""
+StopWorker = Callable[[int], None]
+"""Stops this worker with an exit code, without grace: running jobs are cancelled. For the loop's thread."""
+Lifespan = Callable[[StopWorker], AbstractAsyncContextManager[Any]]
+"""Makes the context manager that is open while a pool runs. It gives the Runner (workers.celery_host.tasks)."""
 
 
 class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
-    """Celery's pool interface. `lifespan` is set before the worker starts; its failure ends the worker."""
+    """Celery's pool interface. `lifespan` is set before the worker starts; if it fails, the worker exits."""
 
-    lifespan: ClassVar[Lifespan] = contextlib.nullcontext
-    leave: Callable[[int], None] | None = None
-    """What `workers.generation.cancellation.leave` calls."""
+    lifespan: ClassVar[Lifespan] = staticmethod(lambda _: nullcontext())
+    stop_worker: StopWorker | None = None
+    """Given to the lifespan; the worker program sets it."""
 
     body_can_be_buffer = True
     signal_safe = False
@@ -56,10 +57,9 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     def on_start(self) -> None:
         """Starts the loop and enters the lifespan; Celery consumes only after that.
 
-        Raises WorkerShutdown with the exit code where the lifespan failed, or a signal came meanwhile.
+        Raises WorkerShutdown with the exit code if the lifespan failed, or if a signal arrived meanwhile.
         """
         self._loop = _new_loop()
-        self._jobs = Jobs(self._loop, self.limit, self._wake_consumer)
         self._entered: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._leaving = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name="longhaul-pool", daemon=True)
@@ -73,23 +73,23 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def _await_lifespan(self) -> None:
         try:
-            while not concurrent.futures.wait([self._entered], timeout=LOOK_SECONDS).done:
+            while not concurrent.futures.wait([self._entered], timeout=CHECK_SECONDS).done:
                 worker_state.maybe_shutdown()
             self._entered.result()
         except ConfigError as error:
             log.critical("the worker cannot start: %s", error)
             raise WorkerShutdown(os.EX_CONFIG) from None
         except Exception as error:
-            log.critical("the worker cannot start: %s: %s", type(error).__name__, _one_line(error))
+            log.critical("the worker cannot start: %s", one_line(error, MAX_ERROR_CHARS))
             log.debug("why the worker cannot start", exc_info=error)
             raise WorkerShutdown(1) from None
 
     async def _live(self) -> None:
-        """Holds the lifespan. One task enters and leaves it: cancel scopes and task groups want that."""
-        current_leave.set(self.leave)
+        """Holds the lifespan. One task enters and exits it, as cancel scopes and task groups require."""
+        self._jobs = Jobs(self.limit, self._wake_consumer)
         try:
-            async with type(self).lifespan() as value:
-                current_lifespan.set(value)
+            async with type(self).lifespan(self._stop_worker) as runner:
+                current_runner.set(runner)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
                 await self._leaving.wait()
@@ -98,10 +98,14 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
                 raise
             self._entered.set_exception(error)
 
-    # What Celery calls
+    def _stop_worker(self, exit_code: int) -> None:
+        if self.stop_worker is not None:
+            self.stop_worker(exit_code)
+
+    # Called by Celery
 
     def register_with_event_loop(self, hub: Any) -> None:
-        """Celery calls it again after each reconnect."""
+        """Celery calls this again after each reconnect."""
         self._hub = hub
 
     def on_apply(
@@ -109,33 +113,28 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         target: Callable[..., Any],
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        callback: Callable[[Any], None] | None = None,
-        accept_callback: Callable[[int, float], None] | None = None,
-        correlation_id: str | None = None,
+        *,
+        callback: Callable[[Any], None],
         **_: Any,
     ) -> Job:
-        """Takes a task over. From any thread."""
-        job = Job(
-            body=lambda: run_body(target, *(args or ()), **(kwargs or {})),
-            task_id=correlation_id,
-            request=getattr(callback, "__self__", None),
-            on_accept=accept_callback,
-            on_end=callback,
-        )
-        self._jobs.submit(job)
-        return job
+        """Takes a task over. From any thread.
+
+        `target` is Celery's synchronous tracer, with `args` and `kwargs` for it; `jobs` does its work instead.
+        `callback` is `on_success` of Celery's Request (celery.worker.request), which has all that a job needs.
+        """
+        return self._jobs.submit(callback.__self__)  # type: ignore[attr-defined]
 
     def terminate_job(self, pid: int, signal: int | None = None) -> None:
-        """Cancels a job, whatever the signal. The reason is known by Celery's list of revoked ids."""
+        """Cancels a job, whatever the signal. Celery's set of revoked ids tells a revoke from a shutdown."""
         if (job := self._jobs.get(pid)) is not None:
-            revoked = job.task_id in worker_state.revoked
+            revoked = job.request.id in worker_state.revoked
             self._jobs.cancel(job, Cancelled.REVOKED if revoked else Cancelled.SHUTDOWN)
 
     def grow(self, n: int = 1) -> None:
         self._resize(self.limit + n)
 
     def shrink(self, n: int = 1) -> None:
-        """Raises ValueError, which Flower shows, where no slot would be left."""
+        """Raises ValueError, which Flower shows, if no slot would be left."""
         if self.limit - n < 1:
             raise ValueError(f"the pool has {self.limit} slots: one must stay")
         self._resize(self.limit - n)
@@ -149,7 +148,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         return info | {"active": sum(job.accepted for job in self._jobs), "processes": [os.getpid()]}
 
     def on_stop(self) -> None:
-        """Drains (at once, where that is done already) and leaves the lifespan."""
+        """Drains, unless that was done already, and exits the lifespan."""
         self._stop(float(self.app.conf.worker_soft_shutdown_timeout) if self.app is not None else 0.0)
 
     def on_terminate(self) -> None:
@@ -163,7 +162,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         self._end_loop()
 
     def _end_loop(self) -> None:
-        """Leaves the lifespan, at the latest by cancelling it, and stops the loop. Never raises, never hangs."""
+        """Exits the lifespan, by cancelling it if need be, and stops the loop. Never raises, never hangs."""
         if self._entered.done():
             self.call(self._leaving.set)
         else:
@@ -173,7 +172,7 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._life.cancel()
             concurrent.futures.wait([self._life], timeout=1.0)
         elif not self._life.cancelled() and (error := self._life.exception()) is not None:
-            log.error("the worker's parts did not stop cleanly: %s: %s", type(error).__name__, _one_line(error))
+            log.error("the worker's parts did not stop cleanly: %s", one_line(error, MAX_ERROR_CHARS))
         self.call(self._loop.stop)
         assert self._thread is not None
         self._thread.join(1.0)
@@ -181,46 +180,42 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._loop.close()
 
     def _wake_consumer(self) -> None:
-        """A slot is free: Celery asks Redis for the next message now, and not at its next tick (1 s)."""
+        """A slot is free: Celery asks Redis for the next message now, not at its next tick (1 s)."""
         if self._hub is not None:
             self._hub.call_soon(int)
 
-    # What the worker program and the remote control call, from any thread
+    # Called by the worker program and the remote control, from any thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Calls a function on the loop's thread, soon. Takes no lock: a signal handler may use it."""
         self._loop.call_soon_threadsafe(function, *args)
 
-    def errand(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine where `current_runner` is; the pool does not stop before it ends."""
-        self.call(self._jobs.run_errand, coroutine)
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine that finds `current_runner`. The pool does not stop before it ends."""
+        self.call(self._jobs.run_in_background, work)
 
     async def drain(self, grace: float) -> None:
         """`Jobs.drain`; for the loop's thread."""
         await self._jobs.drain(grace)
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """Ends the grace of the drain."""
-        self.call(self._jobs.hurry)
+        self.call(self._jobs.end_grace)
 
     def revoke(self, task_ids: Iterable[str]) -> None:
         """Terminates every running job of these ids that Celery's own revoke did not find.
 
-        Celery keeps one request per id, and forgets it when a duplicate of a running one ends.
+        Celery keeps one request for each id, and forgets it when a duplicate of a running one ends.
         """
         self.call(self._revoke, frozenset(task_ids))
 
     def runs(self, task_id: str) -> bool:
-        return any(job.task_id == task_id for job in self._jobs)
+        return any(job.request.id == task_id for job in self._jobs)
 
     def _revoke(self, task_ids: frozenset[str]) -> None:
         for job in self._jobs:
-            if job.task_id in task_ids and job.cancelled is None and job.request is not None:
-                job.request.terminate(self)  # announces it to Flower, and comes back as terminate_job
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500] or "no message"
+            if job.request.id in task_ids and job.cancelled is None:
+                job.request.terminate(self)  # sends Flower's event, and calls terminate_job
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -1,6 +1,6 @@
 """The worker process: how it starts, and how it stops.
 
-Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `workers.generation.cancellation.leave`):
+Told to stop (SIGTERM, SIGINT, SIGQUIT, a closed terminal, Flower's button, `pool.StopWorker`):
 
     running --1st--> draining: takes no message; running responses may end (grace), the others are
                      cancelled and released; remote control and events work on
@@ -137,7 +137,7 @@ class WorkerProgram(Worker):  # type: ignore[misc]
         return {**super().prepare_args(**kwargs), "without_mingle": True, "without_gossip": True}
 
     def start(self) -> None:
-        self.pool.leave = lambda exit_code: self._begin(exit_code, hurry=True)
+        self.pool.stop_worker = lambda exit_code: self._begin(exit_code, at_once=True)
         signals.task_revoked.connect(self._on_revoked)
         super().start()
         _exit_at_latest(EXIT_SECONDS, self.exitcode or 0, "threads were left that do not end")
@@ -166,9 +166,9 @@ class WorkerProgram(Worker):  # type: ignore[misc]
 
     # On the pool's loop
 
-    def _begin(self, exit_code: int, hurry: bool = False) -> None:
-        if self._draining or hurry:
-            self.pool.hurry()
+    def _begin(self, exit_code: int, at_once: bool = False) -> None:
+        if self._draining or at_once:
+            self.pool.end_grace()
         if not self._draining:
             self._draining = True
             self._drain_task = asyncio.get_running_loop().create_task(self._drain(exit_code))

@@ -1,38 +1,34 @@
-"""Celery's remote control, where ours differs: revoke, terminate and shutdown (Flower's buttons, the API's cancel).
+"""Celery's remote control where ours differs: revoke, terminate and shutdown (Flower's buttons, the API's cancel).
 
-Celery's own revoke notes the ids in the memory of the workers of this moment, and with
-`terminate` cancels what it finds running. For us a revoke is a decision about the response, so
-whoever hears one also
+Celery's own revoke notes the ids in the memory of the workers that run at this moment, and with `terminate` it cancels
+those tasks that it finds running. Here a revoke is a decision about the response, so a worker that receives one also
 
-* terminates without being asked to: an operator who presses Revoke on a running response wants it ended;
-* terminates by our own list of jobs, since Celery's forgets an id when a duplicate of it was dropped;
-* cancels the row, so that a queued response ends now, not when some worker has a slot for it.
+* terminates even if it was not asked to: an operator who presses Revoke on a running response wants it to end;
+* terminates by its own list of jobs, because Celery's list forgets an id when a duplicate of it was dropped;
+* cancels the row, so that a queued response ends now, not when a worker has a slot for it.
 
-Ids in `celery.worker.state.revoked` never run again in this worker (for 3 h, and REVOKED_KEPT of them).
-That holds back no response that still has to run: an id gets there by a revoke alone, and the row
-of a revoked response is final, or becomes it here. Where that could not be written (the worker
-died, say), maintenance sends the message again; the worker that discards it by its list is told
-(`task_revoked`) and cancels the row then; one that never heard of the revoke runs it. Releasing a
-response at shutdown revokes nothing.
+A worker never runs an id again that is in `celery.worker.state.revoked` (for 3 h, and REVOKED_KEPT ids at most).
+This holds back no response that still has to run: only a revoke puts an id there, and the row of a revoked response is
+final or becomes final here. If the row could not be written (the worker died, say), maintenance sends the message
+again. A worker that discards the message because of its set gets `task_revoked` and cancels the row then; a worker that
+never received the revoke runs the response. Releasing a response at shutdown revokes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from celery.worker import control as celery_control
 from celery.worker import state as worker_state
 from celery.worker.control import Panel
 
-from app.store.database import StoreUnavailable
-from workers.generation.cancellation import current_runner
+from app.store.database import retry_until_available
+from workers.celery_host.tasks import current_runner
 
-RETRY_SECONDS = 1.0
 REVOKED_KEPT = 10_000
-"""Of each, Celery keeps 0.3 KiB. One that is forgotten earlier costs a claim, which finds the row to be final."""
+"""Celery keeps 0.3 KiB for each. An id that is dropped earlier costs one claim, which finds that the row is final."""
 
 
 def install() -> None:
@@ -43,7 +39,7 @@ def install() -> None:
 
 
 def revoke(state: Any, task_id: Any, terminate: bool = False, signal: Any = None, **_: Any) -> dict[str, Any]:
-    """Revokes and terminates one id or a list. `signal` means nothing here: jobs are no processes."""
+    """Revokes and terminates one id or a list of ids. `signal` has no meaning here: jobs are not processes."""
     task_ids = _ids(task_id)
     reply: dict[str, Any] = celery_control.revoke(state, list(task_ids), terminate=True)
     state.consumer.pool.revoke(task_ids)
@@ -56,7 +52,7 @@ def terminate(state: Any, signal: Any, task_id: Any, **_: Any) -> dict[str, Any]
 
 
 def shutdown(state: Any, msg: str = "", **_: Any) -> dict[str, Any]:
-    """Celery raises WorkerShutdown here, and so loses the last events of running tasks."""
+    """Celery would raise WorkerShutdown here, and so lose the last events of running tasks."""
     state.consumer.controller.shut_down()
     return {"ok": "shutting down"}
 
@@ -64,24 +60,17 @@ def shutdown(state: Any, msg: str = "", **_: Any) -> dict[str, Any]:
 def cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
     """Hands the ids to the runner, on the pool's loop. Returns at once."""
     if task_ids:
-        consumer.pool.errand(_cancel_rows(consumer, task_ids))
+        consumer.pool.run_in_background(_cancel_rows(consumer, task_ids))
 
 
 async def _cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
-    for response_id in await _patiently(task_ids):
+    runner = current_runner.get()
+    # No other worker may have received this revoke, so it is kept until Postgres answers or this worker stops.
+    for response_id in await retry_until_available(lambda: runner.revoke(task_ids)):
         dispatcher = consumer.event_dispatcher
-        # A running job's end is announced by Celery. A queued one would look queued in Flower until its turn.
+        # Celery announces the end of a running job. A queued response would stay PENDING in Flower without this event.
         if dispatcher is not None and dispatcher.enabled and not consumer.pool.runs(response_id):
             dispatcher.send("task-revoked", uuid=response_id, terminated=False, signum=None, expired=False)
-
-
-async def _patiently(task_ids: Sequence[str]) -> Collection[str]:
-    """Until Postgres answers, or this worker stops: nobody else may have heard of it."""
-    while True:
-        try:
-            return await current_runner().revoke(task_ids)
-        except StoreUnavailable:
-            await asyncio.sleep(RETRY_SECONDS)
 
 
 def _ids(task_id: Any) -> tuple[str, ...]:
@@ -90,5 +79,5 @@ def _ids(task_id: Any) -> tuple[str, ...]:
 
 
 def _not_about_results(record: logging.LogRecord) -> bool:
-    """Celery warns at each revoke that it cannot note it in a result backend; there is none, on purpose."""
+    """Celery warns at each revoke that it cannot note it in a result backend. There is none, on purpose."""
     return not record.getMessage().startswith("Failed to mark task")

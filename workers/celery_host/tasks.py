@@ -1,11 +1,11 @@
-"""The task: a response's id in, nothing out.
+"""The Celery task: it takes the id of a response, runs the response and returns nothing.
 
-how it ended           what Flower shows          how
-completed, incomplete  SUCCESS                    the task returns
-failed                 FAILURE, code and message  it raises ResponseFailed, which it may (`throws`): no traceback
-cancelled              REVOKED                    Celery announced it when it terminated the task; else we do
-released, not claimed, what another worker says   Ignore: no event. It stays STARTED until the next worker
-lost                                              reports; a state that is final already stays (events.State)
+outcome of the runner      what Flower shows          how
+completed, incomplete      SUCCESS                    the task returns
+failed                     FAILURE, code and message  it raises ResponseFailed, which Celery expects (`throws`)
+cancelled                  REVOKED                    Celery sent the event if it terminated the task; else we do
+released, not claimed,     no change                  it raises Ignore, so there is no event. The state stays STARTED
+fenced                                                until the next worker reports, or final if it was final before
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from collections.abc import Collection, Sequence
+from contextvars import ContextVar
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Celery
 from celery.exceptions import Ignore
 
 from app.queue.celery_app import TASK
-from workers.celery_host.bridge import aio_await
-from workers.generation.cancellation import current_job, current_runner
+from workers.generation.cancellation import current_job
 from workers.generation.outcome import Outcome, ResponseFailed
 
 log = logging.getLogger("longhaul.tasks")
@@ -29,14 +30,31 @@ log = logging.getLogger("longhaul.tasks")
 _DONE = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE})
 
 
+class Runner(Protocol):
+    """The part of `workers.generation.runner` that the task and the remote control use."""
+
+    async def run(self, response_id: str) -> Outcome:
+        """Claims the response, generates it and finishes it. Raises ResponseFailed if the response failed."""
+
+    async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
+        """Cancels these rows, whichever worker has them, and notifies their readers. Raises StoreUnavailable.
+
+        Returns the ids that this call cancelled: neither unknown ones nor those that were final.
+        """
+
+
+current_runner: ContextVar[Runner] = ContextVar("current_runner")
+"""The runner of this worker. The pool sets it for its jobs and its background work."""
+
+
 def register(celery: Celery) -> None:
-    """Gives the app its task."""
+    """Gives the app its task. Only TaskPool can run it: the task is a coroutine function."""
     celery.task(name=TASK, throws=(ResponseFailed,), ignore_result=True)(generate)
 
 
-def generate(response_id: str, model: str) -> None:
-    """Runs one response. `model` is there for operators to read. Never waits for Celery, never returns a value."""
-    end = aio_await(_run(response_id))
+async def generate(response_id: str, model: str) -> None:
+    """Runs one response. `model` is there for operators to read. Raises ResponseFailed or Ignore: see the table."""
+    end = await _run(response_id)
     if isinstance(end, ResponseFailed):
         raise end
     if end is Outcome.CANCELLED:
@@ -46,27 +64,27 @@ def generate(response_id: str, model: str) -> None:
 
 
 async def _run(response_id: str) -> Outcome | ResponseFailed:
-    """What the runner makes of it. Failures are fresh exceptions: Flower gets a traceback with no causes in it."""
+    """Returns failures as fresh exceptions: Flower shows a traceback, and this one has no causes in it."""
     try:
-        outcome = await current_runner().run(response_id)
+        outcome = await current_runner.get().run(response_id)
     except ResponseFailed as error:
         return ResponseFailed(error.code, error.message)
     except asyncio.CancelledError:
         raise
     except Exception as error:
-        # The text of an unforeseen exception may quote a prompt; where it happened does not.
+        # The text of an unforeseen exception may quote a prompt; the places that it came through do not.
         log.error("%s: %s at %s", response_id, type(error).__name__, _places(error))
         return ResponseFailed("server_error", type(error).__name__)
     return ResponseFailed("server_error", "no reason known") if outcome is Outcome.FAILED else outcome
 
 
 def _places(error: Exception) -> str:
-    """Where it came through, innermost first."""
+    """The frames that the exception came through, innermost first."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return " < ".join(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 def _announce_revoked() -> None:
     job: Any = current_job.get()
-    if job is not None and job.request is not None and job.cancelled is None:
+    if job is not None and job.cancelled is None:
         job.request.send_event("task-revoked", terminated=True, signum=None, expired=False)

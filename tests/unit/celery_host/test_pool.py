@@ -9,9 +9,11 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from anyio import CapacityLimiter
 from celery.exceptions import Ignore, WorkerShutdown
 from celery.worker import state as worker_state
 
@@ -19,45 +21,50 @@ from config.settings import ConfigError
 from tests.support.circles import no_collector
 from tests.support.waiting import until, until_sync
 from workers.celery_host import jobs, pool
-from workers.celery_host.bridge import aio_await
-from workers.celery_host.pool import TaskPool
-from workers.celery_host.slots import Slots
-from workers.generation.cancellation import Cancelled, current_runner, leave, why_cancelled
+from workers.celery_host.pool import StopWorker, TaskPool
+from workers.celery_host.tasks import current_runner
+from workers.generation.cancellation import Cancelled, why_cancelled
 
 Body = Callable[[], Coroutine[Any, Any, Any]]
 
 
-class Call:
-    """One request to the pool, with what Celery would hear of it."""
+class Request:
+    """Celery's Request, as far as the pool needs it; `body` is its task."""
 
     def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp") -> None:
+        self.id = task_id
+        self.task = SimpleNamespace(run=body, throws=())
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
         self.pid: int | None = None
         self.accepted_in = self.ended_in = ""
         self.result: Any = None
         self.ended = threading.Event()
         self.pool = pool
+        self.terminated = 0
+        # Celery's Request holds its job weakly, too.
+        self.job = weakref.ref(
+            pool.on_apply(
+                tracer, (), {}, callback=self.on_success, accept_callback=self.on_accepted, correlation_id=task_id
+            )
+        )
 
-        def target() -> tuple[int, Any, float]:  # as Celery's tracer: synchronous
-            return 0, aio_await(body()), 0.0
-
-        # Weakly, as Celery's Request.
-        self.job = weakref.ref(pool.on_apply(target, (), {}, self.on_end, self.on_accept, correlation_id=task_id))
-
-    def on_accept(self, pid: int, _at: float) -> None:
+    def on_accepted(self, pid: int, _at: float) -> None:
         self.accepted_in = threading.current_thread().name
         self.pid = pid
 
-    def on_end(self, result: Any) -> None:
+    def on_success(self, result: Any) -> None:
         self.ended_in = threading.current_thread().name
         self.result = result
         self.ended.set()
 
-    def started(self) -> Call:
+    def terminate(self, pool: TaskPool | None = None, signal: Any = None) -> None:
+        self.terminated += 1
+        self.pool.terminate_job(self.started().pid or 0, signal)
+
+    def started(self) -> Request:
         until_sync(lambda: self.pid is not None)
         return self
-
-    def terminate(self) -> None:
-        self.pool.terminate_job(self.started().pid, 15)
 
     def wait(self) -> Any:
         assert self.ended.wait(10)
@@ -67,11 +74,23 @@ class Call:
     def ignored(self) -> bool:
         return is_ignored(self.wait())
 
+    @property
+    def value(self) -> str:
+        failed, value, seconds = self.wait()
+        assert not failed and seconds >= 0.0
+        assert isinstance(value, str)
+        return value
+
 
 def is_ignored(result: Any) -> bool:
-    """Whether Celery forgets the request and tells nobody. (billiard wraps exceptions.)"""
+    """Whether Celery forgets the request and tells nobody."""
     failed, info, _ = result
-    return bool(failed) and isinstance(info.exception.exc, Ignore)
+    return bool(failed) and isinstance(info.exception, Ignore)
+
+
+def tracer(*_: Any) -> None:
+    """What Celery would have the pool call."""
+    raise AssertionError("the pool runs the task itself")
 
 
 def start_pool(lifespan: Any = None, limit: int = 8) -> TaskPool:
@@ -134,13 +153,13 @@ def test_what_the_body_awaited_is_what_celery_is_told(task_pool: TaskPool) -> No
         await asyncio.sleep(0)
         return "value"
 
-    assert Call(task_pool, body).wait() == (0, "value", 0.0)
+    assert Request(task_pool, body).value == "'value'"
 
 
 def test_celery_is_called_back_on_the_loops_thread(task_pool: TaskPool) -> None:
-    call = Call(task_pool, lambda: asyncio.sleep(0))
-    call.wait()
-    assert (call.accepted_in, call.ended_in) == ("longhaul-pool", "longhaul-pool")
+    request = Request(task_pool, lambda: asyncio.sleep(0))
+    request.wait()
+    assert (request.accepted_in, request.ended_in) == ("longhaul-pool", "longhaul-pool")
 
 
 def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:
@@ -152,7 +171,7 @@ def test_the_consumer_is_woken_when_a_job_ends(task_pool: TaskPool) -> None:
             self.woken.set()
 
     task_pool.register_with_event_loop(Hub())
-    Call(task_pool, lambda: asyncio.sleep(0))
+    Request(task_pool, lambda: asyncio.sleep(0))
     assert Hub.woken.wait(10)
 
 
@@ -165,10 +184,10 @@ def test_64_jobs_run_at_once_each_under_a_pid_of_its_own() -> None:
         barrier = barrier or asyncio.Barrier(64)
         await barrier.wait()
 
-    calls = [Call(pool, body) for _ in range(64)]
-    assert [call.wait()[0] for call in calls] == [0] * 64
-    assert len({call.pid for call in calls}) == 64
-    assert all(isinstance(call.pid, int) for call in calls)
+    requests = [Request(pool, body) for _ in range(64)]
+    assert [request.wait()[0] for request in requests] == [0] * 64
+    assert len({request.pid for request in requests}) == 64
+    assert all(isinstance(request.pid, int) for request in requests)
     pool.stop()
 
 
@@ -182,15 +201,15 @@ def test_no_more_jobs_run_at_once_than_the_limit(task_pool: TaskPool) -> None:
         await asyncio.sleep(0.001)
         running -= 1
 
-    for call in [Call(task_pool, body) for _ in range(64)]:
-        call.wait()
+    for request in [Request(task_pool, body) for _ in range(64)]:
+        request.wait()
     assert most == 8
 
 
 def test_a_waiting_job_is_kept_alive_by_the_pool_alone() -> None:
     pool = start_pool(limit=1)
-    first = Call(pool, forever).started()
-    ended = Call(pool, lambda: asyncio.sleep(0)).ended
+    first = Request(pool, forever).started()
+    ended = Request(pool, lambda: asyncio.sleep(0)).ended
     gc.collect()
     first.terminate()
     assert ended.wait(10)
@@ -200,59 +219,56 @@ def test_a_waiting_job_is_kept_alive_by_the_pool_alone() -> None:
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_an_ended_job_is_gone_without_the_garbage_collector(task_pool: TaskPool, cancelled: bool) -> None:
     with no_collector():
-        call = Call(task_pool, forever if cancelled else lambda: asyncio.sleep(0))
+        request = Request(task_pool, forever if cancelled else lambda: asyncio.sleep(0))
         if cancelled:
-            call.terminate()
-        call.wait()
-        until_sync(lambda: call.job() is None)
+            request.terminate()
+        request.wait()
+        until_sync(lambda: request.job() is None)
 
 
 def test_a_reported_cancellation_is_gone_without_the_garbage_collector(task_pool: TaskPool) -> None:
     with no_collector():
-        call = Call(task_pool, forever)
-        call.terminate()
-        error = weakref.ref(call.wait()[1].exception.exc)
-        call.result = None
+        request = Request(task_pool, forever)
+        request.terminate()
+        error = weakref.ref(request.wait()[1].exception)
+        request.result = None
         until_sync(lambda: error() is None)
 
 
 def test_a_terminated_job_is_gone_only_after_its_clean_up(task_pool: TaskPool) -> None:
     body = Recorder()
-    call = Call(task_pool, body)
-    call.terminate()
+    request = Request(task_pool, body)
+    request.terminate()
     assert body.cleaning.wait(10)
-    assert not call.ended.is_set()
+    assert not request.ended.is_set()
     assert task_pool.info["active"] == 1
     body.may_end.set()
-    assert call.ignored
+    assert request.ignored
     assert body.clean
     assert task_pool.info["active"] == 0
 
 
 def test_a_body_may_await_while_it_cleans_up_and_its_result_counts(task_pool: TaskPool) -> None:
-    def target() -> tuple[int, Any, float]:
+    async def body() -> str:
         try:
-            aio_await(forever())
+            await forever()
         except asyncio.CancelledError:
-            return 0, aio_await(asyncio.sleep(0.01, "finished all the same")), 0.0
+            return await asyncio.sleep(0.01, "finished all the same")
         raise AssertionError
 
-    ended: list[Any] = []
-    job = task_pool.on_apply(target, callback=ended.append)
-    until_sync(lambda: job.accepted)
-    task_pool.terminate_job(job.pid)
-    until_sync(lambda: ended)
-    assert ended == [(0, "finished all the same", 0.0)]
+    request = Request(task_pool, body).started()
+    request.terminate()
+    assert request.value == "'finished all the same'"
 
 
 def test_revoked_ids_are_cancelled_for_that_reason_and_others_for_shutdown(task_pool: TaskPool, revoked: Any) -> None:
     revoked.add("resp_1")
     bodies = Recorder(), Recorder()
-    calls = [Call(task_pool, body, f"resp_{n}") for n, body in enumerate(bodies, 1)]
-    for call, body in zip(calls, bodies, strict=True):
+    requests = [Request(task_pool, body, f"resp_{n}") for n, body in enumerate(bodies, 1)]
+    for request, body in zip(requests, bodies, strict=True):
         body.may_end.set()
-        call.terminate()
-        call.wait()
+        request.terminate()
+        request.wait()
     assert [body.reason for body in bodies] == [Cancelled.REVOKED, Cancelled.SHUTDOWN]
 
 
@@ -260,13 +276,13 @@ def test_a_second_reason_neither_replaces_the_first_nor_interrupts_the_clean_up(
     pool = start_pool()
     revoked.add("resp")
     body = Recorder()
-    call = Call(pool, body)
-    call.terminate()
+    request = Request(pool, body)
+    request.terminate()
     assert body.cleaning.wait(10)
-    call.terminate()
+    request.terminate()
     stopping = threading.Thread(target=pool.stop)
     stopping.start()
-    until_sync(lambda: pool._jobs._closing)
+    until_sync(lambda: pool._jobs._draining)
     body.may_end.set()
     stopping.join(10)
     assert body.clean
@@ -275,38 +291,38 @@ def test_a_second_reason_neither_replaces_the_first_nor_interrupts_the_clean_up(
 
 def test_termination_at_the_moment_of_acceptance_keeps_the_body_from_running(task_pool: TaskPool) -> None:
     ran: list[bool] = []
-    ended: list[Any] = []
 
-    def target() -> tuple[int, Any, float]:
+    class RevokedWhileWaiting(Request):
+        def on_accepted(self, pid: int, at: float) -> None:
+            super().on_accepted(pid, at)
+            self.pool.terminate_job(pid)  # as Celery's Request does
+
+    async def body() -> None:
         ran.append(True)
-        return 0, None, 0.0
 
-    # What Request.on_accepted does with a revoke that came while the job waited.
-    task_pool.on_apply(target, accept_callback=lambda pid, _: task_pool.terminate_job(pid), callback=ended.append)
-    until_sync(lambda: ended)
+    assert RevokedWhileWaiting(task_pool, body).ignored
     assert not ran
-    assert is_ignored(ended[0])
 
 
 def test_terminating_what_is_not_there_does_nothing(task_pool: TaskPool) -> None:
-    call = Call(task_pool, lambda: asyncio.sleep(0))
-    call.wait()
-    task_pool.terminate_job(call.pid or 0)
+    request = Request(task_pool, lambda: asyncio.sleep(0))
+    request.wait()
+    task_pool.terminate_job(request.pid or 0)
     task_pool.terminate_job(12345)
 
 
 def test_grow_lets_waiting_jobs_start_and_shrink_lets_running_ones_go_on() -> None:
     pool = start_pool(limit=1)
-    calls = [Call(pool, forever).started(), Call(pool, forever)]
-    assert calls[1].pid is None
+    requests = [Request(pool, forever).started(), Request(pool, forever)]
+    assert requests[1].pid is None
     pool.grow()
-    calls[1].started()
+    requests[1].started()
     pool.shrink()
-    late = Call(pool, lambda: asyncio.sleep(0))
-    calls[0].terminate()
-    calls[0].wait()
+    late = Request(pool, lambda: asyncio.sleep(0))
+    requests[0].terminate()
+    requests[0].wait()
     assert late.pid is None
-    calls[1].terminate()
+    requests[1].terminate()
     late.wait()
     assert (pool.num_processes, pool.info["max-concurrency"]) == (1, 1)
     pool.stop()
@@ -328,65 +344,65 @@ def test_what_escapes_a_task_is_a_failure_not_the_pools_end(task_pool: TaskPool)
     async def exits() -> None:
         raise SystemExit(3)
 
-    failed, info, _ = Call(task_pool, exits).wait()
+    failed, info, _ = Request(task_pool, exits).wait()
     assert failed
     assert "SystemExit escaped the task" in str(info.exception)
-    assert Call(task_pool, lambda: asyncio.sleep(0)).wait()[0] == 0
+    assert Request(task_pool, lambda: asyncio.sleep(0)).wait()[0] == 0
 
 
 def test_a_callback_that_raises_does_not_cost_a_slot(task_pool: TaskPool) -> None:
-    def target() -> tuple[int, Any, float]:
-        return 0, None, 0.0
-
-    def bad(_: Any) -> None:
-        raise ValueError
+    class Bad(Request):
+        def on_success(self, result: Any) -> None:
+            raise ValueError
 
     for _ in range(20):
-        task_pool.on_apply(target, callback=bad)
-    assert Call(task_pool, lambda: asyncio.sleep(0)).wait()[0] == 0
-
-
-def test_aio_await_outside_the_pool_says_so() -> None:
-    with pytest.raises(RuntimeError, match="TaskPool"):
-        aio_await(asyncio.sleep(0))
+        Bad(task_pool, lambda: asyncio.sleep(0))
+    assert Request(task_pool, lambda: asyncio.sleep(0)).wait()[0] == 0
 
 
 def test_jobs_and_the_tasks_they_start_reach_the_runner() -> None:
     @asynccontextmanager
-    async def lifespan() -> AsyncIterator[str]:
+    async def lifespan(_: StopWorker) -> AsyncIterator[str]:
         yield "the runner"
 
     pool = start_pool(lifespan)
 
     async def look() -> Any:
-        return current_runner()
+        return current_runner.get()
 
     async def body() -> list[Any]:
         return await asyncio.gather(look(), asyncio.create_task(look()))
 
-    assert Call(pool, body).wait() == (0, ["the runner", "the runner"], 0.0)
+    assert Request(pool, body).value == "['the runner', 'the runner']"
     pool.stop()
 
 
-def test_there_is_no_runner_and_nothing_to_leave_elsewhere() -> None:
-    with pytest.raises(RuntimeError):
-        current_runner()
-    with pytest.raises(RuntimeError):
-        leave(1)
+def test_outside_a_pool_there_is_no_runner_and_no_reason_of_a_cancellation() -> None:
+    with pytest.raises(LookupError):
+        current_runner.get()
     assert why_cancelled() is None
 
 
-def test_leave_in_a_job_reaches_the_program() -> None:
-    left: list[int] = []
-    pool = TaskPool(1)
-    pool.leave = left.append
+def test_the_lifespan_can_stop_the_worker() -> None:
+    exit_codes: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan(stop_worker: StopWorker) -> AsyncIterator[StopWorker]:
+        yield stop_worker
+
+    class Pool(TaskPool):
+        pass
+
+    Pool.lifespan = staticmethod(lifespan)
+    pool = Pool(1)
+    pool.stop_worker = exit_codes.append
     pool.start()
 
     async def body() -> None:
-        leave(7)
+        current_runner.get()(7)
 
-    Call(pool, body).wait()
-    assert left == [7]
+    Request(pool, body).wait()
+    assert exit_codes == [7]
     pool.stop()
 
 
@@ -394,7 +410,7 @@ def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None
     story: list[Any] = []
 
     @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
         story.append(("enter", asyncio.current_task()))
         yield
         story.append(("leave", asyncio.current_task()))
@@ -408,7 +424,7 @@ def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None
         finally:
             story.append(("job", None))
 
-    Call(pool, body).started()
+    Request(pool, body).started()
     pool.stop()
     assert [word for word, _ in story] == ["enter", "job", "leave"]
     assert story[0][1] is story[2][1]
@@ -426,7 +442,7 @@ def test_a_lifespan_that_fails_ends_the_worker_with_one_line(
     error: Exception, code: int, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
         raise error
         yield
 
@@ -440,7 +456,7 @@ def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pyt
     entering, left = threading.Event(), threading.Event()
 
     @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
         entering.set()
         try:
             await forever()
@@ -460,17 +476,17 @@ def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
     go = asyncio.Event()
     long = Recorder()
     long.may_end.set()
-    calls = [Call(pool, go.wait), Call(pool, long)]
-    for call in calls:
-        call.started()
+    requests = [Request(pool, go.wait), Request(pool, long)]
+    for request in requests:
+        request.started()
     drain = asyncio.run_coroutine_threadsafe(pool.drain(30.0), pool._loop)
-    until_sync(lambda: pool._jobs._closing)
+    until_sync(lambda: pool._jobs._draining)
     pool.call(go.set)
-    assert calls[0].wait() == (0, True, 0.0)
-    assert not calls[1].ended.is_set()
-    pool.hurry()
+    assert requests[0].value == "True"
+    assert not requests[1].ended.is_set()
+    pool.end_grace()
     drain.result(10)
-    assert calls[1].ignored
+    assert requests[1].ignored
     assert long.reason is Cancelled.SHUTDOWN
     pool.stop()
 
@@ -478,11 +494,11 @@ def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
 def test_what_never_started_is_not_reported_when_the_pool_drains() -> None:
     """Celery then never acknowledges it, and the message goes back into the queue."""
     pool = start_pool(limit=1)
-    running = Call(pool, forever).started()
-    waiting = Call(pool, forever)
+    running = Request(pool, forever).started()
+    waiting = Request(pool, forever)
     drain = asyncio.run_coroutine_threadsafe(pool.drain(0.0), pool._loop)
-    until_sync(lambda: pool._jobs._closing)
-    late = Call(pool, forever)
+    until_sync(lambda: pool._jobs._draining)
+    late = Request(pool, forever)
     drain.result(10)
     assert running.ignored
     pool.stop()
@@ -493,9 +509,9 @@ def test_what_never_started_is_not_reported_when_the_pool_drains() -> None:
 def test_the_pool_stops_though_a_clean_up_does_not_end(quick_cleanup: None, caplog: pytest.LogCaptureFixture) -> None:
     pool = start_pool()
     body = Recorder()
-    Call(pool, body, "resp_stuck").started()
+    Request(pool, body, "resp_stuck").started()
     pool.stop()
-    assert "left without their end: resp_stuck" in caplog.text
+    assert "did not end in time: resp_stuck" in caplog.text
 
 
 def test_the_pool_stops_though_the_lifespan_does_not(
@@ -504,7 +520,7 @@ def test_the_pool_stops_though_the_lifespan_does_not(
     monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.1)
 
     @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
         yield
         await forever()
 
@@ -512,54 +528,29 @@ def test_the_pool_stops_though_the_lifespan_does_not(
     assert "did not stop within" in caplog.text
 
 
-def test_an_errand_is_waited_for_when_the_pool_stops() -> None:
+def test_a_stopping_pool_waits_for_background_work() -> None:
     pool = start_pool()
     done = threading.Event()
 
-    async def errand() -> None:
+    async def work() -> None:
         await asyncio.sleep(0.05)
         done.set()
 
-    pool.errand(errand())
+    pool.run_in_background(work())
     pool.stop()
     assert done.is_set()
 
 
-def test_an_errand_that_fails_is_logged(task_pool: TaskPool, caplog: pytest.LogCaptureFixture) -> None:
-    async def errand() -> None:
+def test_background_work_that_fails_is_logged(task_pool: TaskPool, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
         raise ValueError
 
-    task_pool.errand(errand())
-    until_sync(lambda: "an errand failed" in caplog.text)
-
-
-class Request:
-    """Celery's Request, as far as our own revoke needs it."""
-
-    def __init__(self) -> None:
-        self.pid = 0
-        self.terminated = 0
-
-    def on_accepted(self, pid: int, _at: float) -> None:
-        self.pid = pid
-
-    def on_success(self, _result: Any) -> None: ...
-
-    def terminate(self, pool: TaskPool, signal: Any = None) -> None:
-        self.terminated += 1
-        pool.terminate_job(self.pid)
+    task_pool.run_in_background(work())
+    until_sync(lambda: "a background task failed" in caplog.text)
 
 
 def test_our_revoke_terminates_every_job_of_the_id_once_by_way_of_celery(task_pool: TaskPool) -> None:
-    requests = [Request() for _ in range(3)]
-    for request, task_id in zip(requests, ["twice", "twice", "other"], strict=True):
-        task_pool.on_apply(
-            lambda: aio_await(forever()),
-            callback=request.on_success,
-            accept_callback=request.on_accepted,
-            correlation_id=task_id,
-        )
-    until_sync(lambda: all(request.pid for request in requests))
+    requests = [Request(task_pool, forever, task_id).started() for task_id in ("twice", "twice", "other")]
     task_pool.revoke(["twice", "unknown"])
     until_sync(lambda: not task_pool.runs("twice"))
     task_pool.revoke(["twice"])
@@ -568,18 +559,19 @@ def test_our_revoke_terminates_every_job_of_the_id_once_by_way_of_celery(task_po
 
 
 async def test_a_slot_that_comes_together_with_a_cancellation_is_not_lost() -> None:
-    slots = Slots(1)
+    """It would be for ever, and with it a part of the worker. The pool relies on anyio for this."""
+    slots = CapacityLimiter(1)
 
     async def hold() -> None:
-        async with slots.one():
+        async with slots:
             await forever()
 
     first, second = asyncio.create_task(hold()), asyncio.create_task(hold())
     await asyncio.sleep(0)
-    slots.resize(2)  # hands the second its slot ...
+    slots.total_tokens = 2  # hands the second its slot ...
     second.cancel()  # ... and in the same turn it is cancelled
     await asyncio.wait([second])
-    async with asyncio.timeout(10), slots.one():
+    async with asyncio.timeout(10), slots:
         pass
     first.cancel()
     await asyncio.wait([first])
