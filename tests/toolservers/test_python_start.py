@@ -17,7 +17,7 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.plan import Builder, Isolation
+from workers.toolservers.python.spec import Builder, Isolation
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 

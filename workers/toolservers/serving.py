@@ -30,7 +30,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from config.logging import setup_logging
-from workers.toolservers.presence import Presence
+from workers.toolservers.session_reaper import Presence
 
 log = logging.getLogger("longhaul.tools")
 

@@ -23,8 +23,8 @@ from mcp import Client
 from tests.support.browser_server import BrowserServer, browser_server, call, refusal
 from tests.support.little_web import Answer, Asked, LittleWeb, page, redirect
 from workers.toolservers.browser.errors import BrowserError
+from workers.toolservers.browser.fetching.egress import EgressPolicy
 from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
-from workers.toolservers.browser.fetching.reach import EgressPolicy
 
 LOOPBACK = EgressPolicy(networks=(ipaddress.ip_network("127.0.0.1/32"),))
 

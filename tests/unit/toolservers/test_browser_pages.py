@@ -16,7 +16,7 @@ from workers.toolservers.browser.backends.ranking import rank, summary, words_of
 from workers.toolservers.browser.documents import Kind, wrapped
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode, format_of, read_body
-from workers.toolservers.browser.fetching.reach import EgressPolicy, is_public
+from workers.toolservers.browser.fetching.egress import EgressPolicy, is_public
 from workers.toolservers.browser.markup import Text, render
 from workers.toolservers.browser.pages import Format, Hit, Page
 from workers.toolservers.browser.reader import read, read_hits, read_matches

@@ -11,8 +11,8 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.answer import MOST_NONSENSE, Answer, Answers
 from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
 from workers.toolservers.python.outcome import Ending, Outcome
+from workers.toolservers.python.output import Kept, cut
 from workers.toolservers.python.seccomp import filter_for
-from workers.toolservers.python.streams import Kept, cut
 from workers.toolservers.python.syscalls import Machine, syscalls_of
 from workers.toolservers.python.tool import explain, result_of
 

@@ -14,8 +14,8 @@ from workers.toolservers.browser.backends.exa import Exa
 from workers.toolservers.browser.backends.folder import Folder
 from workers.toolservers.browser.backends.searxng import Searxng
 from workers.toolservers.browser.browser import Limits
+from workers.toolservers.browser.fetching.egress import EgressPolicy
 from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
-from workers.toolservers.browser.fetching.reach import EgressPolicy
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.server import build_server
 from workers.toolservers.browser.settings import BrowserSettings, load

@@ -15,9 +15,9 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.options import Options, parse
-from workers.toolservers.python.plan import Builder, Isolation
 from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.session import SandboxPool
+from workers.toolservers.python.spec import Builder, Isolation
 from workers.toolservers.python.syscalls import Machine
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import (

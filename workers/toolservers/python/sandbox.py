@@ -21,8 +21,8 @@ from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.jail import jailer as jailer_program
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.plan import Builder
-from workers.toolservers.python.streams import NOTE_BYTES, Kept, PipeReader, cut
+from workers.toolservers.python.output import NOTE_BYTES, Kept, PipeReader, cut
+from workers.toolservers.python.spec import Builder
 
 START_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0

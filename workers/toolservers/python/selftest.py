@@ -8,8 +8,8 @@ from pathlib import Path
 
 from config.settings import CHECKOUT
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.plan import Builder
 from workers.toolservers.python.sandbox import Sandbox
+from workers.toolservers.python.spec import Builder
 
 _PROBES = """
 import ctypes, json, os, socket, sys

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.plan import Builder
 from workers.toolservers.python.sandbox import Sandbox
+from workers.toolservers.python.spec import Builder
 
 log = logging.getLogger("longhaul.tools.python")
 

@@ -24,8 +24,8 @@ from mcp_types import (
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits, show_bytes
 from workers.toolservers.python.outcome import Ending, Outcome
+from workers.toolservers.python.output import NOTE_BYTES, cut
 from workers.toolservers.python.session import SandboxPool, Session
-from workers.toolservers.python.streams import NOTE_BYTES, cut
 from workers.toolservers.serving import connection_of
 
 log = logging.getLogger("longhaul.tools.python")

@@ -12,7 +12,7 @@ import httpx
 from workers.toolservers.browser.documents import MAX_URL
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode, format_of, read_body
-from workers.toolservers.browser.fetching.reach import EgressPolicy
+from workers.toolservers.browser.fetching.egress import EgressPolicy
 from workers.toolservers.browser.fetching.resolving import Resolve, by_dns, checked_address
 from workers.toolservers.browser.pages import Page
 

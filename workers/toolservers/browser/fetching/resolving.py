@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from workers.toolservers.browser.errors import BrowserError
-from workers.toolservers.browser.fetching.reach import EgressPolicy
+from workers.toolservers.browser.fetching.egress import EgressPolicy
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Host and port to addresses, the preferred first; raises OSError."""

@@ -1,7 +1,7 @@
 """The first process of a sandbox (pid 1): binds itself and all that come after, starts the interpreter, stops and
 wakes what lives here. A script that stands alone: inside there is nothing of Longhaul but this and kernel.py.
 
-    python inside.py CONTROL     CONTROL: descriptor of the socket to the jailer; all else is in inside.json
+    python init.py CONTROL     CONTROL: descriptor of the socket to the jailer; all else is in init.json
 
 Commands, a byte each: `s` stops every other process and is answered by a byte when that is done, `c` lets them go on,
 `i` is Ctrl-C to the interpreter.
@@ -46,7 +46,7 @@ def prctl(option: int, value: Any, more: Any = 0) -> None:
 
 def main() -> None:
     """The whole life of a sandbox's first process."""
-    with open(os.path.join(os.path.dirname(__file__), "inside.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
+    with open(os.path.join(os.path.dirname(__file__), "init.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
         plan = json.load(file)
     control = socket.socket(fileno=int(sys.argv[1]))
     prctl(PR_SET_DUMPABLE, 0)  # so that nobody here can look into this process, or change it

@@ -63,7 +63,7 @@ class Builder:
             "memory_bytes": self.limits.memory_bytes,
             "descriptors": list(descriptors.values()),
             "inside_id": INSIDE_ID,
-            "argv": [str(self.interpreter.executable), "-I", "-S", "-B", f"{OWN_FOLDER}/inside.py"],
+            "argv": [str(self.interpreter.executable), "-I", "-S", "-B", f"{OWN_FOLDER}/init.py"],
         }
 
     def _shown(self) -> list[Path]:
@@ -92,8 +92,8 @@ class Builder:
             "/etc/passwd": f"{USER}:x:{uid}:{uid}::{HOME}:/sbin/nologin\n",
             "/etc/group": f"{USER}:x:{uid}:\n",
             "/etc/hosts": "127.0.0.1 localhost\n",
-            f"{OWN_FOLDER}/inside.json": json.dumps(inside),
-            f"{OWN_FOLDER}/inside.py": (_JAIL / "inside.py").read_text(),
+            f"{OWN_FOLDER}/init.json": json.dumps(inside),
+            f"{OWN_FOLDER}/init.py": (_JAIL / "init.py").read_text(),
             f"{OWN_FOLDER}/kernel.py": (_JAIL / "kernel.py").read_text(),
         }
 
