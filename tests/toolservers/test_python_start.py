@@ -17,7 +17,7 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.spec import Builder, Isolation
+from workers.toolservers.python.spec import Isolation, SandboxSpec
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 
@@ -104,8 +104,8 @@ def test_where_there_are_no_namespaces_it_stays_off() -> None:
     assert said.endswith("; the python tool stays off\n")
 
 
-def builder(syscall_filter: bytes, limits: Limits | None = None) -> Builder:
-    return Builder(Isolation.NAMESPACES, examine(default_executable()), limits or Limits(), syscall_filter)
+def sandbox_spec(syscall_filter: bytes, limits: Limits | None = None) -> SandboxSpec:
+    return SandboxSpec(Isolation.NAMESPACES, examine(default_executable()), limits or Limits(), syscall_filter)
 
 
 ALLOW_ALL = bytes.fromhex("06000000 0000ff7f".replace(" ", ""))
@@ -114,12 +114,12 @@ ALLOW_ALL = bytes.fromhex("06000000 0000ff7f".replace(" ", ""))
 
 async def test_a_sandbox_that_does_not_hold_is_found_out() -> None:
     with pytest.raises(SandboxError, match=r"^the sandbox does not hold here: a network socket can be opened$"):
-        await selftest.check(builder(ALLOW_ALL))
+        await selftest.check(sandbox_spec(ALLOW_ALL))
 
 
 async def test_a_filter_that_linux_does_not_take_is_no_sandbox() -> None:
     with pytest.raises(SandboxError, match=r"^no sandbox here: OSError: \[Errno 22\] prctl 22$"):
-        await selftest.check(builder(b"\0" * 8))
+        await selftest.check(sandbox_spec(b"\0" * 8))
 
 
 def test_a_virtual_environment_s_packages_can_be_had_inside() -> None:

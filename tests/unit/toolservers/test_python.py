@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from workers.toolservers.python import selftest
-from workers.toolservers.python.answer import MOST_NONSENSE, Answer, Answers
+from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader
 from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
-from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.output import Kept, cut
+from workers.toolservers.python.outcome import Outcome, StopReason
+from workers.toolservers.python.output import TruncatedOutput, truncate_middle
 from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.syscalls import Machine, syscalls_of
 from workers.toolservers.python.tool import explain, result_of
@@ -103,7 +103,7 @@ def test_sizes_are_shown_as_they_are_read(count: int, text: str) -> None:
 
 @pytest.mark.parametrize("pieces", [[b"x" * 1000], [b"x"] * 1000, [b"x" * 9, b"x" * 991], [b"x" * 700, b"x" * 300]])
 def test_a_stream_keeps_its_ends_however_it_comes(pieces: list[bytes]) -> None:
-    kept = Kept(100)
+    kept = TruncatedOutput(100)
     for piece in [b"start", *pieces, b"end"]:
         kept.add(piece)
     text = kept.text()
@@ -112,23 +112,23 @@ def test_a_stream_keeps_its_ends_however_it_comes(pieces: list[bytes]) -> None:
 
 
 def test_a_stream_within_its_limit_is_whole() -> None:
-    kept = Kept(100)
+    kept = TruncatedOutput(100)
     kept.add(b"x" * 60)
     kept.add(b"y" * 40)
     assert kept.text() == "x" * 60 + "y" * 40
 
 
 def test_a_text_that_is_cut_twice_gives_no_wrong_number() -> None:
-    assert cut("a" * 100, 100) == "a" * 100
-    assert cut("a" * 101, 100) == "a" * 50 + "\n[... the middle is left out ...]\n" + "a" * 50
+    assert truncate_middle("a" * 100, 100) == "a" * 100
+    assert truncate_middle("a" * 101, 100) == "a" * 50 + "\n[... the middle is left out ...]\n" + "a" * 50
 
 
 def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
     """Answers, and how often there was too much."""
     answers: list[Answer] = []
     floods: list[None] = []
-    stream = Answers(longest, answers.append, lambda: floods.append(None))
-    stream.expect()
+    stream = AnswerReader(longest, answers.append, lambda: floods.append(None))
+    stream.reset()
     for piece in data:
         stream.add(piece)
     return answers, len(floods)
@@ -163,12 +163,12 @@ def test_nonsense_is_no_answer(line: bytes) -> None:
 def test_a_flood_of_answers_is_told_and_ignored() -> None:
     answers, floods = heard(b"x" * 600, b"x" * 600, b'\n{"id": 1}\n')
     assert (answers, floods) == ([], 2)
-    answers, floods = heard(b"\n" * (MOST_NONSENSE + 1), b'{"id": 1}\n')
+    answers, floods = heard(b"\n" * (MAX_INVALID_LINES + 1), b'{"id": 1}\n')
     assert (answers, floods) == ([], 1)
 
 
-@pytest.mark.parametrize("ending", Ending)
-def test_every_ending_is_told_in_words(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", StopReason)
+def test_every_ending_is_told_in_words(ending: StopReason) -> None:
     lost = explain(Outcome(killed=ending, state_lost=True), Limits())
     kept = explain(Outcome(killed=ending), Limits())
     assert lost.startswith("[Stopped: ") and lost.endswith(". Its names are lost; the next call starts anew.]")
@@ -186,8 +186,10 @@ def test_all_parts_together_are_no_longer_than_one_may_be() -> None:
     assert "the middle is left out" in text.text
 
 
-def test_what_lies_in_a_folder_that_is_closed_to_us_is_no_reason_to_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/root` is, to everyone but root."""
+def test_a_file_in_a_folder_that_this_user_cannot_enter_does_not_fail_the_self_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a folder is `/root`, for everybody but root."""
 
     def exists(path: Path) -> bool:
         if path.is_relative_to("/root"):
@@ -195,5 +197,5 @@ def test_what_lies_in_a_folder_that_is_closed_to_us_is_no_reason_to_stay_off(mon
         return True
 
     monkeypatch.setattr(Path, "exists", exists)
-    assert Path("/etc/shadow") in selftest._to_hide()
-    assert not any(place.is_relative_to("/root") for place in selftest._to_hide())
+    assert Path("/etc/shadow") in selftest._paths_to_hide()
+    assert not any(path.is_relative_to("/root") for path in selftest._paths_to_hide())

@@ -1,1 +1,1 @@
-"""The python tool: strangers' code in a sandbox of its own for each MCP session."""
+"""The python tool: runs untrusted code, in one sandbox for each MCP session."""

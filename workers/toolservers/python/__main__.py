@@ -1,4 +1,4 @@
-"""`longhaul tools python`: checks its own sandbox, then serves."""
+"""`longhaul tools python`: checks that its sandbox isolates, then serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.options import Options, parse
 from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.session import SandboxPool
-from workers.toolservers.python.spec import Builder, Isolation
+from workers.toolservers.python.spec import Isolation, SandboxSpec
 from workers.toolservers.python.syscalls import Machine
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import (
@@ -32,15 +32,14 @@ from workers.toolservers.serving import (
 log = logging.getLogger("longhaul.tools.python")
 
 MCP_SESSIONS = 16
-"""Open MCP sessions for each interpreter: many open one just to see which tools there are."""
+"""Open MCP sessions per interpreter: many clients open a session only to list the tools."""
 
 
 async def serve(options: Options) -> None:
-    """Until SIGTERM, SIGINT or the end of stdin. Raises SandboxError, ServingError."""
+    """Serves until SIGTERM, SIGINT or the end of stdin. Raises SandboxError, ServingError."""
     token = token_of_environment()
-    builder = await sandbox_builder(options)
-    house = SandboxPool(builder, options.sessions, options.idle_seconds)
-    server = make_server(house)
+    spec = await checked_spec(options)
+    server = make_server(SandboxPool(spec, options.sessions, options.idle_seconds))
     if options.stdio:
         await serve_stdio(server)
         return
@@ -55,45 +54,45 @@ async def serve(options: Options) -> None:
     await serve_http(server, endpoint)
 
 
-async def sandbox_builder(options: Options) -> Builder:
-    """The first way to make a sandbox that holds on this machine. Raises SandboxError where none does."""
+async def checked_spec(options: Options) -> SandboxSpec:
+    """A specification with the first isolation that passes the self-test here. Raises SandboxError if none does."""
     interpreter = await asyncio.to_thread(examine, options.python)
     if sys.platform != "linux" or platform.machine() not in {machine.value for machine in Machine}:
         raise SandboxError(f"there is no sandbox for {sys.platform} on {platform.machine()}; the python tool stays off")
     program = filter_for(Machine(platform.machine()))
-    trouble: list[str] = []
-    for way, bubblewrap in _ways(options.isolation):
-        builder = Builder(way, interpreter, options.limits, program, bubblewrap)
+    failures: list[str] = []
+    for isolation, bubblewrap in _candidates(options.isolation):
+        spec = SandboxSpec(isolation, interpreter, options.limits, program, bubblewrap)
         try:
-            await selftest.check(builder)
+            await selftest.check(spec)
         except SandboxError as error:
-            trouble.append(f"{way.value}: {error}")
+            failures.append(f"{isolation.value}: {error}")
             continue
-        log.info("the sandbox holds (%s)", way.value)
-        return builder
-    raise SandboxError(f"{'; '.join(trouble)}; the python tool stays off")
+        log.info("the sandbox holds (%s)", isolation.value)
+        return spec
+    raise SandboxError(f"{'; '.join(failures)}; the python tool stays off")
 
 
-def _ways(isolation: str) -> list[tuple[Isolation, Path | None]]:
-    """What to try, best first. Raises SandboxError."""
+def _candidates(option: str) -> list[tuple[Isolation, Path | None]]:
+    """The kinds of isolation to try, best first, with the path of bwrap. Raises SandboxError."""
     found = shutil.which("bwrap")
-    own: list[tuple[Isolation, Path | None]] = [(Isolation.NAMESPACES, None)]
-    theirs: list[tuple[Isolation, Path | None]] = [(Isolation.BUBBLEWRAP, Path(found))] if found else []
-    if isolation == Isolation.NAMESPACES.value:
-        return own
-    # As root bubblewrap's processes stay root's outside, whom no limit of processes holds; ours get their own.
+    namespaces: list[tuple[Isolation, Path | None]] = [(Isolation.NAMESPACES, None)]
+    bubblewrap: list[tuple[Isolation, Path | None]] = [(Isolation.BUBBLEWRAP, Path(found))] if found else []
+    if option == Isolation.NAMESPACES.value:
+        return namespaces
+    # Root's bubblewrap runs processes as root, whom no limit of processes binds; namespaces give them another user id.
     root = os.geteuid() == 0
-    if isolation == Isolation.BUBBLEWRAP.value:
+    if option == Isolation.BUBBLEWRAP.value:
         if root:
             raise SandboxError("--isolation bwrap: is not for root, whose processes it could not count")
         if not found:
             raise SandboxError("--isolation bwrap: there is no bwrap on PATH")
-        return theirs
-    return own if root else [*theirs, *own]
+        return bubblewrap
+    return namespaces if root else [*bubblewrap, *namespaces]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 2 for what the operator has to set, 1 for a machine without a sandbox."""
+    """Runs the server; returns the exit status: 2 for a wrong option or variable, 1 if there is no sandbox."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     log_to_stderr(options.log_level)
     try:

@@ -1,4 +1,4 @@
-"""What an interpreter says of a cell: a stranger's word, so checked like any other input."""
+"""The answers of an interpreter. Untrusted code can forge them, so they are checked like any other input."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-MOST_IMAGES = 16
-MOST_IMAGE_BYTES = 3 * 1024 * 1024
-"""Base64 of all images together, with room to spare; kernel.py sends less."""
-MOST_NONSENSE = 100
-"""Lines that are no answer, in one call."""
+MAX_IMAGES = 16
+MAX_IMAGE_BYTES = 3 * 1024 * 1024
+"""Bytes of base64 of all images together. kernel.py sends less."""
+MAX_INVALID_LINES = 100
+"""Invalid lines in one call, before it is stopped."""
 
 
 class Answer(BaseModel):
@@ -22,7 +22,7 @@ class Answer(BaseModel):
     id: int
     result: str | None = None
     error: str | None = None
-    images: list[str] = Field([], max_length=MOST_IMAGES)
+    images: list[str] = Field([], max_length=MAX_IMAGES)
 
     @field_validator("images")
     @classmethod
@@ -32,25 +32,28 @@ class Answer(BaseModel):
         return images
 
 
-class Answers:
-    """Cuts the stream of answers into lines. `too_much` is called, and all else ignored, where it is a flood."""
+class AnswerReader:
+    """Splits the stream of answers into lines.
 
-    def __init__(self, longest: int, take: Callable[[Answer], None], too_much: Callable[[], None]) -> None:
-        self._longest = longest
-        self._take = take
-        self._too_much = too_much
+    Each valid answer goes to `on_answer`. Beyond `max_bytes`, or MAX_INVALID_LINES, `on_flood` is called instead.
+    """
+
+    def __init__(self, max_bytes: int, on_answer: Callable[[Answer], None], on_flood: Callable[[], None]) -> None:
+        self._max_bytes = max_bytes
+        self._on_answer = on_answer
+        self._on_flood = on_flood
         self._line = bytearray()
-        self._bytes = self._nonsense = 0
+        self._bytes = self._invalid_lines = 0
 
-    def expect(self) -> None:
-        """A new call: what came before is forgotten."""
+    def reset(self) -> None:
+        """Starts a new call: forgets everything that was read before."""
         self._line.clear()
-        self._bytes = self._nonsense = 0
+        self._bytes = self._invalid_lines = 0
 
     def add(self, data: bytes) -> None:
         self._bytes += len(data)
-        if self._bytes > self._longest or self._nonsense > MOST_NONSENSE:
-            self._too_much()
+        if self._bytes > self._max_bytes or self._invalid_lines > MAX_INVALID_LINES:
+            self._on_flood()
             return
         first, *more = data.split(b"\n")
         self._line += first
@@ -61,9 +64,9 @@ class Answers:
     def _end_line(self) -> None:
         line = bytes(self._line)
         self._line.clear()
-        if self._nonsense > MOST_NONSENSE:
+        if self._invalid_lines > MAX_INVALID_LINES:
             return
         try:
-            self._take(Answer.model_validate_json(line))
+            self._on_answer(Answer.model_validate_json(line))
         except (ValidationError, binascii.Error):
-            self._nonsense += 1
+            self._invalid_lines += 1

@@ -1,7 +1,7 @@
-"""What a sandbox's owner catches."""
+"""The error of sandboxes."""
 
 from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """There is no sandbox, or none that holds; the message is one line, for operators."""
+    """There is no sandbox, or none that isolates. The message is one line, for operators."""

@@ -1,4 +1,4 @@
-"""The Python that runs inside: which files it needs, asked from itself."""
+"""The Python that runs inside, and the files that it needs; it is asked for them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from workers.toolservers.python.errors import SandboxError
 
-OLDEST = (3, 11)
-ASK_SECONDS = 20
+MIN_VERSION = (3, 11)
+EXAMINE_SECONDS = 20
 
 _QUESTION = """
 import json, os, sys
@@ -22,31 +22,32 @@ print(json.dumps([sys.version_info[:2], sys.executable, list(prefixes), os.path.
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """`executable` as code will see it; `paths` are the files and folders to show at the places they have outside."""
+    """A Python. `paths` are the files and folders that it needs; inside they have the same paths as outside."""
 
     executable: Path
+    """The path as code inside sees it."""
     real: Path
-    """The file that `executable` leads to."""
+    """The file that `executable` links to."""
     paths: tuple[Path, ...]
 
 
 def default_executable() -> Path:
-    """This Python without its virtual environment: Longhaul's packages are no business of strangers' code."""
+    """This Python without its virtual environment: untrusted code must not see Longhaul's packages."""
     return Path(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 def examine(executable: Path) -> Interpreter:
-    """Asks a Python about itself. Raises SandboxError where it does not answer or is too old."""
+    """Asks a Python for its files. Raises SandboxError if it does not answer or is too old."""
     try:
         answer = subprocess.run(
-            [str(executable), "-I", "-c", _QUESTION], capture_output=True, timeout=ASK_SECONDS, check=True, env={}
+            [str(executable), "-I", "-c", _QUESTION], capture_output=True, timeout=EXAMINE_SECONDS, check=True, env={}
         )
-        version, shown, prefixes, real = json.loads(answer.stdout)
+        version, executable_inside, prefixes, real = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         raise SandboxError(f"--python {executable}: is no Python that runs") from None
-    if tuple(version) < OLDEST:
-        raise SandboxError(f"--python {executable}: must be Python {OLDEST[0]}.{OLDEST[1]} or newer")
-    return Interpreter(Path(shown), Path(real), _needed(Path(real), [Path(prefix) for prefix in prefixes]))
+    if tuple(version) < MIN_VERSION:
+        raise SandboxError(f"--python {executable}: must be Python {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer")
+    return Interpreter(Path(executable_inside), Path(real), _needed(Path(real), [Path(prefix) for prefix in prefixes]))
 
 
 def _needed(real: Path, prefixes: list[Path]) -> tuple[Path, ...]:

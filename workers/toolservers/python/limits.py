@@ -1,4 +1,4 @@
-"""What code in one sandbox may use up."""
+"""The limits of one sandbox."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 _UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 FLOOD_FACTOR = 256
-"""Output of this many times `output_bytes` ends the call: nobody reads it, and somebody has to carry it."""
+"""A call that prints this many times `output_bytes` is stopped: nobody reads the text, but the server must copy it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one sandbox. Seconds of wall or CPU time, bytes, counts."""
+    """What the code in one sandbox may use."""
 
     seconds: float = 30.0
-    """Of one call."""
+    """Deadline of one call."""
     cpu_seconds: int = 300
-    """Of one process, over its life; the interpreter lives as long as its session."""
+    """CPU seconds of one process over its life. The interpreter lives as long as its session."""
     memory_bytes: int = 512 * 1024**2
-    """Address space of one process, and resident memory of all together."""
+    """Address space of one process, and resident memory of all processes together."""
     output_bytes: int = 64 * 1024
-    """Of what one call returns: stdout, stderr, and the result each; and the text of all together."""
+    """What one call returns: stdout, stderr and result each, and the text of all together."""
     processes: int = 32
-    """Processes and threads, the sandbox's own two among them."""
+    """Processes and threads, including the sandbox's own two."""
     disk_bytes: int = 64 * 1024**2
-    """All files together, which are in memory; and so a single file too."""
+    """All files together; they are kept in memory."""
     open_files: int = 64
-    """Of one process. What sockets and pipes hold is the kernel's memory, which this bounds and nothing else."""
+    """Open files of one process. Nothing else limits the kernel memory that sockets and pipes hold."""
 
     @property
     def flood_bytes(self) -> int:
@@ -36,7 +36,7 @@ class Limits:
 
 
 def parse_bytes(text: str) -> int:
-    """`65536`, `64KiB`, `512MiB`, `1GiB` as bytes. Raises ValueError."""
+    """The bytes of `65536`, `64KiB`, `512MiB` or `1GiB`. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}) ?(B|KiB|MiB|GiB|)", text.strip())
     if match is None:
         raise ValueError("must be a number of bytes such as 65536, 64KiB or 512MiB")

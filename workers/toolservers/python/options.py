@@ -12,12 +12,12 @@ from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
 
 DEFAULT_PORT = 8801
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-_USUAL = Limits()
+_DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of one server. Durations are seconds."""
+    """The options of one server. Durations are in seconds."""
 
     stdio: bool
     host: str
@@ -32,7 +32,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Exits with status 2 and one line where something is wrong, with 0 after `--help`."""
+    """Reads the command line. Exits with status 2 and one line if it is wrong, and with 0 after `--help`."""
     given = _parser().parse_args(arguments)
     limits = Limits(
         seconds=given.seconds,
@@ -77,47 +77,69 @@ def _parser() -> argparse.ArgumentParser:
 def _add_serving(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--stdio", action="store_true", help="serve one session over stdin and stdout, and no HTTP")
     group.add_argument(
-        "--host", default="127.0.0.1", help="what other machines reach wants LONGHAUL_TOOLS_TOKEN set [%(default)s]"
-    )
-    group.add_argument("--port", type=_whole(0, 65535), default=DEFAULT_PORT, help="0: any free one [%(default)s]")
-    group.add_argument("--sessions", type=_whole(1, 4096), default=16, help="interpreters at once [%(default)s]")
-    group.add_argument(
-        "--idle-seconds", type=_seconds, default=600.0, help="an interpreter without a call ends after [%(default)g]"
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; one that other machines can reach requires LONGHAUL_TOOLS_TOKEN [%(default)s]",
     )
     group.add_argument(
-        "--lost-seconds", type=_seconds, default=15.0, help="a session whose client is gone ends after [%(default)g]"
+        "--port",
+        type=_whole(0, 65535),
+        default=DEFAULT_PORT,
+        help="port to listen on; 0 takes any free one [%(default)s]",
     )
-    group.add_argument("--log-level", choices=LEVELS, default="INFO", help="[%(default)s]")
+    group.add_argument("--sessions", type=_whole(1, 4096), default=16, help="most interpreters at once [%(default)s]")
+    group.add_argument(
+        "--idle-seconds",
+        type=_seconds,
+        default=600.0,
+        help="an interpreter without a call ends after this long [%(default)g]",
+    )
+    group.add_argument(
+        "--lost-seconds",
+        type=_seconds,
+        default=15.0,
+        help="a session whose client is gone ends after this long [%(default)g]",
+    )
+    group.add_argument("--log-level", choices=LEVELS, default="INFO", help="least severe level to log [%(default)s]")
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--seconds", type=_seconds, default=_USUAL.seconds, help="of one call [%(default)g]")
+    group.add_argument("--seconds", type=_seconds, default=_DEFAULTS.seconds, help="deadline of one call [%(default)g]")
     group.add_argument(
-        "--cpu-seconds", type=_whole(1, 10**6), default=_USUAL.cpu_seconds, help="of one process, in all [%(default)s]"
+        "--cpu-seconds",
+        type=_whole(1, 10**6),
+        default=_DEFAULTS.cpu_seconds,
+        help="CPU seconds of one process over its life [%(default)s]",
     )
     group.add_argument(
         "--memory",
         type=_bytes(64 * 1024**2),
-        default=_USUAL.memory_bytes,
-        help=f"of one process, and of all together [{show_bytes(_USUAL.memory_bytes)}]",
+        default=_DEFAULTS.memory_bytes,
+        help=f"memory of one process, and of all together [{show_bytes(_DEFAULTS.memory_bytes)}]",
     )
     group.add_argument(
         "--output",
         type=_bytes(256),
-        default=_USUAL.output_bytes,
-        help=f"what a call returns; more is cut in the middle [{show_bytes(_USUAL.output_bytes)}]",
+        default=_DEFAULTS.output_bytes,
+        help=f"text that a call returns; the middle of longer text is left out [{show_bytes(_DEFAULTS.output_bytes)}]",
     )
     group.add_argument(
-        "--processes", type=_whole(4, 4096), default=_USUAL.processes, help="processes and threads [%(default)s]"
+        "--processes",
+        type=_whole(4, 4096),
+        default=_DEFAULTS.processes,
+        help="most processes and threads [%(default)s]",
     )
     group.add_argument(
         "--disk",
         type=_bytes(1024**2),
-        default=_USUAL.disk_bytes,
-        help=f"all files together, kept in memory [{show_bytes(_USUAL.disk_bytes)}]",
+        default=_DEFAULTS.disk_bytes,
+        help=f"all files together, which are kept in memory [{show_bytes(_DEFAULTS.disk_bytes)}]",
     )
     group.add_argument(
-        "--open-files", type=_whole(32, 65536), default=_USUAL.open_files, help="of one process [%(default)s]"
+        "--open-files",
+        type=_whole(32, 65536),
+        default=_DEFAULTS.open_files,
+        help="most open files of one process [%(default)s]",
     )
 
 
@@ -126,20 +148,20 @@ def _add_sandbox(group: argparse._ArgumentGroup) -> None:
         "--isolation",
         choices=("auto", "namespaces", "bwrap"),
         default="auto",
-        help="auto: bubblewrap where it is installed and we are not root, else our own namespaces [%(default)s]",
+        help="auto: bubblewrap if installed and the user is not root, else Longhaul's own namespaces [%(default)s]",
     )
     group.add_argument(
         "--python",
         type=Path,
         default=default_executable(),
-        help="the Python inside, with its packages; a virtual environment's will do [this one, without Longhaul's]",
+        help="the Python inside, with its packages; a virtual environment's will do [this one without Longhaul's]",
     )
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _whole(min_value: int, max_value: int) -> Callable[[str], int]:
     def number(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}")
+        if not text.isascii() or not text.isdigit() or not min_value <= int(text) <= max_value:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {min_value} to {max_value}")
         return int(text)
 
     return number
@@ -155,14 +177,14 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _bytes(least: int) -> Callable[[str], int]:
+def _bytes(min_value: int) -> Callable[[str], int]:
     def count(text: str) -> int:
         try:
             value = parse_bytes(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
-        if not least <= value <= 2**50:
-            raise argparse.ArgumentTypeError(f"must be at least {show_bytes(least)}")
+        if not min_value <= value <= 2**50:
+            raise argparse.ArgumentTypeError(f"must be at least {show_bytes(min_value)}")
         return value
 
     return count

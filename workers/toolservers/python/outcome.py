@@ -1,4 +1,4 @@
-"""What one call came to."""
+"""How one call ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Ending(Enum):
-    """Why a call did not come to its own end."""
+class StopReason(Enum):
+    """Why the sandbox stopped a call."""
 
     TIMEOUT = "timeout"
     MEMORY = "memory"
@@ -26,6 +26,7 @@ class Outcome:
     result: str | None = None
     error: str | None = None
     images: tuple[str, ...] = ()
-    killed: Ending | None = None
+    killed: StopReason | None = None
+    """Why the call was stopped; None if it ended by itself."""
     state_lost: bool = False
     """The interpreter is gone, with every name; the next call gets a fresh one."""

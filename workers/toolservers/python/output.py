@@ -1,4 +1,4 @@
-"""What comes out of a sandbox, as far as anyone wants it."""
+"""Reads what a sandbox prints, and keeps a limited part of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 READ_BYTES = 64 * 1024
 NOTE_BYTES = 64
-"""As much as a note about what is left out may add to a text."""
+"""The most bytes that a note about left-out text adds."""
 DRAIN_READS = 64
-"""A pipe holds no more; what writes on and on is not waited for."""
+"""Reads that empty a full pipe; a writer that never stops must not hold up `drain`."""
 
 
-class Kept:
-    """The first and the last bytes of a stream: half of `limit` each, and how much was between them."""
+class TruncatedOutput:
+    """Keeps the first and the last bytes of a stream, half of `limit` each, and counts the bytes in between."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(1, limit // 2)
@@ -31,7 +31,7 @@ class Kept:
             del self._tail[: -self._half]
 
     def text(self) -> str:
-        """With a note where something is left out."""
+        """The kept text, with a note where bytes are left out."""
         tail = self._tail[-self._half :]
         missing = self.total - len(self._head) - len(tail)
         if missing <= 0:
@@ -40,8 +40,8 @@ class Kept:
         return self._head.decode(errors="replace") + note + tail.decode(errors="replace")
 
 
-def cut(text: str, limit: int) -> str:
-    """At most `limit` bytes of a text that may be cut already, with a note; the note counts nothing."""
+def truncate_middle(text: str, limit: int) -> str:
+    """The first and the last bytes of a text, `limit` in all, with a note between; the note does not count."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return text
@@ -50,30 +50,31 @@ def cut(text: str, limit: int) -> str:
 
 
 class PipeReader:
-    """Reads a pipe whenever there is something, and closes it at its end."""
+    """Reads a pipe as data arrives, passes the data to `on_data`, and closes the pipe at its end."""
 
-    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+    def __init__(self, descriptor: int, on_data: Callable[[bytes], None]) -> None:
         self._descriptor = descriptor
-        self._take = take
+        self._on_data = on_data
         self._loop = asyncio.get_running_loop()
         self.ended = asyncio.Event()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
 
     def drain(self) -> None:
-        """Takes what is in the pipe at this moment."""
+        """Reads what is in the pipe now."""
         for _ in range(DRAIN_READS):
             if not self._read():
                 return
 
     def close(self) -> None:
-        """May be called again."""
+        """Closes the pipe. May be called twice."""
         if not self.ended.is_set():
             self.ended.set()
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
 
     def _read(self) -> bool:
+        """Reads once; returns whether there was data."""
         if self.ended.is_set():
             return False
         try:
@@ -83,7 +84,7 @@ class PipeReader:
         except OSError:
             data = b""
         if data:
-            self._take(data)
+            self._on_data(data)
         else:
             self.close()
         return bool(data)

@@ -1,7 +1,7 @@
-"""One sandbox with one interpreter in it: start, run cells, end.
+"""One sandbox with one interpreter: start it, run cells, end it.
 
-What comes from inside is a stranger's word. It can spoil its own calls; it cannot make this process wait or hold more
-than the limits say.
+Nothing that comes from inside is trusted. Code can spoil its own calls, but it cannot make this process wait longer,
+or hold more, than the limits allow.
 """
 
 from __future__ import annotations
@@ -16,48 +16,47 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from config.process import command_of
-from workers.toolservers.python.answer import MOST_IMAGE_BYTES, Answer, Answers
+from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.jail import jailer as jailer_program
 from workers.toolservers.python.limits import Limits
-from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.output import NOTE_BYTES, Kept, PipeReader, cut
-from workers.toolservers.python.spec import Builder
+from workers.toolservers.python.outcome import Outcome, StopReason
+from workers.toolservers.python.output import NOTE_BYTES, PipeReader, TruncatedOutput, truncate_middle
+from workers.toolservers.python.spec import SandboxSpec
 
 START_SECONDS = 30.0
 INTERRUPT_SECONDS = 2.0
-"""From the interrupt to the kill, for code that does not end on it."""
+"""Seconds from the interrupt to the kill, for code that ignores the interrupt."""
 END_SECONDS = 5.0
-ESCAPED = 6
-"""Bytes that a byte of text may take in JSON."""
+ESCAPED_BYTES = 6
+"""The most bytes that JSON needs for one byte of text."""
 
 _JAILER = command_of(jailer_program.__name__)
-_READ_ENDS = {"requests"}
-"""Of the pipes, those that the sandbox reads."""
+_PIPES = ("requests", "answers", "stdout", "stderr")
 
 
 class Sandbox:
-    """Make it with `Sandbox.start`; it ends with `close`, with this process, or by its own doing."""
+    """Make it with `Sandbox.start`. It ends with `close`, with this process, or when its interpreter ends."""
 
     def __init__(self, jailer: asyncio.subprocess.Process, limits: Limits, pipes: dict[str, int]) -> None:
         self._jailer = jailer
         self._limits = limits
         self._requests = pipes["requests"]
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {0: asyncio.get_running_loop().create_future()}
-        self._kept = {name: Kept(limits.output_bytes) for name in ("stdout", "stderr")}
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Answer]] = {0: asyncio.get_running_loop().create_future()}
+        self._output = {name: TruncatedOutput(limits.output_bytes) for name in ("stdout", "stderr")}
         self._flooded = asyncio.Event()
-        self._still: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        longest = MOST_IMAGE_BYTES + 2 * ESCAPED * limits.output_bytes + 4096
-        self._answers = Answers(longest, self._answered, self._flooded.set)
-        takers = {"answers": self._answers.add, **{name: self._taker(name) for name in self._kept}}
-        self._taps = [PipeReader(pipes[name], take) for name, take in takers.items()]
-        self._ended: asyncio.Task[Ending] = asyncio.create_task(self._follow())
+        self._paused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        max_answer = MAX_IMAGE_BYTES + 2 * ESCAPED_BYTES * limits.output_bytes + 4096
+        self._answer_reader = AnswerReader(max_answer, self._on_answer, self._flooded.set)
+        handlers = {"answers": self._answer_reader.add, **{name: self._output_handler(name) for name in self._output}}
+        self._readers = [PipeReader(pipes[name], handler) for name, handler in handlers.items()]
+        self._ended: asyncio.Task[StopReason] = asyncio.create_task(self._follow_jailer())
         self._failure: str | None = None
 
     @classmethod
-    async def start(cls, builder: Builder) -> Sandbox:
-        """A fresh interpreter, ready. Raises SandboxError."""
+    async def start(cls, spec: SandboxSpec) -> Sandbox:
+        """A sandbox whose interpreter is ready. Raises SandboxError."""
         ours, theirs = _pipes()
         try:
             jailer = await asyncio.create_subprocess_exec(
@@ -75,9 +74,9 @@ class Sandbox:
             raise SandboxError(f"a sandbox's jailer cannot start: {error.strerror}") from None
         finally:
             _close(theirs.values())
-        self = cls(jailer, builder.limits, ours)
+        self = cls(jailer, spec.limits, ours)
         try:
-            await self._begin(builder.plan(theirs))
+            await self._begin(spec.for_jailer(theirs))
         except BaseException:
             await self.close()
             raise
@@ -89,30 +88,30 @@ class Sandbox:
 
     @property
     def pid(self) -> int:
-        """The jailer's."""
+        """Process id of the jailer."""
         return self._jailer.pid
 
     async def run(self, code: str, stop: asyncio.Event) -> Outcome:
-        """Runs one cell; `stop` interrupts it. One at a time."""
-        number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._kept |= {name: Kept(self._limits.output_bytes) for name in self._kept}
+        """Runs one cell; `stop` interrupts it. Run one cell at a time."""
+        number = next(self._ids)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._output |= {name: TruncatedOutput(self._limits.output_bytes) for name in self._output}
         self._flooded.clear()
-        self._answers.expect()
-        await self._stillness()
+        self._answer_reader.reset()
+        await self._wait_until_paused()
         self._command("c")
         sending = asyncio.create_task(self._send({"id": number, "code": code}))
-        ending = await self._wait(answer, stop)
-        if ending is not None and self.alive and not await self._interrupted(answer):
+        reason = await self._wait(answer, stop)
+        if reason is not None and self.alive and not await self._interrupt(answer):
             await self.close()
         sending.cancel()
         self._drain()
-        self._stop()  # whatever it left running stands still until the next call
-        del self._waiting[number]
-        return self._outcome(answer, ending)
+        self._pause()  # threads and processes that the cell left behind must not run between two calls
+        del self._answers[number]
+        return self._outcome(answer, reason)
 
     async def close(self) -> None:
-        """Ends it, and waits until no process of it is left. May be called again."""
+        """Ends the sandbox, and waits until none of its processes is left. May be called twice."""
         with contextlib.suppress(ProcessLookupError):
             self._jailer.send_signal(signal.SIGTERM)
         _, late = await asyncio.wait([self._ended], timeout=END_SECONDS)
@@ -121,51 +120,53 @@ class Sandbox:
                 self._jailer.kill()
             await asyncio.wait([self._ended])
 
-    async def _begin(self, plan: dict[str, Any]) -> None:
+    async def _begin(self, spec: dict[str, Any]) -> None:
+        """Waits for the interpreter's first answer, which has id 0. Raises SandboxError."""
         assert self._jailer.stdin is not None
-        self._jailer.stdin.write(json.dumps(plan).encode() + b"\n")
-        await _first(self._waiting[0], self._ended, seconds=START_SECONDS)
-        if not self._waiting[0].done():
+        self._jailer.stdin.write(json.dumps(spec).encode() + b"\n")
+        await _first_done(self._answers[0], self._ended, seconds=START_SECONDS)
+        if not self._answers[0].done():
             self._drain()
-            said = self._kept["stderr"].text().strip().rpartition("\n")[2]
-            raise SandboxError(f"no sandbox here: {self._failure or said or 'its interpreter does not start'}")
-        self._stop()
+            last_line = self._output["stderr"].text().strip().rpartition("\n")[2]
+            raise SandboxError(f"no sandbox here: {self._failure or last_line or 'its interpreter does not start'}")
+        self._pause()
 
-    def _stop(self) -> None:
-        self._still = asyncio.get_running_loop().create_future()
+    def _pause(self) -> None:
+        self._paused = asyncio.get_running_loop().create_future()
         self._command("s")
 
-    async def _stillness(self) -> None:
-        """Waits until what stops the processes inside has reached them, or the sandbox has ended.
+    async def _wait_until_paused(self) -> None:
+        """Waits until the last `_pause` has stopped every process inside, or the sandbox has ended.
 
-        The next request goes another way than commands do and could overtake the stop. Where code then forks while it
-        is stopped and woken, its child stays stopped for ever: Linux holds back for the child what comes during a fork,
-        SIGSTOP as SIGCONT, but not a SIGCONT that the process has no handler for (`prepare_signal` in kernel/signal.c).
+        Requests and commands take different ways, so the next request could overtake the pause. If code then forks
+        while it is stopped and continued, its child would stay stopped for ever: during a fork Linux delays SIGSTOP for
+        the child, but discards a SIGCONT without a handler (`prepare_signal` in kernel/signal.c).
         """
-        await _first(self._still, self._ended, seconds=self._limits.seconds)
+        await _first_done(self._paused, self._ended, seconds=self._limits.seconds)
 
-    async def _wait(self, answer: asyncio.Future[Answer], stop: asyncio.Event) -> Ending | None:
-        """None where there is an answer in time."""
+    async def _wait(self, answer: asyncio.Future[Answer], stop: asyncio.Event) -> StopReason | None:
+        """Waits for the answer; returns None if it came in time, or else why the call must be stopped."""
         events = {
-            asyncio.create_task(stop.wait()): Ending.CANCELLED,
-            asyncio.create_task(self._flooded.wait()): Ending.OUTPUT,
+            asyncio.create_task(stop.wait()): StopReason.CANCELLED,
+            asyncio.create_task(self._flooded.wait()): StopReason.OUTPUT,
         }
-        done = await _first(answer, self._ended, *events, seconds=self._limits.seconds)
+        done = await _first_done(answer, self._ended, *events, seconds=self._limits.seconds)
         for task in events:
             task.cancel()
         if answer in done:
             return None
         if self._ended in done:
             return self._ended.result()
-        return next((ending for task, ending in events.items() if task in done), Ending.TIMEOUT)
+        return next((reason for task, reason in events.items() if task in done), StopReason.TIMEOUT)
 
-    async def _interrupted(self, answer: asyncio.Future[Answer]) -> bool:
+    async def _interrupt(self, answer: asyncio.Future[Answer]) -> bool:
+        """Interrupts the cell as Ctrl-C does; returns whether it then ended by itself."""
         self._command("i")
-        await _first(answer, self._ended, seconds=INTERRUPT_SECONDS)
+        await _first_done(answer, self._ended, seconds=INTERRUPT_SECONDS)
         return answer.done()
 
     async def _send(self, request: dict[str, Any]) -> None:
-        """Writes as the other side reads: it may take its time, and never read."""
+        """Writes a request as fast as the interpreter reads it, which may be never."""
         data = memoryview(json.dumps(request).encode() + b"\n")
         loop, writable = asyncio.get_running_loop(), asyncio.Event()
         while data and self.alive:
@@ -177,79 +178,79 @@ class Sandbox:
                 loop.remove_writer(self._requests)
                 writable.clear()
             except OSError:
-                return  # nobody is there to read
+                return  # the interpreter is gone
 
     def _command(self, command: str) -> None:
         assert self._jailer.stdin is not None
         if self.alive:
             self._jailer.stdin.write(command.encode())
 
-    async def _follow(self) -> Ending:
-        """What the jailer says, to its end."""
+    async def _follow_jailer(self) -> StopReason:
+        """Reads the jailer's messages until it ends; returns why the sandbox ended."""
         assert self._jailer.stdout is not None
-        ending = Ending.DIED
+        reason = StopReason.DIED
         async for line in self._jailer.stdout:
             message = json.loads(line)
             self._failure = message.get("failed", self._failure)
-            if message.get("still") and not self._still.done():
-                self._still.set_result(None)
+            if message.get("paused") and not self._paused.done():
+                self._paused.set_result(None)
             if message.get("memory"):
-                ending = Ending.MEMORY
+                reason = StopReason.MEMORY
             elif message.get("ended") == 128 + signal.SIGXCPU:
-                ending = Ending.CPU
+                reason = StopReason.CPU
         await self._jailer.wait()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):  # the pipes end when nobody inside is left to hold them
-                await asyncio.gather(*(tap.ended.wait() for tap in self._taps))
-        for tap in self._taps:
-            tap.close()
+            async with asyncio.timeout(END_SECONDS):  # a pipe ends when no process inside holds it any more
+                await asyncio.gather(*(reader.ended.wait() for reader in self._readers))
+        for reader in self._readers:
+            reader.close()
         asyncio.get_running_loop().remove_writer(self._requests)
         os.close(self._requests)
-        return ending
+        return reason
 
-    def _taker(self, name: str) -> Callable[[bytes], None]:
-        def take(data: bytes) -> None:
-            self._kept[name].add(data)
-            if sum(kept.total for kept in self._kept.values()) > self._limits.flood_bytes:
+    def _output_handler(self, name: str) -> Callable[[bytes], None]:
+        def add(data: bytes) -> None:
+            self._output[name].add(data)
+            if sum(output.total for output in self._output.values()) > self._limits.flood_bytes:
                 self._flooded.set()
 
-        return take
+        return add
 
-    def _answered(self, answer: Answer) -> None:
-        waiting = self._waiting.get(answer.id)
+    def _on_answer(self, answer: Answer) -> None:
+        waiting = self._answers.get(answer.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     def _drain(self) -> None:
-        for tap in self._taps:
-            tap.drain()
+        for reader in self._readers:
+            reader.drain()
 
-    def _outcome(self, answer: asyncio.Future[Answer], ending: Ending | None) -> Outcome:
-        longest = self._limits.output_bytes + NOTE_BYTES
-        said = answer.result() if answer.done() else Answer(id=0)
+    def _outcome(self, future: asyncio.Future[Answer], reason: StopReason | None) -> Outcome:
+        limit = self._limits.output_bytes + NOTE_BYTES
+        answer = future.result() if future.done() else Answer(id=0)
         return Outcome(
-            stdout=self._kept["stdout"].text(),
-            stderr=self._kept["stderr"].text(),
-            result=None if said.result is None else cut(said.result, longest),
-            error=None if said.error is None else cut(said.error, longest),
-            images=tuple(said.images),
-            killed=ending,
+            stdout=self._output["stdout"].text(),
+            stderr=self._output["stderr"].text(),
+            result=None if answer.result is None else truncate_middle(answer.result, limit),
+            error=None if answer.error is None else truncate_middle(answer.error, limit),
+            images=tuple(answer.images),
+            killed=reason,
             state_lost=not self.alive,
         )
 
 
-async def _first(*waited: asyncio.Future[Any], seconds: float) -> set[asyncio.Future[Any]]:
-    """Those of them that are done once one is, or after `seconds`."""
-    done, _ = await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+async def _first_done(*futures: asyncio.Future[Any], seconds: float) -> set[asyncio.Future[Any]]:
+    """Waits until one of the futures is done, at most `seconds`; returns those that are."""
+    done, _ = await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     return done
 
 
 def _pipes() -> tuple[dict[str, int], dict[str, int]]:
-    """Our ends and theirs, by name."""
+    """Makes the pipes: the ends of this process and those of the sandbox, by name. The sandbox reads `requests`."""
     ours, theirs = {}, {}
-    for name in ("requests", "answers", "stdout", "stderr"):
+    for name in _PIPES:
         read, write = os.pipe()
-        theirs[name], ours[name] = (read, write) if name in _READ_ENDS else (write, read)
+        theirs[name], ours[name] = (read, write) if name == "requests" else (write, read)
     os.set_blocking(ours["requests"], False)
     return ours, theirs
 

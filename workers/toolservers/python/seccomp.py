@@ -1,7 +1,7 @@
-"""The filter that stands before every system call of the sandbox: a BPF program, as seccomp(2) wants it.
+"""The filter of the sandbox's system calls: a BPF program for seccomp(2).
 
-What is listed is allowed; known ways out get EPERM; anything else, and so whatever a kernel to come may bring, gets
-ENOSYS. Written by ourselves: libseccomp's Python bindings need a library of the system that may be missing.
+Listed calls are allowed, and known ways out of a sandbox get EPERM. All other calls get ENOSYS, those of future kernels
+included. Longhaul writes the program itself because libseccomp's bindings need a system library that may be missing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _NUMBER, _ARCH = 0, 4  # offsets in struct seccomp_data
 _X32_BIT = 0x40000000
 
 NEW_NAMESPACES = 0x7E020000
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET; NEWTIME is for clone3 alone, which is refused."""
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET. Only clone3, which is refused, has NEWTIME."""
 _TIOCLINUX = 0x541C
 
 Instruction = tuple[int, int, int, int]
-"""Code, jump where true, jump where false, operand."""
+"""Code, jump if true, jump if false, operand."""
 
 
 def filter_for(machine: Machine) -> bytes:
@@ -55,7 +55,7 @@ def filter_for(machine: Machine) -> bytes:
 
 
 def _when(test: int, operand: int, *, then: int | None = None, otherwise: int | None = None) -> list[Instruction]:
-    """Returns `then` where the test holds, or `otherwise` where not; goes on in the other case."""
+    """Returns `then` if the test holds, or `otherwise` if it does not; in the other case the program goes on."""
     if then is not None:
         return [(test, 0, 1, operand), (_RETURN, 0, 0, then)]
     assert otherwise is not None
@@ -69,17 +69,21 @@ def _each(numbers: Iterable[int], verdict: int) -> list[Instruction]:
 def _examined(calls: Syscalls) -> list[Instruction]:
     number = calls.examined
     unix = _when(_IF_EQUAL, socket.AF_UNIX, otherwise=_EPERM)
-    typing = [step for each in (termios.TIOCSTI, _TIOCLINUX) for step in _when(_IF_EQUAL, each, then=_EPERM)]
+    type_into_terminal = [
+        step for request in (termios.TIOCSTI, _TIOCLINUX) for step in _when(_IF_EQUAL, request, then=_EPERM)
+    ]
     return [
         *_where(number["clone"], 0, _when(_IF_ANY_BIT, NEW_NAMESPACES, then=_EPERM)),
         *_where(number["socket"], 0, unix),
         *_where(number["socketpair"], 0, unix),
-        *_where(number["ioctl"], 1, typing),  # into a terminal
-        *_where(number["prlimit64"], 0, _when(_IF_EQUAL, 0, otherwise=_EPERM)),  # of the caller alone
+        *_where(number["ioctl"], 1, type_into_terminal),
+        *_where(
+            number["prlimit64"], 0, _when(_IF_EQUAL, 0, otherwise=_EPERM)
+        ),  # a process may set its own limits alone
     ]
 
 
 def _where(number: int, argument: int, tests: list[Instruction]) -> list[Instruction]:
-    """For one call: `tests` on the low half of an argument (all of ours are ints), then allowed."""
+    """For one call: runs `tests` on the low half of an argument (all are ints), then allows the call."""
     body = [(_LOAD, 0, 0, 16 + 8 * argument), *tests, (_RETURN, 0, 0, _ALLOW)]
     return [(_IF_EQUAL, 0, len(body), number), *body]

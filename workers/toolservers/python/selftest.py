@@ -1,4 +1,4 @@
-"""Whether the sandbox holds on this machine: tried from inside before anyone else may."""
+"""Checks from inside that the sandbox isolates on this machine, before any other code runs in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from config.settings import CHECKOUT
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.sandbox import Sandbox
-from workers.toolservers.python.spec import Builder
+from workers.toolservers.python.spec import SandboxSpec
 
 _PROBES = """
 import ctypes, json, os, socket, sys
@@ -71,38 +71,38 @@ print(json.dumps(found))
 """
 
 
-async def check(builder: Builder) -> None:
-    """Raises SandboxError, which says what did not hold, or that there is no sandbox to be had."""
-    sandbox = await Sandbox.start(builder)
+async def check(spec: SandboxSpec) -> None:
+    """Raises SandboxError, which names what is not isolated, or why no sandbox could be made."""
+    sandbox = await Sandbox.start(spec)
     try:
-        outcome = await sandbox.run(_code(builder), asyncio.Event())
+        outcome = await sandbox.run(_code(spec), asyncio.Event())
     finally:
         await sandbox.close()
     try:
         found = json.loads(outcome.stdout)
     except ValueError:
-        why = (outcome.error or outcome.stderr).strip().rpartition("\n")[2]
-        raise SandboxError(f"no sandbox here: its self-test did not come through ({why})") from None
+        reason = (outcome.error or outcome.stderr).strip().rpartition("\n")[2]
+        raise SandboxError(f"no sandbox here: its self-test did not come through ({reason})") from None
     if found:
         raise SandboxError(f"the sandbox does not hold here: {found[0]}")
 
 
-def _code(builder: Builder) -> str:
-    limits = builder.limits
-    hidden = [str(path) for path in _to_hide() if not any(map(path.is_relative_to, builder.interpreter.paths))]
+def _code(spec: SandboxSpec) -> str:
+    limits = spec.limits
+    hidden = [str(path) for path in _paths_to_hide() if not any(map(path.is_relative_to, spec.interpreter.paths))]
     values = {"PROCESSES": limits.processes, "MEMORY": limits.memory_bytes, "HIDDEN": hidden}
     values["FOREIGN"] = ["LONGHAUL_TOOLS_TOKEN", "DATABASE_URL", "REDIS_URL", "LONGHAUL_HOME"]
     return "".join(f"{name} = {value!r}\n" for name, value in values.items()) + _PROBES
 
 
-def _to_hide() -> list[Path]:
-    places = [Path("/etc/shadow"), Path("/sys"), Path("/boot"), CHECKOUT / "config", CHECKOUT / "app"]
-    places += [Path("/usr/bin/env"), Path("/var/lib"), Path("/root/.bashrc")]
-    return [place for place in places if _is_there(place)]
+def _paths_to_hide() -> list[Path]:
+    paths = [Path("/etc/shadow"), Path("/sys"), Path("/boot"), CHECKOUT / "config", CHECKOUT / "app"]
+    paths += [Path("/usr/bin/env"), Path("/var/lib"), Path("/root/.bashrc")]
+    return [path for path in paths if _exists(path)]
 
 
-def _is_there(place: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return place.exists()
-    except PermissionError:  # in a folder that is closed to us, as /root is to most, and so to whoever is inside
+        return path.exists()
+    except PermissionError:  # this user cannot enter the folder, as most cannot enter /root; so the sandbox cannot
         return False

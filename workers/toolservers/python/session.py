@@ -1,4 +1,4 @@
-"""The interpreter of one MCP session: made at its first call, made anew when it died, gone with the session."""
+"""The interpreter of one MCP session: made at the first call, replaced when it dies, ended with the session."""
 
 from __future__ import annotations
 
@@ -8,67 +8,68 @@ import logging
 from dataclasses import dataclass, field
 
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.outcome import Ending, Outcome
+from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.sandbox import Sandbox
-from workers.toolservers.python.spec import Builder
+from workers.toolservers.python.spec import SandboxSpec
 
 log = logging.getLogger("longhaul.tools.python")
 
 
-class NoRoom(SandboxError):
+class PoolExhausted(SandboxError):
     """All interpreters that the server may have are in use."""
 
 
 @dataclass(slots=True)
 class SandboxPool:
-    """All sandboxes of a server. `most` is how many there may be; `idle_seconds` how long one may go without a call."""
+    """All sandboxes of a server, each made to `spec`."""
 
-    builder: Builder
-    most: int
+    spec: SandboxSpec
+    max_sandboxes: int
     idle_seconds: float
-    taken: int = 0
+    """Seconds without a call after which a session loses its interpreter."""
+    in_use: int = 0
     sessions: set[Session] = field(default_factory=set)
 
-    async def open(self) -> Sandbox:
-        """One more; give it back with `leave`. Raises NoRoom, SandboxError."""
-        if self.taken >= self.most:
-            raise NoRoom(f"all {self.most} interpreters of this server are in use; try again later")
-        self.taken += 1
+    async def acquire(self) -> Sandbox:
+        """Starts a sandbox; give it back with `release`. Raises PoolExhausted, SandboxError."""
+        if self.in_use >= self.max_sandboxes:
+            raise PoolExhausted(f"all {self.max_sandboxes} interpreters of this server are in use; try again later")
+        self.in_use += 1
         try:
-            return await Sandbox.start(self.builder)
+            return await Sandbox.start(self.spec)
         except BaseException:
-            self.taken -= 1
+            self.in_use -= 1
             raise
 
-    async def leave(self, sandbox: Sandbox) -> None:
-        """Ends it."""
+    async def release(self, sandbox: Sandbox) -> None:
+        """Ends a sandbox."""
         try:
             await sandbox.close()
         finally:
-            self.taken -= 1
+            self.in_use -= 1
 
     async def close(self) -> None:
-        """Ends all of them."""
+        """Ends the interpreters of all sessions."""
         await asyncio.gather(*(session.close() for session in list(self.sessions)))
 
 
 class Session:
-    """Calls of one MCP session, one after the other."""
+    """Runs the calls of one MCP session, one after the other."""
 
-    def __init__(self, house: SandboxPool) -> None:
-        self._house = house
+    def __init__(self, pool: SandboxPool) -> None:
+        self._pool = pool
         self._lock = asyncio.Lock()
         self._sandbox: Sandbox | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
         self._names_lost = False
         self._closed = False
-        house.sessions.add(self)
+        pool.sessions.add(self)
 
     async def call(self, code: str) -> tuple[Outcome, bool]:
-        """Runs a cell: what it came to, and whether it ran without the names of earlier calls, which are lost.
+        """Runs a cell: its outcome, and whether it ran in a new interpreter without the names of earlier calls.
 
-        Where the caller is cancelled, so is the code. Raises SandboxError where there is no interpreter for it.
+        If the caller is cancelled, the code is stopped. Raises SandboxError if there is no interpreter for it.
         """
         running = asyncio.create_task(self._call(code, stop := asyncio.Event()))
         try:
@@ -79,65 +80,66 @@ class Session:
             raise
 
     async def close(self) -> None:
-        """Ends the interpreter, at once where it runs something. May be called again."""
+        """Ends the interpreter at once, even if it is running code. May be called twice."""
         self._closed = True
-        self._house.sessions.discard(self)
-        self._rest(False)
+        self._pool.sessions.discard(self)
+        self._stop_idle_timer()
         if self._sandbox is not None:
             await self._sandbox.close()
         async with self._lock:
-            await self._leave()
+            await self._release()
 
     async def _call(self, code: str, stop: asyncio.Event) -> tuple[Outcome, bool]:
         async with self._lock:
-            self._rest(False)
+            self._stop_idle_timer()
             if stop.is_set():
-                return Outcome(killed=Ending.CANCELLED), False
-            sandbox, lost = await self._ready()
+                return Outcome(killed=StopReason.CANCELLED), False
+            sandbox, names_lost = await self._ready_sandbox()
             outcome = await sandbox.run(code, stop)
             if outcome.state_lost:
-                await self._leave()
-            self._rest(True)
-            return outcome, lost
+                await self._release()
+            self._start_idle_timer()
+            return outcome, names_lost
 
-    async def _ready(self) -> tuple[Sandbox, bool]:
-        """The interpreter, and whether it is new in the place of another one."""
+    async def _ready_sandbox(self) -> tuple[Sandbox, bool]:
+        """The sandbox, and whether it is new and replaces an earlier one."""
         self._require_open()
         if self._sandbox is not None and not self._sandbox.alive:
             log.warning("an interpreter ended between two calls")
-            await self._leave()
+            await self._release()
         if self._sandbox is None:
-            self._sandbox = await self._house.open()
-            self._require_open()  # `close`, which waits for us, ends what was made meanwhile
-            lost, self._names_lost = self._names_lost, False
-            return self._sandbox, lost
+            self._sandbox = await self._pool.acquire()
+            self._require_open()  # `close` may have come meanwhile; it waits for the lock, then ends this sandbox
+            names_lost, self._names_lost = self._names_lost, False
+            return self._sandbox, names_lost
         return self._sandbox, False
 
     def _require_open(self) -> None:
         if self._closed:
             raise SandboxError("the session has ended")
 
-    async def _leave(self) -> None:
+    async def _release(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             self._names_lost = True
-            await self._house.leave(sandbox)
+            await self._pool.release(sandbox)
 
-    def _rest(self, rests: bool) -> None:
-        """Starts or stops the time after which an interpreter that nobody calls is ended."""
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = None
-        if rests and not self._closed:
+    def _start_idle_timer(self) -> None:
+        if not self._closed:
             loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(self._house.idle_seconds, self._end_idle)
+            self._idle_timer = loop.call_later(self._pool.idle_seconds, self._on_idle)
 
-    def _end_idle(self) -> None:
-        self._closing = asyncio.create_task(self._close_idle())
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = None
 
-    async def _close_idle(self) -> None:
+    def _on_idle(self) -> None:
+        self._closing = asyncio.create_task(self._close_if_idle())
+
+    async def _close_if_idle(self) -> None:
         async with self._lock:
-            if self._idle is not None and self._idle.when() <= asyncio.get_running_loop().time():
-                log.info("an interpreter without calls for %g s is ended", self._house.idle_seconds)
+            if self._idle_timer is not None and self._idle_timer.when() <= asyncio.get_running_loop().time():
+                log.info("ending an interpreter that had no call for %g s", self._pool.idle_seconds)
                 with contextlib.suppress(SandboxError):
-                    await self._leave()
+                    await self._release()

@@ -1,4 +1,4 @@
-"""What a sandbox looks like from inside: files, folders, links, the first program. Both ways to build one follow it."""
+"""What a sandbox looks like from inside: files, folders, links, and the first program, for both kinds of isolation."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ OWN_FOLDER = "/longhaul"
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 FREE_IDS = range(0x70000000, 0x7FFFFFFE)
-"""User ids that no distribution and no systemd hands out."""
-FEW_IDS = 10_000
-"""A container has at least so many, or a root without any to spare."""
+"""User ids that no distribution and no systemd assigns."""
+MIN_IDS = 10_000
+"""Where a user namespace maps fewer ids, root has none to give to a sandbox."""
 INODES = 8192
 
 _JAIL = Path(__file__).with_name("jail")
 
 
 class Isolation(Enum):
-    """How a sandbox is made."""
+    """What makes the sandbox."""
 
     NAMESPACES = "namespaces"
-    """Our own: namespaces and mounts made through the C library."""
+    """Longhaul's own code: namespaces and mounts made through the C library."""
     BUBBLEWRAP = "bwrap"
+    """The `bwrap` command."""
 
 
 @dataclass(frozen=True, slots=True)
-class Builder:
-    """What `jailer` is told for every sandbox of a server."""
+class SandboxSpec:
+    """What all sandboxes of a server have in common."""
 
-    way: Isolation
+    isolation: Isolation
     interpreter: Interpreter
     limits: Limits
     syscall_filter: bytes
     bubblewrap: Path | None = None
 
-    def plan(self, descriptors: dict[str, int]) -> dict[str, Any]:
-        """The plan of one more sandbox, ready for JSON. `descriptors` are the pipes that the jailer inherits."""
+    def for_jailer(self, descriptors: dict[str, int]) -> dict[str, Any]:
+        """The specification of one sandbox, ready for JSON. `descriptors` are the pipes that the jailer inherits."""
         identity = _identity()
         return {
             "parent": os.getpid(),
-            "bubblewrap": str(self.bubblewrap) if self.way is Isolation.BUBBLEWRAP else None,
+            "bubblewrap": str(self.bubblewrap) if self.isolation is Isolation.BUBBLEWRAP else None,
             "identity": identity,
-            "binds": [(str(path.resolve()), str(path)) for path in self._shown()],
+            "binds": [(str(path.resolve()), str(path)) for path in self._visible_paths()],
             "links": self._links(),
             "devices": DEVICES,
             "files": self._files(descriptors, INSIDE_ID if identity is None else identity),
@@ -66,17 +67,17 @@ class Builder:
             "argv": [str(self.interpreter.executable), "-I", "-S", "-B", f"{OWN_FOLDER}/init.py"],
         }
 
-    def _shown(self) -> list[Path]:
+    def _visible_paths(self) -> list[Path]:
         libraries = [Path(name) for name in LIBRARIES if Path(name).exists() and not Path(name).is_symlink()]
         return _outermost([*libraries, *self.interpreter.paths])
 
     def _links(self) -> dict[str, str]:
-        """Symbolic links: path to target."""
+        """Symbolic links inside: path to target."""
         links = {name: str(Path(name).readlink()) for name in LIBRARIES if Path(name).is_symlink()}
         links |= {"/dev/fd": "/proc/self/fd", "/dev/shm": "/tmp/.shm", "/mnt/data": HOME}
-        shown, real = self.interpreter.executable, self.interpreter.real
-        if shown != real and not any(shown.is_relative_to(path) for path in self._shown()):
-            links[str(shown)] = str(real)
+        link, real = self.interpreter.executable, self.interpreter.real
+        if link != real and not any(link.is_relative_to(path) for path in self._visible_paths()):
+            links[str(link)] = str(real)
         return links
 
     def _files(self, descriptors: dict[str, int], uid: int) -> dict[str, str]:
@@ -104,9 +105,9 @@ class Builder:
 
 
 def _identity() -> int | None:
-    """As root: a user id of the sandbox's own, that nothing else on this machine has. Else None: we stay who we are.
+    """The user id of one sandbox, which nothing else on this machine has; None: the sandbox runs as this user.
 
-    A root who is alone in its user namespace, as in some containers, can be nobody else either.
+    It is None for everybody but root, and for a root whose user namespace maps too few ids, as in some containers.
     """
     if os.geteuid() != 0:
         return None
@@ -114,11 +115,11 @@ def _identity() -> int | None:
     if any(start <= FREE_IDS.start and start + count >= FREE_IDS.stop for start, _, count in extents):
         return secrets.choice(FREE_IDS)
     first, _, count = extents[-1]
-    return first + count - 3 - secrets.randbelow(count // 4) if count >= FEW_IDS else None
+    return first + count - 3 - secrets.randbelow(count // 4) if count >= MIN_IDS else None
 
 
 def _outermost(paths: list[Path]) -> list[Path]:
-    """Without what another one already holds; outer ones first."""
+    """The paths without those inside another one, outermost first."""
     kept: list[Path] = []
     for path in sorted(dict.fromkeys(paths), key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(other) for other in kept):

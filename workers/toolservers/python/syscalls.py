@@ -1,7 +1,7 @@
-"""System calls by name: their numbers on the two kinds of machines that the sandbox knows, and which of them it allows.
+"""The system calls that the sandbox allows or refuses, and their numbers on x86_64 and aarch64.
 
-Numbers are from Linux 6.1's asm/unistd_64.h and asm-generic/unistd.h, written `name:x86_64:aarch64`; an empty one does
-not exist there.
+The numbers are from asm/unistd_64.h and asm-generic/unistd.h of Linux 6.1, written `name:x86_64:aarch64`. An empty
+number means that the machine does not have the call.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from enum import Enum
 
 
 class Machine(Enum):
-    """`platform.machine()`, with the number that seccomp knows it by (linux/audit.h)."""
+    """A value of `platform.machine()`."""
 
     X86_64 = "x86_64"
     AARCH64 = "aarch64"
 
     @property
     def audit_arch(self) -> int:
+        """The machine's number in seccomp (linux/audit.h)."""
         return {Machine.X86_64: 0xC000003E, Machine.AARCH64: 0xC00000B7}[self]
 
 
@@ -27,9 +28,9 @@ class Syscalls:
 
     allowed: tuple[int, ...]
     refused: tuple[int, ...]
-    """With EPERM, for a clear message; all that is in no list gets ENOSYS, as on a kernel without it."""
+    """Refused with EPERM, for a clear message. Calls in no list get ENOSYS, as on a kernel without them."""
     examined: dict[str, int]
-    """Allowed with some arguments; `seccomp` says which."""
+    """Allowed with some arguments alone; see seccomp.py."""
 
 
 def syscalls_of(machine: Machine) -> Syscalls:

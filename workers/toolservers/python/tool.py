@@ -1,4 +1,4 @@
-"""The python tool as MCP shows it: one tool, its results in text for the model and in fields for programs."""
+"""The python tool as an MCP server: one tool, with results as text for the model and as fields for programs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mcp_types import (
 
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits, show_bytes
-from workers.toolservers.python.outcome import Ending, Outcome
-from workers.toolservers.python.output import NOTE_BYTES, cut
+from workers.toolservers.python.outcome import Outcome, StopReason
+from workers.toolservers.python.output import NOTE_BYTES, truncate_middle
 from workers.toolservers.python.session import SandboxPool, Session
 from workers.toolservers.serving import connection_of
 
@@ -35,8 +35,7 @@ INSTRUCTIONS = (
     "Runs Python code in a notebook-like session: names stay from one call to the next, and the value of the last "
     "expression is shown. There is no network. Files in the working folder live as long as the session."
 )
-LONGEST_CODE = 1024 * 1024
-"""Characters."""
+MAX_CODE_CHARS = 1024 * 1024
 _STATE = "python session"
 FRESH = "[The interpreter was started anew: names of earlier calls are lost.]"
 
@@ -54,7 +53,7 @@ OUTPUT = {
         "stderr": {"type": "string"},
         "result": {**_TEXT_OR_NULL, "description": "repr() of the last expression's value."},
         "error": {**_TEXT_OR_NULL, "description": "The traceback where the code raised."},
-        "killed": {"enum": [None, *(ending.value for ending in Ending)]},
+        "killed": {"enum": [None, *(ending.value for ending in StopReason)]},
         "state_lost": {"type": "boolean", "description": "The interpreter is gone; the next call gets a fresh one."},
     },
     "required": ["stdout", "stderr", "result", "error", "killed", "state_lost"],
@@ -64,19 +63,19 @@ TOOL = Tool(
     description="Runs Python code and returns what it printed, the last expression's value, or its traceback.",
     input_schema=INPUT,
     output_schema=OUTPUT,
-    _meta={"include_in_prompt": False},  # gpt-oss knows this tool by heart; vLLM asks for this
+    _meta={"include_in_prompt": False},  # vLLM reads this: gpt-oss knows the tool without a description
 )
 
 
-def make_server(house: SandboxPool) -> Server[Any]:
-    """The MCP server; each of its sessions has an interpreter of `house`, which ends with the server."""
+def make_server(pool: SandboxPool) -> Server[Any]:
+    """The MCP server. Each of its sessions has an interpreter of `pool`, which is closed with the server."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
         try:
             yield {}
         finally:
-            await house.close()
+            await pool.close()
 
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[TOOL])
@@ -84,39 +83,39 @@ def make_server(house: SandboxPool) -> Server[Any]:
     async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         if params.name != NAME:
             raise MCPError(INVALID_PARAMS, f"unknown tool; there is only {NAME!r}")
-        return await _called(house, context, params.arguments or {})
+        return await _call(pool, context, params.arguments or {})
 
     return Server(NAME, instructions=INSTRUCTIONS, lifespan=lifespan, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def _called(house: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
-    fault = _fault_of(arguments)
-    if fault is not None:
-        return _failure(fault)
+async def _call(pool: SandboxPool, context: ServerRequestContext[Any], arguments: dict[str, Any]) -> CallToolResult:
+    problem = _problem_with(arguments)
+    if problem is not None:
+        return _failure(problem)
     try:
-        outcome, fresh = await _session_of(house, context).call(arguments["code"])
+        outcome, fresh = await _session_of(pool, context).call(arguments["code"])
     except SandboxError as error:
         log.warning("a call got no interpreter: %s", error)
         return _failure(f"The python tool cannot run this now: {error}")
-    return result_of(outcome, fresh, house.builder.limits)
+    return result_of(outcome, fresh, pool.spec.limits)
 
 
-def _fault_of(arguments: dict[str, Any]) -> str | None:
-    """What is wrong with a call, for the model to do better."""
+def _problem_with(arguments: dict[str, Any]) -> str | None:
+    """What is wrong with the arguments, so that the model can correct them; None if nothing is."""
     unknown = sorted(set(arguments) - {"code"})
     if unknown:
         return f"{unknown[0][:40]}: unknown argument; there is only 'code'"
     code = arguments.get("code")
     if not isinstance(code, str):
         return "code: must be a string" if "code" in arguments else "code: is missing"
-    return f"code: must be at most {LONGEST_CODE} characters" if len(code) > LONGEST_CODE else None
+    return f"code: must be at most {MAX_CODE_CHARS} characters" if len(code) > MAX_CODE_CHARS else None
 
 
-def _session_of(house: SandboxPool, context: ServerRequestContext[Any]) -> Session:
+def _session_of(pool: SandboxPool, context: ServerRequestContext[Any]) -> Session:
     connection = connection_of(context)
     session = connection.state.get(_STATE)
     if session is None:
-        session = connection.state[_STATE] = Session(house)
+        session = connection.state[_STATE] = Session(pool)
         connection.exit_stack.push_async_callback(session.close)
     assert isinstance(session, Session)
     return session
@@ -128,10 +127,10 @@ def _failure(text: str) -> CallToolResult:
 
 
 def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
-    """An exception of the code is a result as any other; an error is what the sandbox put an end to."""
+    """The MCP result. An exception of the code is an ordinary result; a call that the sandbox stopped is an error."""
     parts = [FRESH if fresh else "", outcome.stdout, outcome.stderr, outcome.result or "", outcome.error or ""]
-    text = cut(_joined(parts), limits.output_bytes + 4 * NOTE_BYTES)
-    text = _joined([text, explain(outcome, limits)])
+    text = truncate_middle(_join(parts), limits.output_bytes + 4 * NOTE_BYTES)
+    text = _join([text, explain(outcome, limits)])
     fields = {
         "stdout": outcome.stdout,
         "stderr": outcome.stderr,
@@ -145,8 +144,8 @@ def result_of(outcome: Outcome, fresh: bool, limits: Limits) -> CallToolResult:
     return CallToolResult(content=content, structured_content=fields, is_error=outcome.killed is not None)
 
 
-def _joined(parts: list[str]) -> str:
-    """Each part from a new line on."""
+def _join(parts: list[str]) -> str:
+    """The parts, each on a new line."""
     text = ""
     for part in filter(None, parts):
         text += part if not text or text.endswith("\n") else f"\n{part}"
@@ -154,16 +153,16 @@ def _joined(parts: list[str]) -> str:
 
 
 def explain(outcome: Outcome, limits: Limits) -> str:
-    """Why a call ended as it did, and what is left; empty where it ended by itself."""
+    """Why the sandbox stopped a call, and what is left of its state; empty if the call ended by itself."""
     if outcome.killed is None:
         return ""
     why = {
-        Ending.TIMEOUT: f"it took longer than {limits.seconds:g} s",
-        Ending.MEMORY: f"it used more than {show_bytes(limits.memory_bytes)} of memory",
-        Ending.CPU: f"a process used more than {limits.cpu_seconds} s of CPU time",
-        Ending.OUTPUT: f"it printed more than {show_bytes(limits.flood_bytes)}",
-        Ending.CANCELLED: "the call was cancelled",
-        Ending.DIED: "the interpreter ended",
+        StopReason.TIMEOUT: f"it took longer than {limits.seconds:g} s",
+        StopReason.MEMORY: f"it used more than {show_bytes(limits.memory_bytes)} of memory",
+        StopReason.CPU: f"a process used more than {limits.cpu_seconds} s of CPU time",
+        StopReason.OUTPUT: f"it printed more than {show_bytes(limits.flood_bytes)}",
+        StopReason.CANCELLED: "the call was cancelled",
+        StopReason.DIED: "the interpreter ended",
     }[outcome.killed]
     left = "Its names are lost; the next call starts anew" if outcome.state_lost else "Earlier names are kept"
     return f"[Stopped: {why}. {left}.]"

@@ -1,4 +1,4 @@
-"""What stands between a server of the python tool and the code it runs: standard library alone, one script a role.
+"""The programs between the python tool's server and the code it runs; they use the standard library alone.
 
-server (asyncio, MCP) -> jailer.py (one for each sandbox, outside) -> init.py (pid 1 inside) -> kernel.py (runs code)
+server (asyncio, MCP) -> jailer.py (one per sandbox, outside) -> init.py (pid 1 inside) -> kernel.py (runs code)
 """

@@ -1,4 +1,4 @@
-"""bubblewrap's way to make the same sandbox."""
+"""Makes the sandbox with bubblewrap."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 from typing import Any
 
 
-def command(plan: dict[str, Any]) -> list[str]:
-    """bwrap with all its arguments. Leaves a descriptor open for each file of the plan, for bwrap to read."""
-    identity = str(plan["inside_id"])
+def command(spec: dict[str, Any]) -> list[str]:
+    """bwrap with all its arguments. Leaves a descriptor open for each file of `spec`, for bwrap to read."""
+    identity = str(spec["inside_id"])
     return [
-        *(plan["bubblewrap"], "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--as-pid-1"),
+        *(spec["bubblewrap"], "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--as-pid-1"),
         *("--uid", identity, "--gid", identity, "--hostname", "sandbox", "--clearenv", "--cap-drop", "ALL"),
-        *_each("--ro-bind", plan["binds"]),
-        *_each("--dev-bind", [(f"/dev/{name}", f"/dev/{name}") for name in plan["devices"]]),
-        *_each("--symlink", [(target, path) for path, target in plan["links"].items()]),
-        *_each("--ro-bind-data", [(_readable(text), path) for path, text in plan["files"].items()]),
-        *("--proc", "/proc", "--perms", "0700", "--size", str(plan["disk_bytes"]), "--tmpfs", "/tmp"),
-        *("--remount-ro", "/", "--chdir", "/", "--", *plan["argv"]),
+        *_each("--ro-bind", spec["binds"]),
+        *_each("--dev-bind", [(f"/dev/{name}", f"/dev/{name}") for name in spec["devices"]]),
+        *_each("--symlink", [(target, path) for path, target in spec["links"].items()]),
+        *_each("--ro-bind-data", [(_descriptor_of(text), path) for path, text in spec["files"].items()]),
+        *("--proc", "/proc", "--perms", "0700", "--size", str(spec["disk_bytes"]), "--tmpfs", "/tmp"),
+        *("--remount-ro", "/", "--chdir", "/", "--", *spec["argv"]),
     ]
 
 
@@ -25,8 +25,8 @@ def _each(option: str, pairs: list[tuple[str, str]]) -> list[str]:
     return [word for first, second in pairs for word in (option, first, second)]
 
 
-def _readable(text: str) -> str:
-    """The number of a descriptor from which `text` can be read."""
+def _descriptor_of(text: str) -> str:
+    """The number of a descriptor that reads `text`."""
     descriptor = os.memfd_create("file", 0)
     os.write(descriptor, text.encode())
     os.lseek(descriptor, 0, os.SEEK_SET)

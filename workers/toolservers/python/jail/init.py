@@ -1,11 +1,12 @@
-"""The first process of a sandbox (pid 1): binds itself and all that come after, starts the interpreter, stops and
-wakes what lives here. A script that stands alone: inside there is nothing of Longhaul but this and kernel.py.
+"""The first process of a sandbox (pid 1): limits itself and all its children, then starts the interpreter.
 
-    python init.py CONTROL     CONTROL: descriptor of the socket to the jailer; all else is in init.json
+    python init.py CONTROL     CONTROL: descriptor of the socket to the jailer; init.json has everything else
 
-Commands, a byte each: `s` stops every other process and is answered by a byte when that is done, `c` lets them go on,
-`i` is Ctrl-C to the interpreter.
-It ends with the interpreter, and with it, by the kernel, everything here: exit status, or 128 and the signal's number.
+It is a script of its own: nothing of Longhaul is inside a sandbox but this file and kernel.py.
+
+Commands from the jailer are a byte each: `s` stops every other process, and init answers with a byte once they are
+stopped; `c` continues them; `i` sends Ctrl-C to the interpreter. When the interpreter ends, init ends with its exit
+status (128 plus the number of a signal), and the kernel then kills every other process of the sandbox.
 """
 
 from __future__ import annotations
@@ -47,28 +48,28 @@ def prctl(option: int, value: Any, more: Any = 0) -> None:
 def main() -> None:
     """The whole life of a sandbox's first process."""
     with open(os.path.join(os.path.dirname(__file__), "init.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH120, PTH123
-        plan = json.load(file)
+        spec = json.load(file)
     control = socket.socket(fileno=int(sys.argv[1]))
-    prctl(PR_SET_DUMPABLE, 0)  # so that nobody here can look into this process, or change it
-    for folder in plan["folders"]:
+    prctl(PR_SET_DUMPABLE, 0)  # no process inside may trace or read this one
+    for folder in spec["folders"]:
         os.mkdir(folder)  # noqa: PTH102
     processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     socket.send_fds(control, [b"p"], [processes])
     os.close(processes)
-    bind(plan["limits"], binascii.a2b_base64(plan["filter"]))
-    wakeup = listen()
+    limit(spec["limits"], binascii.a2b_base64(spec["filter"]))
+    wakeup = handle_signals()
     interpreter = os.fork()
     if interpreter == 0:
-        become_interpreter(plan)
-    for descriptor in plan["descriptors"].values():
+        become_interpreter(spec)
+    for descriptor in spec["descriptors"].values():
         os.close(descriptor)
     os.dup2(os.open(os.devnull, os.O_RDWR), 2)
     control.send(b"!")
     sys.exit(serve(interpreter, control, wakeup))
 
 
-def bind(limits: dict[str, Any], program: bytes) -> None:
-    """Takes from this process, for ever, what no process here shall have. Raises OSError."""
+def limit(limits: dict[str, Any], program: bytes) -> None:
+    """Limits this process and all its children, for ever: resources, rights, system calls. Raises OSError."""
     cpu, memory, disk = limits["cpu_seconds"], limits["memory_bytes"], limits["disk_bytes"]
     for kind, soft, hard in (
         (resource.RLIMIT_AS, memory, memory),
@@ -91,7 +92,7 @@ def bind(limits: dict[str, Any], program: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Effective, permitted and inheritable ones, and with them the ambient. Raises OSError."""
+    """Drops the effective, permitted and inheritable capabilities, and so the ambient ones. Raises OSError."""
     head = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -99,8 +100,8 @@ def drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def listen() -> int:
-    """A descriptor to read from whenever a child has ended."""
+def handle_signals() -> int:
+    """Sets the handlers; returns a descriptor that is readable whenever a child has ended."""
     wakeup, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -109,29 +110,29 @@ def listen() -> int:
     return wakeup
 
 
-def become_interpreter(plan: dict[str, Any]) -> None:
-    """In the child: stdin of nothing, stdout and stderr into their pipes, and the two it is asked through."""
+def become_interpreter(spec: dict[str, Any]) -> None:
+    """In the child: sets up stdin, stdout, stderr and the pipes of requests and answers, then runs the interpreter."""
     try:
-        descriptors = plan["descriptors"]
+        descriptors = spec["descriptors"]
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(descriptors["stdout"], 1)
         os.dup2(descriptors["stderr"], 2)
-        os.chdir(plan["environment"]["HOME"])
+        os.chdir(spec["environment"]["HOME"])
         kept = {descriptors["requests"], descriptors["answers"]}
         for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
-            with contextlib.suppress(OSError):  # the list's own
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.set_inheritable(descriptor, descriptor in kept or descriptor < 3)
-        argv = [*plan["argv"], str(descriptors["requests"]), str(descriptors["answers"])]
-        argv.append(str(plan["limits"]["output_bytes"]))
-        os.execve(argv[0], argv, plan["environment"])
+        argv = [*spec["argv"], str(descriptors["requests"]), str(descriptors["answers"])]
+        argv.append(str(spec["limits"]["output_bytes"]))
+        os.execve(argv[0], argv, spec["environment"])
     finally:
         os._exit(127)
 
 
 def serve(interpreter: int, control: socket.socket, wakeup: int) -> int:
-    """Follows commands and collects the dead until the interpreter is among them, or the jailer is gone."""
+    """Obeys commands and collects ended children until the interpreter or the jailer is gone; the exit status."""
     while True:
         status = reap(interpreter)
         if status is not None:
@@ -148,7 +149,7 @@ def serve(interpreter: int, control: socket.socket, wakeup: int) -> int:
 
 
 def reap(interpreter: int) -> int | None:
-    """Collects every ended child; the wait status of the interpreter where it is among them."""
+    """Collects every child that has ended; returns the interpreter's wait status if it is among them."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -161,7 +162,7 @@ def reap(interpreter: int) -> int | None:
 
 
 def obey(command: int, interpreter: int, control: socket.socket) -> None:
-    """One command."""
+    """Carries out one command of the jailer."""
     with contextlib.suppress(ProcessLookupError):
         if command == ord("s"):
             os.kill(-1, signal.SIGSTOP)

@@ -1,11 +1,11 @@
-"""The interpreter that code runs in, one cell after the other, as in a notebook: names stay, the value of the last
-expression is shown, an error ends the cell alone. A script that stands alone, run inside the sandbox:
+"""The interpreter inside a sandbox. It runs one cell after the other, as in a notebook: names stay from cell to cell,
+the value of the last expression is the result, and an error ends its cell alone. It is a script of its own:
 
-    python kernel.py REQUESTS ANSWERS LONGEST     descriptors, and bytes of a text
+    python kernel.py REQUESTS ANSWERS MAX_BYTES     two descriptors, and the most bytes of a result or an error
 
-A line of JSON each: {"id", "code"} in, {"id", "result", "error", "images"} out.
+Requests are {"id", "code"}, answers {"id", "result", "error", "images"}: a line of JSON each.
 
-It trusts nobody to keep it whole: code can do with this process what it likes. The one who asks knows that.
+Code can do with this process what it likes, so `answer.py` trusts no answer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import traceback
 import types
 from typing import Any
 
-MOST_IMAGE_BYTES = 2 * 1024 * 1024
-CO_COROUTINE = 0x80  # inspect's; modules that take long to import are imported where they are wanted
+MAX_IMAGE_BYTES = 2 * 1024 * 1024
+CO_COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect is slow
 
 
 class Kernel:
     """Runs cells in one namespace."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest  # bytes of a result or an error; nobody wants more
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes  # of a result or an error
         self._own_pid = os.getpid()
         self._cells = 0
         self._loop: Any = None
@@ -40,14 +40,14 @@ class Kernel:
         sys.modules["__main__"] = self._main
 
     def run(self, code: str) -> dict[str, Any]:
-        """What the cell came to. stdout and stderr went their own way."""
+        """Runs a cell; returns its answer. stdout and stderr are not part of it."""
         answer: dict[str, Any] = {"result": None, "error": None, "images": []}
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever earlier cells made of it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # an earlier cell may have changed it
         try:
             value = self._evaluate(code)
             if value is not None:
                 self._main.__dict__["_"] = value
-                answer["result"] = self._cut(repr(value))
+                answer["result"] = self._truncate(repr(value))
             answer["images"] = figures()
         except BaseException as error:
             answer["error"] = self._describe(error)
@@ -55,7 +55,7 @@ class Kernel:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             flush()
         if os.getpid() != self._own_pid:
-            os._exit(0)  # a fork of ours that came to the end of the cell
+            os._exit(0)  # a forked child that reached the end of the cell
         return answer
 
     def _evaluate(self, code: str) -> Any:
@@ -87,13 +87,13 @@ class Kernel:
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<cell "):
             trace = trace.tb_next
         try:
-            return self._cut("".join(traceback.format_exception(type(error), error, trace)))
+            return self._truncate("".join(traceback.format_exception(type(error), error, trace)))
         except BaseException:
             return type(error).__name__
 
-    def _cut(self, text: str) -> str:
-        """The beginning and the end; a note where something is left out between them."""
-        data, half = text.encode(errors="backslashreplace"), self._longest // 2
+    def _truncate(self, text: str) -> str:
+        """The beginning and the end of a text, with a note about what is left out."""
+        data, half = text.encode(errors="backslashreplace"), self._max_bytes // 2
         missing = len(data) - 2 * half
         if missing <= 0:
             return data.decode()
@@ -102,20 +102,20 @@ class Kernel:
 
 
 def display(*values: Any) -> None:
-    """Shows values as the end of a cell shows one."""
+    """Prints values as the result of a cell is shown."""
     for value in values:
         sys.stdout.write(f"{value!r}\n")
 
 
 def flush() -> None:
-    """Whatever code made of the streams."""
+    """Flushes the streams, even if code replaced or broke them."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
-            stream.flush()  # type: ignore[union-attr]  # None where code says so
+            stream.flush()  # type: ignore[union-attr]  # code may set it to None
 
 
 def figures() -> list[str]:
-    """What matplotlib holds, as PNG in base64; closes it."""
+    """Closes matplotlib's open figures; returns them as PNG in base64."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []
@@ -125,27 +125,27 @@ def figures() -> list[str]:
         pyplot.figure(number).savefig(file, format="png")
         images.append(binascii.b2a_base64(file.getvalue(), newline=False).decode())
     pyplot.close("all")
-    if sum(map(len, images)) > MOST_IMAGE_BYTES:
+    if sum(map(len, images)) > MAX_IMAGE_BYTES:
         sys.stderr.write("[figures left out: they are too large]\n")
         return []
     return images
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes all of it, in one piece where it fits."""
+    """Writes all of `data`, at once if the pipe has room."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
-    requests, answers, longest = map(int, sys.argv[1:4])
+    """Answers requests until the pipe ends."""
+    requests, answers, max_bytes = map(int, sys.argv[1:4])
     for descriptor in (requests, answers):
         os.set_inheritable(descriptor, False)
     sys.argv = [""]
     sys.path.append("")
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # so that a killed cell's output is not lost
-    kernel = Kernel(longest)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # keeps the output of a killed cell
+    kernel = Kernel(max_bytes)
     write_all(answers, b'{"id": 0}\n')
     with os.fdopen(requests, "rb") as file:
         for line in file:

@@ -1,4 +1,4 @@
-"""The calls to Linux that Python 3.11 has no function for."""
+"""System calls of Linux that Python 3.11 has no function for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """New namespaces for this process; of processes, for its children. Raises OSError."""
+    """Moves this process into new namespaces; a new process namespace holds its children. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -67,23 +67,23 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 
 
 def bind_read_only(source: str, target: str, *, devices: bool = False) -> None:
-    """Shows `source` with all below it at `target`, to read alone; set-uid bits and device files count for nothing.
+    """Shows `source` and everything below it at `target`, read-only, without set-uid bits and device files.
 
-    `devices`: except `source` itself. Raises OSError.
+    With `devices`, device files work. Raises OSError.
     """
     mount(source, target, "", MS_BIND | MS_REC)
     attributes = _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | (0 if devices else _MOUNT_ATTR_NODEV)
-    wanted = (ctypes.c_uint64 * 4)(attributes, 0, MS_PRIVATE, 0)  # struct mount_attr
+    mount_attributes = (ctypes.c_uint64 * 4)(attributes, 0, MS_PRIVATE, 0)  # struct mount_attr
     path = ctypes.c_char_p(target.encode())
-    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    size = ctypes.c_size_t(ctypes.sizeof(mount_attributes))
     _check(
-        _libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE, ctypes.byref(wanted), size),
+        _libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, path, _AT_RECURSIVE, ctypes.byref(mount_attributes), size),
         f"mount_setattr {target}",
     )
 
 
 def unmount(target: str) -> None:
-    """Takes a mount away, now or once it is not in use. Raises OSError."""
+    """Unmounts `target`, as soon as it is not in use. Raises OSError."""
     _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
@@ -94,7 +94,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def set_hostname(name: str) -> None:
-    """Of the current namespace. Raises OSError."""
+    """Sets the host name of the current namespace. Raises OSError."""
     _check(_libc.sethostname(name.encode(), len(name.encode())), "sethostname")
 
 
