@@ -80,7 +80,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CellResult:
     """What came of a call."""
 
     text: str
@@ -98,13 +98,13 @@ class Ran:
         return (self.error or "").strip().rpartition("\n")[2]
 
 
-async def run(client: Client, code: str) -> Ran:
+async def run(client: Client, code: str) -> CellResult:
     """Runs a cell."""
     result = await client.call_tool("python", {"code": code})
     text = result.content[0]
     assert text.type == "text"
     fields: Any = result.structured_content
-    return Ran(text=text.text, failed=bool(result.is_error), **fields)
+    return CellResult(text=text.text, failed=bool(result.is_error), **fields)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.python_server import PythonServer, ToolResult, notebook, python_server, run
+from tests.support.python_server import CellResult, PythonServer, notebook, python_server, run
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--cpu-seconds", "60", "--memory", "256MiB", "--disk", "16MiB", "--output", "16KiB")
@@ -299,7 +299,7 @@ def _all() -> list[Escape]:
 ESCAPES = _all()
 
 
-def wrong_with(escape: Escape, ran: ToolResult) -> str | None:
+def wrong_with(escape: Escape, ran: CellResult) -> str | None:
     """What is not as it should be; None where all is."""
     if re.search(escape.got, ran.text, re.MULTILINE) is None:
         return f"{escape.attempt}: expected {escape.got!r}, got {ran.text!r}"
@@ -308,14 +308,14 @@ def wrong_with(escape: Escape, ran: ToolResult) -> str | None:
     return None
 
 
-def shown(ran: ToolResult) -> str:
+def shown(ran: CellResult) -> str:
     """What an attempt got, in one line."""
     lines = [line for line in ran.text.strip().splitlines() if line.strip()]
     notes = [line.strip("[]. ") for line in lines if line.startswith(("[Stopped", "[..."))]
     return ("; ".join(notes) or (lines[-1] if lines else "nothing"))[:110].replace("|", "\\|")
 
 
-async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path) -> list[tuple[Escape, ToolResult]]:
+async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path) -> list[tuple[Escape, CellResult]]:
     """Tries them: those that use something up in a session each, the others in one."""
     alone = [[escape] for escape in escapes if escape.area == "resources"]
     together = [escape for escape in escapes if escape.area != "resources"]
@@ -325,7 +325,7 @@ async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path
     secret.chmod(0o644)
     values = {"CHECKOUT": str(CHECKOUT), "SECRET": str(secret), "SERVER": server.process.pid}
 
-    async def tried(some: Sequence[Escape]) -> list[tuple[Escape, ToolResult]]:
+    async def tried(some: Sequence[Escape]) -> list[tuple[Escape, CellResult]]:
         async with gate, notebook(server) as client:
             await run(client, PRELUDE + "".join(f"{name} = {value!r}\n" for name, value in values.items()))
             return [(escape, await run(client, escape.code)) for escape in some]

@@ -1,10 +1,10 @@
-"""How a tool server is reached: MCP over streamable HTTP at /mcp, or over stdin and stdout.
+"""Serves MCP over streamable HTTP at /mcp, or over stdin and stdout.
 
-A tool server keeps state for each MCP session (a page stack, a kernel), and only the handshake of the protocol's
-versions up to 2025-11-25 makes sessions: 2026-07-28 has none. So a server made here speaks the former alone, and tells
-clients that try the latter first, which then take the handshake (the SDK's `mode="auto"` does that by itself).
+The servers here keep state for each MCP session (a page stack, an interpreter). The protocol has sessions up to version
+2025-11-25, and none in 2026-07-28, so these servers refuse the newer version. A client that tried it first then uses
+the older handshake, as the SDK's `mode="auto"` does by itself.
 
-What a tool server binds to beyond this machine wants a bearer token, LONGHAUL_TOOLS_TOKEN.
+An address that other machines can reach requires a bearer token, LONGHAUL_TOOLS_TOKEN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from config.logging import setup_logging
-from workers.toolservers.session_reaper import Presence
+from workers.toolservers.session_reaper import SessionReaper
 
 log = logging.getLogger("longhaul.tools")
 
@@ -38,7 +38,7 @@ TOKEN_VARIABLE = "LONGHAUL_TOOLS_TOKEN"
 PATH = "/mcp"
 BACKLOG = 512
 STOP_SECONDS = 3
-"""How long calls that run may go on after SIGTERM."""
+"""Seconds that running calls may go on after SIGTERM."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -47,27 +47,28 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ServingError(Exception):
-    """A tool server cannot start; the message is one line and names the option or variable."""
+    """The server cannot start. The message is one line and names the option or variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a tool server listens. `token` is what every request has to bear; None: nothing, on loopback alone."""
+    """Where the server listens, and for whom. Durations are in seconds."""
 
     port: int
-    """0: any free one; the log says which."""
+    """0: any free port; the log names it."""
     host: str = "127.0.0.1"
     token: str | None = None
+    """The bearer token that every request needs; None: no token, on loopback addresses alone."""
     idle_seconds: float = 1800.0
-    """A session without a request or an open stream for this long is ended."""
+    """A session ends after this long without a request or an open stream."""
     max_sessions: int = 256
-    """One more gets a 503."""
+    """Open sessions; one more gets a 503."""
     lost_seconds: float = 15.0
-    """A session whose client had a stream open that broke, and that asks nothing any more, ends after this long."""
+    """A session ends this long after its client's stream broke, if no request follows."""
 
 
 def token_of_environment() -> str | None:
-    """LONGHAUL_TOOLS_TOKEN; None where it is unset or empty. Raises ServingError where no header can carry it."""
+    """LONGHAUL_TOOLS_TOKEN; None if it is unset or empty. Raises ServingError if it does not fit into a header."""
     token = os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
         raise ServingError(f"{TOKEN_VARIABLE}: must be printable ASCII without spaces")
@@ -75,7 +76,7 @@ def token_of_environment() -> str | None:
 
 
 def log_to_stderr(level: str) -> None:
-    """Logging as in every process of Longhaul; the SDK, which names session ids at INFO, from WARNING on."""
+    """Sets up logging as in every Longhaul process. The SDK logs session ids at INFO, so it starts at WARNING."""
     setup_logging(level)
     if level != "DEBUG":
         for name in ("mcp", "uvicorn.error"):
@@ -83,16 +84,16 @@ def log_to_stderr(level: str) -> None:
 
 
 def connection_of(context: ServerRequestContext[Any, Any]) -> Connection:
-    """The MCP session of a request: its `state` dict lives as long as it does, its `exit_stack` unwinds at its end."""
-    # The SDK (2.3) means handlers to use both, but has no public name for the way there yet.
+    """The connection of a request's MCP session. Its `state` and its `exit_stack` last as long as the session."""
+    # The SDK (2.3) documents both for handlers, but has no public attribute that leads to them.
     return context.session._connection
 
 
 async def serve_http(server: Server[Any], endpoint: Endpoint) -> None:
-    """Serves until SIGTERM or SIGINT. Raises ServingError where it cannot listen."""
+    """Serves until SIGTERM or SIGINT. Raises ServingError if it cannot listen."""
     _require_token_beyond_loopback(endpoint)
     listener = _listen(endpoint)
-    app: Asgi = _keeping_sessions(server).streamable_http_app(
+    app: Asgi = _require_sessions(server).streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,
         session_idle_timeout=endpoint.idle_seconds,
@@ -100,9 +101,9 @@ async def serve_http(server: Server[Any], endpoint: Endpoint) -> None:
         transport_security=_transport_security(endpoint),
         host=endpoint.host,
     )
-    app = Presence(app, endpoint.lost_seconds)
+    app = SessionReaper(app, endpoint.lost_seconds)
     if endpoint.token is not None:
-        app = _bearing(endpoint.token, app)
+        app = _require_token(endpoint.token, app)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=STOP_SECONDS
     )
@@ -112,17 +113,17 @@ async def serve_http(server: Server[Any], endpoint: Endpoint) -> None:
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serves one session over stdin and stdout until stdin ends."""
-    _keeping_sessions(server)
+    _require_sessions(server)
     async with server.lifespan(server) as state, stdio_server() as (reading, writing):
         await serve_loop(server, reading, writing, lifespan_state=state)
 
 
-def _keeping_sessions(server: Server[Any]) -> Server[Any]:
-    server.middleware.append(_refuse_what_has_no_session)
+def _require_sessions(server: Server[Any]) -> Server[Any]:
+    server.middleware.append(_refuse_versions_without_sessions)
     return server
 
 
-async def _refuse_what_has_no_session(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def _refuse_versions_without_sessions(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         raise MCPError(
             UNSUPPORTED_PROTOCOL_VERSION,
@@ -133,7 +134,7 @@ async def _refuse_what_has_no_session(ctx: ServerRequestContext[Any, Any], call_
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on `host`, an address or a name."""
+    """Whether `host`, an address or a name, can be reached from this machine alone."""
     if host == "localhost":
         return True
     try:
@@ -144,11 +145,13 @@ def is_loopback(host: str) -> bool:
 
 def _require_token_beyond_loopback(endpoint: Endpoint) -> None:
     if endpoint.token is None and not is_loopback(endpoint.host):
-        raise ServingError(f"--host {endpoint.host}: is not this machine alone; set {TOKEN_VARIABLE} to a secret first")
+        raise ServingError(
+            f"--host {endpoint.host}: other machines can reach it; set {TOKEN_VARIABLE} to a secret first"
+        )
 
 
 def _transport_security(endpoint: Endpoint) -> TransportSecuritySettings:
-    """On loopback only requests that name it: a web page must not reach the tools through its visitor's browser."""
+    """On loopback, a request must name it as host and origin: a web page in a browser here must not reach the tools."""
     if not is_loopback(endpoint.host):
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the token protects
     hosts = {"127.0.0.1", "localhost", "[::1]", f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host}
@@ -162,7 +165,7 @@ def _listen(endpoint: Endpoint) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((endpoint.host, endpoint.port))
-        listener.listen(BACKLOG)  # now: who reads the address in the log may come at once
+        listener.listen(BACKLOG)  # before the log names the address: a client may connect at once
     except OSError as error:
         listener.close()
         raise ServingError(f"--host {endpoint.host} --port {endpoint.port}: {error.strerror or error}") from None
@@ -174,8 +177,8 @@ def _url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
 
 
-def _bearing(token: str, app: Asgi) -> Asgi:
-    """`app` for requests that bear `token`; 401 for all others."""
+def _require_token(token: str, app: Asgi) -> Asgi:
+    """`app` for requests with the bearer token; 401 for all others."""
     expected = f"Bearer {token}".encode("ascii")
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,13 +193,13 @@ def _bearing(token: str, app: Asgi) -> Asgi:
 def _authorization(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"authorization":
-            given: bytes = value
-            return given
+            authorization: bytes = value
+            return authorization
     return b""
 
 
 async def _refuse(send: Send) -> None:
-    body = f"A bearer token is needed, the one in {TOKEN_VARIABLE}\n".encode()
+    body = f"A bearer token is required: the value of {TOKEN_VARIABLE}\n".encode()
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
     headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": 401, "headers": headers})

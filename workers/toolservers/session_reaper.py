@@ -1,9 +1,9 @@
 """Ends MCP sessions whose client is gone.
 
-A client that is killed sends no DELETE, and its session would hold what it has until the idle time is over. But a
-client that keeps a stream open for what the server may say (the SDK's does) is there as long as the stream is: where
-the stream broke and nothing came for a while, the session is ended as the client would have done it. A client without
-such a stream may be silent for as long as the idle time.
+A client that is killed sends no DELETE, so its session would hold its resources until the idle time is over. Most
+clients, the SDK's among them, keep a stream open for messages from the server. If that stream breaks and no request
+follows for a while, the reaper ends the session with the DELETE that the client would have sent. A client without a
+stream may stay silent for the whole idle time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 SESSION_HEADER = b"mcp-session-id"
 
 
-class Presence:
-    """An ASGI application around another one; `seconds` is how long a client may be gone."""
+class SessionReaper:
+    """An ASGI middleware. `seconds` is how long a client may be gone."""
 
     def __init__(self, app: Asgi, seconds: float) -> None:
         self._app = app
         self._seconds = seconds
-        self._open: Counter[str] = Counter()
-        self._listened: set[str] = set()
+        self._open_requests: Counter[str] = Counter()
+        self._had_stream: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -38,46 +38,46 @@ class Presence:
         if session is None:
             await self._app(scope, receive, send)
             return
-        self._come(session)
-        farewell = {**scope, "method": "DELETE"}  # as the client would have sent it
+        self._begin_request(session)
+        delete_scope = {**scope, "method": "DELETE"}  # made first: the app may change `scope`
         try:
             await self._app(scope, receive, send)
         finally:
-            self._go(session, scope["method"], farewell)
+            self._end_request(session, scope["method"], delete_scope)
 
-    def _come(self, session: str) -> None:
-        self._open[session] += 1
+    def _begin_request(self, session: str) -> None:
+        self._open_requests[session] += 1
         if timer := self._timers.pop(session, None):
             timer.cancel()
 
-    def _go(self, session: str, method: str, farewell: Scope) -> None:
-        self._open[session] -= 1
+    def _end_request(self, session: str, method: str, delete_scope: Scope) -> None:
+        self._open_requests[session] -= 1
         if method == "GET":
-            self._listened.add(session)
-        if self._open[session] > 0:
+            self._had_stream.add(session)
+        if self._open_requests[session] > 0:
             return
-        del self._open[session]
+        del self._open_requests[session]
         if method == "DELETE":
-            self._listened.discard(session)
-        elif session in self._listened:
+            self._had_stream.discard(session)
+        elif session in self._had_stream:
             loop = asyncio.get_running_loop()
-            self._timers[session] = loop.call_later(self._seconds, self._end, session, farewell)
+            self._timers[session] = loop.call_later(self._seconds, self._end_session, session, delete_scope)
 
-    def _end(self, session: str, farewell: Scope) -> None:
+    def _end_session(self, session: str, delete_scope: Scope) -> None:
         del self._timers[session]
-        self._listened.discard(session)
-        task = asyncio.create_task(self._say(farewell))
+        self._had_stream.discard(session)
+        task = asyncio.create_task(self._send_delete(delete_scope))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _say(self, farewell: Scope) -> None:
+    async def _send_delete(self, delete_scope: Scope) -> None:
         async def receive() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         async def send(_: Message) -> None:
-            """Nobody is there to hear it."""
+            """Discards the reply: no client waits for it."""
 
-        await self._app(farewell, receive, send)
+        await self._app(delete_scope, receive, send)
 
 
 def _session_of(scope: Scope) -> str | None:

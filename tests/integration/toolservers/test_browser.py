@@ -403,7 +403,7 @@ BAD_STARTS = [
     (("--backend", "exa"), "EXA_API_KEY: is not set, and --backend exa needs it"),
     (
         ("--backend", "folder", "--folder", "/", "--host", "0.0.0.0"),
-        "--host 0.0.0.0: is not this machine alone; set LON",
+        "--host 0.0.0.0: other machines can reach it; set LON",
     ),
 ]
 

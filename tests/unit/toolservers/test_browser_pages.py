@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.toolservers.browser.backends.ranking import rank, summary, words_of
-from workers.toolservers.browser.documents import Kind, wrapped
+from workers.toolservers.browser.documents import Kind, wrap
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode, format_of, read_body
 from workers.toolservers.browser.fetching.egress import EgressPolicy, is_public
@@ -157,7 +157,7 @@ def test_hostile_pages_are_read_within_bounds(html: str) -> None:
 
 @given(st.text(st.characters(exclude_characters="\t"), max_size=400))
 def test_wrapping_loses_nothing(text: str) -> None:
-    lines = wrapped(text)
+    lines = wrap(text)
     assert "".join(lines) == text.replace("\n", "")
     assert all(len(line) <= 80 for line in lines)
 

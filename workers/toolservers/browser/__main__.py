@@ -1,4 +1,4 @@
-"""`python -m workers.toolservers.browser --help`. Exit codes: 0, 78 for a bad option or variable."""
+"""`longhaul tools browser`: reads its options, then serves. Exit status 78 means a wrong option or variable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXA_KEY = "EXA_API_KEY"
 
 
 def backend_of(settings: BrowserSettings) -> Backend:
-    """Raises ServingError where a secret is missing."""
+    """The back end that the settings choose. Raises ServingError if a secret is missing."""
     if settings.backend == "folder":
         assert settings.folder is not None
         return Folder(settings.folder, settings.max_page_bytes, settings.max_page_characters)
@@ -44,13 +44,13 @@ def backend_of(settings: BrowserSettings) -> Backend:
         return Exa(key, settings.seconds, settings.url or EXA_URL)
     assert settings.url is not None
     networks = tuple(ipaddress.ip_network(network) for network in settings.allow_network)
-    reach = EgressPolicy(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
+    egress = EgressPolicy(settings.allow_private, networks, frozenset(int(port) for port in settings.ports))
     limits = FetchLimits(settings.max_page_bytes, settings.max_redirects, settings.seconds)
-    return Searxng(settings.url, settings.seconds, Fetcher(reach, limits))
+    return Searxng(settings.url, settings.seconds, Fetcher(egress, limits))
 
 
 async def serve(settings: BrowserSettings) -> None:
-    """Until told to stop. Raises ServingError."""
+    """Serves until SIGTERM, SIGINT or the end of stdin. Raises ServingError."""
     limits = Limits(
         settings.seconds,
         settings.max_results,
@@ -62,7 +62,7 @@ async def serve(settings: BrowserSettings) -> None:
     if isinstance(backend, Folder):
         log.info("%s pages in the folder", await asyncio.to_thread(backend.refresh))
     server = build_server(backend, limits, settings.max_calls)
-    # Names that take long to resolve must not keep others' pages from being read.
+    # Enough threads that slow DNS look-ups do not keep other pages from being read.
     threads = ThreadPoolExecutor(2 * settings.max_calls, "browser")
     asyncio.get_running_loop().set_default_executor(threads)
     if settings.stdio:
@@ -74,6 +74,7 @@ async def serve(settings: BrowserSettings) -> None:
 
 
 def main() -> int:
+    """Runs the server; returns the exit status."""
     try:
         settings = load(sys.argv[1:])
         log_to_stderr(settings.log_level)

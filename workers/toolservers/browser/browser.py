@@ -1,4 +1,4 @@
-"""The browser of one session: search, open, find, and what was shown before."""
+"""The browser of one session: search, open, find, and the pages shown before."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from workers.toolservers.browser.stack import PageStack
 from workers.toolservers.browser.views import View, last_line
 
 LINES_BEFORE = 4
-"""How many lines stand before the place that a link leads to."""
+"""Lines shown before the line that a link leads to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one session and of one call."""
+    """Limits of one session and of one call."""
 
     seconds: float = 20.0
-    """For one search, or one page with all its redirects."""
+    """Deadline of one search, or of one page with all its redirects."""
     results: int = 20
     pages: int = 32
     page_characters: int = 512 * 1024
     view_bytes: int = 4096
-    """UTF-8; about 1024 tokens of English."""
+    """Bytes of UTF-8: 4096 are about 1024 tokens of English."""
 
     @property
-    def most_view_bytes(self) -> int:
-        """Where the model asks for a number of lines."""
+    def max_view_bytes(self) -> int:
+        """The limit if the model asks for a number of lines."""
         return max(self.view_bytes, 64 * 1024)
 
 
 class Browser:
-    """Calls of one session run one after the other, so that "the most recent page" has a meaning.
+    """The browser of one session. Its calls run one after the other: "the most recent page" must have a meaning.
 
-    `working` bounds what all sessions do at once.
+    `slots` limits how many calls of all sessions run at once.
     """
 
-    def __init__(self, backend: Backend, limits: Limits, working: asyncio.Semaphore) -> None:
+    def __init__(self, backend: Backend, limits: Limits, slots: asyncio.Semaphore) -> None:
         self._backend = backend
         self._limits = limits
-        self._working = working
+        self._slots = slots
         self._stack = PageStack(limits.pages)
         self._lock = asyncio.Lock()
 
     async def call(self, request: schema.Search | schema.Open | schema.Find) -> View:
-        """Raises BrowserError; then nothing was opened."""
-        async with self._lock, self._working:
+        """Carries out a request. Raises BrowserError; then the page stack is unchanged."""
+        async with self._lock, self._slots:
             match request:
                 case schema.Search():
                     return await self._search(request)
@@ -64,7 +64,7 @@ class Browser:
 
     async def _search(self, request: schema.Search) -> View:
         action: dict[str, Any] = {"type": "search", "query": request.query, "sources": []}
-        async with self._in_time(action):
+        async with self._deadline(action):
             hits = await self._backend.search(request.query, min(request.topn, self._limits.results))
         if not hits:
             raise BrowserError("The search found nothing: try other words.", action)
@@ -83,11 +83,11 @@ class Browser:
         return self._show(document, first, request.num_lines, {"type": "open_page", "url": document.url})
 
     def _target(self, request: schema.Open) -> tuple[Link, Document | None]:
-        """What is to be opened, and the document itself where it is at hand."""
+        """The link to open, and its document if the session still has it."""
         number = request.id
         if isinstance(number, str):
             if not number.strip().isdecimal():
-                return Link(_whole_url(number)), None  # named by its URL: read anew
+                return Link(_whole_url(number)), None  # named by its URL, so it is read from the web
             number = int(number.strip()[:9])
         document = self._stack.at(request.cursor)
         if number == -1:
@@ -100,7 +100,7 @@ class Browser:
         return link, document.searched or self._stack.page_of(link.url)
 
     async def _read(self, url: str, read: Callable[[Page, int], Document], action: dict[str, Any]) -> Document:
-        async with self._in_time(action):
+        async with self._deadline(action):
             page = await self._backend.fetch(url)
         return await asyncio.to_thread(read, page, self._limits.page_characters)
 
@@ -117,13 +117,13 @@ class Browser:
     def _show(self, document: Document, first: int, num_lines: int, action: dict[str, Any]) -> View:
         limits = self._limits
         try:
-            last = last_line(document, first, num_lines, limits.view_bytes, limits.most_view_bytes)
+            last = last_line(document, first, num_lines, limits.view_bytes, limits.max_view_bytes)
         except BrowserError as error:
             raise BrowserError(str(error), action) from None
         return View(self._stack.push(document), document, first, last, action)
 
     @asynccontextmanager
-    async def _in_time(self, action: dict[str, Any]) -> AsyncIterator[None]:
+    async def _deadline(self, action: dict[str, Any]) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 yield

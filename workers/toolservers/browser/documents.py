@@ -18,7 +18,7 @@ _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), 127, 0x2028, 0x2029])
 
 
 class Kind(Enum):
-    """What is shown."""
+    """What a document shows; the value is for messages."""
 
     RESULTS = "results of a search"
     PAGE = "a page"
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where link number `id` leads, and from which line on that page is to be shown."""
+    """The URL of a link, and the first line of that page to show."""
 
     url: str
     line: int = 0
@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A hit, and the lines that show it."""
+    """A search hit, and the first and last line that show it."""
 
     url: str
     title: str
@@ -46,38 +46,38 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a cursor points to. Never changes."""
+    """The document that a cursor points to."""
 
     kind: Kind
     url: str
-    """Of the page; of the page searched for MATCHES; empty for RESULTS."""
+    """URL of the page; for MATCHES of the page that was searched; empty for RESULTS."""
     shown_url: str
     title: str
     lines: tuple[str, ...]
     links: tuple[Link, ...] = ()
     results: tuple[Result, ...] = ()
     searched: Document | None = None
-    """Of MATCHES: what its links lead to."""
+    """For MATCHES: the document that was searched."""
 
 
-def cleaned(text: str) -> str:
-    """`text` without what would look like a link or citation of ours, and without control characters."""
+def clean(text: str) -> str:
+    """`text` without control characters, and without marks that look like links or citations of this format."""
     return text.translate(_MARKS).replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
 
 
 def one_line(text: str, limit: int) -> str:
-    """`text` cleaned, on one line, at most `limit` characters."""
-    joined = " ".join(cleaned(text).split())
+    """`text` cleaned, on one line, in at most `limit` characters."""
+    joined = " ".join(clean(text).split())
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
 def label(text: str, limit: int = MAX_TITLE) -> str:
-    """`text` fit to stand in a link."""
+    """`text` as the text of a link."""
     return one_line(text, limit).replace("†", "‡")
 
 
 def domain_of(url: str) -> str:
-    """Host and port, or nothing."""
+    """Host and port of a URL; empty if it has none."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
     except ValueError:
@@ -85,12 +85,12 @@ def domain_of(url: str) -> str:
 
 
 def link_text(number: int, text: str, domain: str) -> str:
-    """A link as gpt-oss knows it; `domain` is empty where it is the page's own."""
+    """A link in gpt-oss's format; `domain` is empty if it is the domain of the page itself."""
     return f"【{number}†{text}†{domain}】" if domain else f"【{number}†{text}】"
 
 
-def wrapped(text: str) -> list[str]:
-    """Lines of at most WIDTH characters; joined again they are `text`."""
+def wrap(text: str) -> list[str]:
+    """`text` as lines of at most WIDTH characters; joined they are `text`."""
     lines: list[str] = []
     for line in text.split("\n"):
         lines += textwrap.wrap(line, WIDTH, replace_whitespace=False, drop_whitespace=False) or [""]
@@ -100,6 +100,6 @@ def wrapped(text: str) -> list[str]:
 _LINK = re.compile(r"【\d+†(?P<text>[^†】]+)(?P<domain>†[^†】]+)?】")
 
 
-def without_links(text: str) -> str:
-    """`text` with the words of its links alone, and as many line ends as before."""
+def strip_links(text: str) -> str:
+    """`text` with each link replaced by its words, and the same number of lines."""
     return _LINK.sub(lambda match: match["text"] + "\n" * (match["domain"] or "").count("\n"), text)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class BrowserError(Exception):
-    """One sentence for the model. `action` is what was about to be done, where that is known."""
+    """A call failed; the message is one sentence for the model. `action` is the action that failed, if known."""
 
     def __init__(self, message: str, action: dict[str, Any] | None = None) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""HTML to the text that the model reads, in one pass over the parser's events.
+"""Turns HTML into the text that the model reads, in one pass over the parser's events.
 
-lxml's parser (libxml2) sees to tag soup. No tree is built and nothing recurses, so a page of strangers costs time and
-memory in proportion to its size, however it nests. The layout is that of gpt-oss's reference browser: headings with
-`#`, lists with `*`, links as `【id†text†domain】`, images as `[Image 0: alt]`.
+lxml's parser (libxml2) repairs broken HTML. No tree is built and nothing recurses, so an untrusted page costs time and
+memory in proportion to its size, however deep it nests. The layout is that of gpt-oss's reference browser: headings
+with `#`, lists with `*`, links as `【id†text†domain】`, images as `[Image 0: alt]`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 
 from lxml import etree
 
-from workers.toolservers.browser.documents import MAX_URL, Link, cleaned, domain_of, label, link_text, one_line
+from workers.toolservers.browser.documents import MAX_URL, Link, clean, domain_of, label, link_text, one_line
 
 
 def _names(text: str) -> frozenset[str]:
@@ -36,7 +36,7 @@ _MAX_DEPTH = 8
 _CHUNK = 64 * 1024
 _MAX_ELEMENTS = 200_000
 _LONG_LINK = 300
-"""Characters. A link that goes on for longer ends at the next block: it was never closed."""
+"""Characters. A longer link ends at the next block: its author probably forgot to close it."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What came of a page: `cut` where it held more than fits."""
+    """The text of a page; `cut` if the page has more than was read."""
 
     title: str
     text: str
@@ -60,11 +60,11 @@ class Text:
 
 
 def render(html: str, url: str, limit: int) -> Text:
-    """The page at `url` as text of at most `limit` characters, the URLs of its links counted in."""
+    """The page at `url` as text of at most `limit` characters, which count the URLs of its links, too."""
     layout = _Layout(url, limit)
     parser = etree.HTMLParser(target=layout, encoding="utf-8")
     content = html.encode("utf-8", "replace")
-    with contextlib.suppress(etree.XMLSyntaxError):  # there is nothing in it
+    with contextlib.suppress(etree.XMLSyntaxError):  # the page is empty
         for start in range(0, len(content), _CHUNK):
             parser.feed(content[start : start + _CHUNK])
             if layout.full:
@@ -84,7 +84,7 @@ class _Layout:
         self._lines: list[str] = []
         self._line: list[str] = []
         self._worded = False
-        """Whether the line has more than a bullet or a heading's mark."""
+        """Whether the line has words, not only a bullet or a heading's mark."""
         self._blank = False
         self._captures: list[_Capture] = []
         self._unseen = ""
@@ -98,10 +98,10 @@ class _Layout:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is read."""
+        """Whether the limit is reached: the rest of the page is not read."""
         return self._room <= 0 or self._elements > _MAX_ELEMENTS
 
-    # What lxml calls
+    # Called by lxml
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._elements += 1
@@ -130,7 +130,7 @@ class _Layout:
 
     def data(self, text: str) -> None:
         if not self._unseen:
-            self._write(cleaned(text))  # here, not before parsing: entities could spell our marks
+            self._write(clean(text))  # not before parsing: entities could spell our marks
 
     def comment(self, text: str) -> None:
         pass
@@ -141,7 +141,7 @@ class _Layout:
         self._end_line(final=True)
 
     def finish(self) -> Text:
-        """What has been laid out."""
+        """The text laid out so far."""
         self.close()
         text = "\n".join(self._lines).strip("\n")
         return Text(self._title, text, tuple(self._links), cut=self.full)
@@ -187,7 +187,7 @@ class _Layout:
             self._write_mark(f"{depth}{number + 1}. ")
 
     def _release(self, tag: str) -> None:
-        """Ends the capture of `tag`, and those that were left open inside."""
+        """Ends the capture of `tag`, and the captures inside it that were left open."""
         while self._captures:
             capture = self._captures.pop()
             text = "".join(capture.parts)
@@ -213,7 +213,7 @@ class _Layout:
         return link_text(self._numbers[target], words, "" if domain == self._domain else domain)
 
     def _target(self, href: str) -> str:
-        """The whole URL; empty for what cannot be opened."""
+        """The whole URL of a link; empty if the browser cannot open it."""
         if len(href) > MAX_URL:
             return ""
         try:
@@ -262,7 +262,7 @@ class _Layout:
             self._worded = True
 
     def _end_line(self, final: bool = False, empty: bool = False) -> None:
-        """A line of marks alone waits for its words, unless it is `final`. `empty`: such a line counts, too."""
+        """Ends the line. A line of marks alone waits for words; `final` drops it. `empty` keeps an empty line."""
         if not self._worded and not empty:
             if final:
                 self._line.clear()

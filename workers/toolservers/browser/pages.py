@@ -1,4 +1,4 @@
-"""What a back end finds and fetches, and the seam that all of them share."""
+"""What a back end finds and fetches, and the interface that all back ends share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Format(Enum):
-    """How a page's content is to be read."""
+    """The format of a page's content."""
 
     HTML = "html"
     TEXT = "text"
@@ -25,22 +25,22 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as it came. `url` is where it was found, after redirects."""
+    """A page as it was fetched. `url` is its URL after redirects."""
 
     url: str
     content: str
     format: Format
     title: str = ""
-    """What the back end calls it; empty: the page itself says."""
+    """The back end's title of the page; empty: the page has its own."""
 
 
 class Backend(Protocol):
-    """Where results and pages come from. Both raise BrowserError, one sentence for the model."""
+    """The source of results and pages. Both methods raise BrowserError, one sentence for the model."""
 
     async def search(self, query: str, topn: int) -> list[Hit]:
-        """At most `topn` hits, the best first; empty where there is none."""
+        """At most `topn` hits, best first; empty if there are none."""
         ...
 
     async def fetch(self, url: str) -> Page:
-        """The page at `url`, a whole URL that the model or a page named: not to be trusted."""
+        """The page at `url`, a whole URL. The model or a page named it, so it is untrusted."""
         ...

@@ -1,4 +1,4 @@
-"""Pages, hits and matches to documents: what stands in which line."""
+"""Makes documents, which are numbered lines, from pages, search hits and matches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workers.toolservers.browser.documents import (
     Kind,
     Link,
     Result,
-    cleaned,
+    clean,
     domain_of,
     label,
     link_text,
     one_line,
-    without_links,
-    wrapped,
+    strip_links,
+    wrap,
 )
 from workers.toolservers.browser.markup import render
 from workers.toolservers.browser.pages import Format, Hit, Page
@@ -27,30 +27,32 @@ from workers.toolservers.browser.pages import Format, Hit, Page
 MAX_SUMMARY = 500
 MAX_MATCHES = 50
 MATCH_LINES = 4
-"""How many lines a match of `find` shows."""
+"""Lines that a match of `find` shows."""
 
 
 def read(page: Page, limit: int) -> Document:
-    """The page laid out, cut after `limit` characters. Takes its time: not for the event loop."""
+    """The page as lines, truncated after `limit` characters. Slow: do not call it on the event loop."""
     if page.format is Format.HTML:
         text = render(page.content, page.url, limit)
         title, body, links, cut = text.title, text.text, text.links, text.cut
     else:
         title, links = "", ()
-        body, cut = _head(cleaned(page.content), limit)
+        body, cut = _head(clean(page.content), limit)
     title = one_line(page.title or title or domain_of(page.url), MAX_TITLE)
-    return _document(Kind.PAGE, page.url, title, _noting(cut, body, limit), links)
+    return _document(Kind.PAGE, page.url, title, _with_note(cut, body, limit), links)
 
 
 def read_source(page: Page, limit: int) -> Document:
-    """The page's HTML as it came."""
-    body, cut = _head(cleaned(page.content), limit)
-    return _document(Kind.SOURCE, page.url, f"Source of {one_line(page.url, MAX_TITLE)}", _noting(cut, body, limit), ())
+    """The page's source, truncated after `limit` characters."""
+    body, cut = _head(clean(page.content), limit)
+    return _document(
+        Kind.SOURCE, page.url, f"Source of {one_line(page.url, MAX_TITLE)}", _with_note(cut, body, limit), ()
+    )
 
 
 def _document(kind: Kind, url: str, title: str, body: str, links: tuple[Link, ...]) -> Document:
     shown = one_line(url, MAX_URL)
-    lines = wrapped(f"\nURL: {shown}\n{body}")
+    lines = wrap(f"\nURL: {shown}\n{body}")
     return Document(kind, url, shown, title, tuple(lines), links)
 
 
@@ -58,18 +60,18 @@ def _head(text: str, limit: int) -> tuple[str, bool]:
     return text[:limit], len(text) > limit
 
 
-def _noting(cut: bool, body: str, limit: int) -> str:
+def _with_note(cut: bool, body: str, limit: int) -> str:
     return f"{body}\n\n[The page goes on; only its first {limit} characters were read.]" if cut else body
 
 
 def read_hits(query: str, hits: Sequence[Hit]) -> Document:
-    """The results of a search as a page of links."""
+    """The results of a search as a document of links."""
     lines = ["", "URL: ", "# Search Results", ""]
     results = []
     for number, hit in enumerate(hits):
         title = label(hit.title) or domain_of(hit.url)
         link = link_text(number, title, domain_of(hit.url))
-        entry = wrapped(f"  * {link} {one_line(hit.summary, MAX_SUMMARY)}".rstrip())
+        entry = wrap(f"  * {link} {one_line(hit.summary, MAX_SUMMARY)}".rstrip())
         results.append(
             Result(hit.url, one_line(hit.title, MAX_TITLE) or title, len(lines), len(lines) + len(entry) - 1)
         )
@@ -79,9 +81,9 @@ def read_hits(query: str, hits: Sequence[Hit]) -> Document:
 
 
 def read_matches(document: Document, pattern: str) -> Document | None:
-    """Where `pattern` stands in `document`, capital or small, across line ends too; None: nowhere."""
-    lines = without_links("\n".join(document.lines)).split("\n")
-    found = _lines_with(pattern, lines)
+    """The matches of `pattern` in `document`, ignoring case and line ends; None if there are none."""
+    lines = strip_links("\n".join(document.lines)).split("\n")
+    found = _matching_lines(pattern, lines)
     if not found:
         return None
     parts = []
@@ -94,9 +96,9 @@ def read_matches(document: Document, pattern: str) -> Document | None:
     return Document(Kind.MATCHES, document.url, shown, title, tuple(parts[:-1]), links, searched=document)
 
 
-def _lines_with(pattern: str, lines: list[str]) -> list[int]:
-    """The lines where a match begins that no earlier match shows, at most MAX_MATCHES."""
-    words = r"\s+".join(re.escape(word) for word in cleaned(pattern).split())
+def _matching_lines(pattern: str, lines: list[str]) -> list[int]:
+    """The first line of each match, without matches that an earlier one shows; at most MAX_MATCHES."""
+    words = r"\s+".join(re.escape(word) for word in clean(pattern).split())
     if not words:
         return []
     found: list[int] = []

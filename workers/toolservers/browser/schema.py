@@ -1,4 +1,4 @@
-"""The tools as gpt-oss was trained to see them: names, texts and parameters of harmony's browser namespace."""
+"""The tools as gpt-oss was trained on them: names, texts and parameters of harmony's browser namespace."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FIND = "Finds exact matches of `pattern` in the current page, or the page given 
 Query = Annotated[str, Field(min_length=1, max_length=2000)]
 Pattern = Annotated[str, Field(min_length=1, max_length=300)]
 FromMinusOne = Annotated[int, Field(ge=-1, le=2**31)]
-"""-1: not given."""
+"""-1 means not given."""
 
 
 class Arguments(BaseModel):
-    """What the model says; a name that is not here is refused."""
+    """The arguments of a call; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,19 +64,19 @@ ARGUMENTS: dict[str, type[Search | Open | Find]] = {"search": Search, "open": Op
 
 
 def parse(tool: str, arguments: dict[str, Any]) -> Search | Open | Find:
-    """Raises BrowserError that names the first thing wrong."""
+    """The arguments, checked. Raises BrowserError, which names the first error."""
     if tool not in ARGUMENTS:
         raise BrowserError(f"There is no tool `{tool[:80]}`: there are {_listed(ARGUMENTS)}.")
     try:
         parsed = ARGUMENTS[tool].model_validate(arguments)
     except ValidationError as error:
-        raise BrowserError(_first_of(error, tool)) from None
+        raise BrowserError(_first_error(error, tool)) from None
     if isinstance(parsed, Search | Open) and parsed.source not in (None, "", "web"):
         raise BrowserError("There is no such `source`: the only one is `web`.")
     return parsed
 
 
-def _first_of(error: ValidationError, tool: str) -> str:
+def _first_error(error: ValidationError, tool: str) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0])[:80] if first["loc"] else "arguments"
     if first["type"] == "extra_forbidden":
@@ -89,7 +89,7 @@ def _listed(names: Any) -> str:
 
 
 def tools() -> list[Tool]:
-    """For tools/list; the schemas are harmony's to the letter (a test compares)."""
+    """The answer to tools/list. A test checks that the schemas equal harmony's."""
     number, text = {"type": "number", "default": -1}, {"type": "string"}
     search = {"query": text, "topn": {"type": "number", "default": 10}, "source": text}
     opening = {

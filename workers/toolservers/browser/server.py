@@ -1,4 +1,4 @@
-"""The MCP server: names and arguments to the session's browser, views and errors to results."""
+"""The MCP server: passes calls to the session's browser, and makes results of its views and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATE = "longhaul.browser"
 
 
 def build_server(backend: Backend, limits: Limits, calls_at_once: int = 32) -> Server[Any]:
-    """A server whose sessions have a browser each; at most `calls_at_once` calls work at the same time."""
+    """A server whose sessions each have a browser. At most `calls_at_once` calls of all sessions run at once."""
     tools = _Tools(backend, limits, calls_at_once)
     return Server("browser", instructions=schema.INSTRUCTIONS, on_list_tools=tools.list, on_call_tool=tools.call)
 
@@ -31,30 +31,30 @@ class _Tools:
     def __init__(self, backend: Backend, limits: Limits, calls_at_once: int) -> None:
         self._backend = backend
         self._limits = limits
-        self._working = asyncio.Semaphore(calls_at_once)
+        self._slots = asyncio.Semaphore(calls_at_once)
 
     async def list(self, _: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=schema.tools())
 
     async def call(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
-        """What cannot be done is a result with isError: the model is to read why."""
+        """Carries out a call. A failure is a result with isError, so that the model can read the reason."""
         try:
             request = schema.parse(params.name, params.arguments or {})
             view = await self._browser(context).call(request)
         except BrowserError as error:
             return _failed(str(error), error.action)
         except Exception as error:
-            # Its message may quote a page or a query.
+            # The type alone: the message may quote a page or a query.
             log.error("%s failed: %s", params.name, type(error).__name__)
-            log.debug("it failed so:", exc_info=True)
+            log.debug("traceback of the failure:", exc_info=True)
             return _failed("The browser failed at this; something else may work.", None)
         return CallToolResult(content=[TextContent(text=view.text())], structured_content=view.facts())
 
     def _browser(self, context: ServerRequestContext[Any, Any]) -> Browser:
-        """The session's own; it goes when the session ends."""
+        """The browser of the session; it lasts as long as the session."""
         connection = connection_of(context)
         if _STATE not in connection.state:
-            connection.state[_STATE] = Browser(self._backend, self._limits, self._working)
+            connection.state[_STATE] = Browser(self._backend, self._limits, self._slots)
             connection.exit_stack.callback(connection.state.clear)
         browser: Browser = connection.state[_STATE]
         return browser

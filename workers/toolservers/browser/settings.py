@@ -16,14 +16,14 @@ PREFIX = "LONGHAUL_BROWSER_"
 Several = Annotated[tuple[str, ...], NoDecode]
 
 
-def _usual_level() -> str:
+def _default_level() -> str:
     return os.environ.get("LONGHAUL_LOG_LEVEL") or "INFO"
 
 
 class BrowserSettings(BaseSettings):
-    """Serves gpt-oss's browser tools (search, open, find) by MCP. Each option is a variable as well: --max-pages is
-    LONGHAUL_BROWSER_MAX_PAGES. Secrets are variables only: EXA_API_KEY, and LONGHAUL_TOOLS_TOKEN, which clients have
-    to bear then."""
+    """Serves gpt-oss's browser tools (search, open, find) over MCP. Each option is also a variable: --max-pages is
+    LONGHAUL_BROWSER_MAX_PAGES. Secrets are variables only: EXA_API_KEY, and LONGHAUL_TOOLS_TOKEN, the bearer token
+    that clients must send."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -49,14 +49,14 @@ class BrowserSettings(BaseSettings):
     stdio: bool = False
     """serve one session on stdin and stdout, instead of HTTP"""
     host: str = "127.0.0.1"
-    """address to listen on; other than this machine's own only with LONGHAUL_TOOLS_TOKEN"""
+    """address to listen on; one that other machines can reach requires LONGHAUL_TOOLS_TOKEN"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8802
-    """port to listen on; 0 takes a free one, and the log says which"""
+    """port to listen on; 0 takes any free one, which the log names"""
 
     allow_private: bool = False
-    """open pages on private addresses and on any port, too: every server that this machine reaches"""
+    """also open pages on private addresses and on any port: every server that this machine can reach"""
     allow_network: Several = ()
-    """open pages in this network, 10.1.0.0/16 for one, on any port, too; may be given several times"""
+    """also open pages in this network (such as 10.1.0.0/16), on any port; may be given several times"""
     ports: Several = ("80", "443")
     """ports of public addresses to open pages on"""
 
@@ -65,24 +65,26 @@ class BrowserSettings(BaseSettings):
     max_redirects: Annotated[int, Field(ge=0, le=20)] = 5
     """redirects followed"""
     max_page_bytes: Annotated[int, Field(ge=1024, le=2**28)] = 4 * 1024 * 1024
-    """bytes read of a page, unpacked; the rest is cut"""
+    """bytes read of a page, after decompression; the rest is left out"""
     max_page_characters: Annotated[int, Field(ge=1024, le=2**26)] = 512 * 1024
-    """characters kept of a page's text; the rest is cut"""
+    """characters kept of a page's text; the rest is left out"""
     max_pages: Annotated[int, Field(ge=1, le=10_000)] = 32
-    """pages kept in a session; the oldest go first"""
+    """pages kept in a session; the oldest are dropped first"""
     max_results: Annotated[int, Field(ge=1, le=100)] = 20
-    """results of a search, however many the model asks for"""
+    """most results of a search, however many the model asks for"""
     view_bytes: Annotated[int, Field(ge=256, le=2**20)] = 4096
-    """bytes shown at once where the model does not say how many lines (4096: about 1024 tokens)"""
+    """bytes shown at once if the model names no number of lines (4096 are about 1024 tokens)"""
     max_sessions: Annotated[int, Field(ge=1, le=100_000)] = 256
-    """sessions open at once; one more gets a 503"""
+    """open sessions; one more gets a 503"""
     idle_seconds: Annotated[float, Field(gt=0)] = 1800.0
-    """a session that is not used for so long is ended"""
+    """a session that is not used for this long ends"""
     max_calls: Annotated[int, Field(ge=1, le=1000)] = 32
-    """calls that work at once, of all sessions; more wait"""
+    """calls of all sessions that run at once; more wait"""
 
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default_factory=_usual_level, validate_default=True)
-    """how much goes to stderr (default: LONGHAUL_LOG_LEVEL, or INFO); queries and URLs only at DEBUG"""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default_factory=_default_level, validate_default=True
+    )
+    """least severe level to log (default: LONGHAUL_LOG_LEVEL, or INFO); only DEBUG logs queries and URLs"""
 
     @field_validator("allow_network", "ports", mode="before")
     @classmethod
@@ -120,7 +122,7 @@ class BrowserSettings(BaseSettings):
 
 
 def load(arguments: list[str]) -> BrowserSettings:
-    """Command line over environment. Raises ServingError, one line, that names the first option at fault."""
+    """Reads command line and environment; the former wins. Raises ServingError, which names the first bad option."""
     try:
         return CliApp.run(BrowserSettings, cli_args=arguments)
     except SettingsError as error:
@@ -128,10 +130,10 @@ def load(arguments: list[str]) -> BrowserSettings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         message = first["msg"].removeprefix("Value error, ")
-        raise ServingError(f"{_named(first['loc'])}{message[:1].lower()}{message[1:]}") from None
+        raise ServingError(f"{_option_of(first['loc'])}{message[:1].lower()}{message[1:]}") from None
 
 
-def _named(location: tuple[int | str, ...]) -> str:
+def _option_of(location: tuple[int | str, ...]) -> str:
     if not location:
         return ""
     name = str(location[0])

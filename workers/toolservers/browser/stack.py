@@ -1,4 +1,4 @@
-"""The pages of one session, by cursor: bounded."""
+"""The pages of one session, by cursor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workers.toolservers.browser.errors import BrowserError
 
 
 class PageStack:
-    """What was shown, the latest last. Cursors count up from 0; the oldest pages go where there are too many."""
+    """The documents shown so far. Cursors count up from 0; beyond `limit` documents the oldest are dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -17,7 +17,7 @@ class PageStack:
         self._documents: OrderedDict[int, Document] = OrderedDict()
 
     def push(self, document: Document) -> int:
-        """The cursor of `document`."""
+        """Adds `document`; returns its cursor."""
         cursor = self._next
         self._documents[cursor] = document
         self._next += 1
@@ -26,7 +26,7 @@ class PageStack:
         return cursor
 
     def at(self, cursor: int) -> Document:
-        """-1 is the latest. Raises BrowserError where there is none."""
+        """The document at `cursor`; -1 is the latest. Raises BrowserError if there is none."""
         if self._next == 0:
             raise BrowserError("No page is open yet: use `search`, or `open` with a URL as `id`.")
         cursor = self._next - 1 if cursor == -1 else cursor
@@ -37,7 +37,7 @@ class PageStack:
         raise BrowserError(f"There is no cursor {cursor}: the latest is {self._next - 1}.")
 
     def page_of(self, url: str) -> Document | None:
-        """The page at `url` as it was read last."""
+        """The latest document of the page at `url`; None if there is none."""
         for document in reversed(self._documents.values()):
             if document.kind is Kind.PAGE and document.url == url:
                 return document

@@ -1,4 +1,4 @@
-"""What one call shows: a window on a document, as text for the model and as facts for the worker."""
+"""The lines of a document that one call shows, as text for the model and as facts for the worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class View:
     action: dict[str, Any]
 
     def text(self) -> str:
-        """gpt-oss's display."""
+        """The text in gpt-oss's format."""
         document = self.document
         head = f"[{self.cursor}] {document.title}{f' ({document.shown_url})' if document.shown_url else ''}"
         scrollbar = f"**viewing lines [{self.first} - {self.last}] of {len(document.lines) - 1}**"
@@ -46,18 +46,18 @@ def _numbered(document: Document, number: int) -> str:
     return f"L{number}: {document.lines[number]}"
 
 
-def last_line(document: Document, first: int, num_lines: int, usual: int, most: int) -> int:
-    """The last line of a window that begins at `first`.
+def last_line(document: Document, first: int, num_lines: int, default_bytes: int, max_bytes: int) -> int:
+    """The last line to show, from line `first` on.
 
-    `num_lines` where that is asked for (-1: not), else as many as fit `usual` bytes of UTF-8; never more than fit
-    `most`, and always one. Raises BrowserError where the document has no line `first`.
+    Shows `num_lines` lines in at most `max_bytes` of UTF-8; without `num_lines` (-1), as many as fit `default_bytes`.
+    Always shows one line. Raises BrowserError if the document has no line `first`.
     """
     end = len(document.lines) - 1
     if first > end:
         raise BrowserError(f"`loc` is {first}, but the last line of the page is {end}.")
     if num_lines > 0:
-        end, usual = min(end, first + num_lines - 1), most
-    room = usual
+        end, default_bytes = min(end, first + num_lines - 1), max_bytes
+    room = default_bytes
     for number in range(first, end + 1):
         room -= len(_numbered(document, number).encode("utf-8", "replace")) + 1
         if room < 0:

@@ -1,1 +1,1 @@
-"""Where the browser's results and pages come from."""
+"""The sources of the browser's results and pages."""

@@ -1,4 +1,4 @@
-"""One call of a search engine's JSON API: the operator chose the address, so it may be anywhere."""
+"""Calls a search engine's JSON API. The operator chose its address, so any address is allowed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import orjson
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import read_body
 
-LIMIT = 16 * 1024 * 1024
-"""Bytes of an answer."""
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 
 class ApiError(BrowserError):
-    """The search engine does not work as it should. `status` is its HTTP answer, 0 where there was none."""
+    """The search engine failed. `status` is its HTTP status, 0 if it did not answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -23,7 +22,10 @@ class ApiError(BrowserError):
 
 
 async def call(name: str, method: str, url: str, seconds: float, **request: Any) -> dict[str, Any]:
-    """The JSON object that `name` (for messages) answers. `request` is what httpx.request takes. Raises ApiError."""
+    """The JSON object that the search engine answers; messages call it `name`.
+
+    `request` has the keyword arguments of httpx.request. Raises ApiError.
+    """
     request["headers"] = {**request.get("headers", {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
     try:
         async with (
@@ -33,7 +35,7 @@ async def call(name: str, method: str, url: str, seconds: float, **request: Any)
             if response.status_code != 200:
                 raise ApiError(f"{name} answers {response.status_code}.", response.status_code)
             encoding = response.headers.get("content-encoding", "")
-            answer = orjson.loads(await read_body(response.aiter_raw(), encoding, LIMIT))
+            answer = orjson.loads(await read_body(response.aiter_raw(), encoding, MAX_ANSWER_BYTES))
     except httpx.TimeoutException:
         raise ApiError(f"{name} takes too long to answer.") from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError):
@@ -46,15 +48,15 @@ async def call(name: str, method: str, url: str, seconds: float, **request: Any)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; empty for what is none."""
+    """The objects in a list; empty if `value` is no list."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def text(value: Any) -> str:
-    """A string; empty for what is none."""
+    """`value` if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def is_web(url: str) -> bool:
-    """Whether a result's URL is one that can be opened."""
+    """Whether the browser can open the URL of a result."""
     return url.startswith(("http://", "https://"))

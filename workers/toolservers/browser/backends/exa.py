@@ -1,4 +1,4 @@
-"""Search and pages by Exa (https://exa.ai/docs/reference): Exa fetches the pages, this machine reaches Exa alone."""
+"""Searches by Exa (https://exa.ai/docs/reference). Exa also fetches the pages: this machine connects to Exa alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "The search engine"
 
 
 class Exa:
-    """`key` is Exa's API key; it goes into a header, and nowhere else."""
+    """`key` is Exa's API key; it is sent as a header, and appears nowhere else."""
 
     def __init__(self, key: str, seconds: float, url: str = URL) -> None:
         self._url = url.rstrip("/")
@@ -41,7 +41,7 @@ class Exa:
 
 
 def _reason(answer: dict[str, Any]) -> str:
-    """What Exa says of the page: `statuses` has one entry for each URL."""
+    """Exa's reason: `statuses` has one entry for each URL."""
     for status in api.objects(answer.get("statuses")):
         error = status.get("error")
         if isinstance(error, dict) and (tag := api.text(error.get("tag"))):

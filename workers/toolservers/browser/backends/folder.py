@@ -1,7 +1,7 @@
-"""A folder of HTML and text files as a little web: for tests, and for documents that never leave a machine.
+"""Serves a folder of HTML and text files as a small web: for tests, and for documents that never leave a machine.
 
-The file `guide/start.html` is the page https://folder.test/guide/start.html (`.test` is a name that the Internet never
-has), so that links between the files work as they are. What changes in the folder is seen at the next search.
+The file `guide/start.html` is the page https://folder.test/guide/start.html, so links between the files work unchanged.
+(`.test` is never a name on the Internet.) The next search sees what has changed in the folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from workers.toolservers.browser.backends.ranking import rank, summary, words_of
-from workers.toolservers.browser.documents import Document, without_links
+from workers.toolservers.browser.documents import Document, strip_links
 from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.body import decode
 from workers.toolservers.browser.pages import Format, Hit, Page
@@ -26,7 +26,7 @@ from workers.toolservers.browser.reader import read
 HOST = "folder.test"
 FORMATS = {".html": Format.HTML, ".htm": Format.HTML, ".txt": Format.TEXT, ".md": Format.TEXT}
 _HEAD_LINES = 2
-"""Lines of a document that are not the page's own: an empty one, and its URL."""
+"""The first lines of a document are not the page's: an empty line, and the URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Entry:
 
 
 class Folder:
-    """`page_bytes`, `page_characters`: what is read of a file, and of its text."""
+    """Reads at most `page_bytes` of a file, and `page_characters` of its text."""
 
     def __init__(self, folder: Path, page_bytes: int, page_characters: int) -> None:
         self._folder = folder.resolve()
@@ -62,7 +62,7 @@ class Folder:
         return [Hit(_url_of(name), entries[name].title, self._summary(query, name)) for name in best]
 
     def refresh(self) -> int:
-        """Reads what changed, and returns how many pages there are. From any thread."""
+        """Reads the changed files; returns the number of pages. May be called from any thread."""
         with self._indexing:
             self._read_changes()
             return len(self._index)
@@ -76,13 +76,13 @@ class Folder:
                 self._index[name] = self._entry(name, changed)
 
     def _files(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Names and what tells a change. Links to folders are not followed; a file that goes meanwhile is left out."""
-        for place, folders, files in os.walk(self._folder):
+        """Names, each with a value that changes with the file. Does not follow links to folders."""
+        for parent, folders, files in os.walk(self._folder):
             folders[:] = [folder for folder in folders if not folder.startswith(".")]
             for file in files:
-                name = (Path(place) / file).relative_to(self._folder).as_posix()
+                name = (Path(parent) / file).relative_to(self._folder).as_posix()
                 if (path := self._path(name)) is not None:
-                    with contextlib.suppress(OSError):
+                    with contextlib.suppress(OSError):  # the file is gone by now
                         status = path.stat()
                         yield name, (status.st_mtime_ns, status.st_size)
 
@@ -103,7 +103,7 @@ class Folder:
         return read(self._page(name), self._page_characters)
 
     def _page(self, name: str) -> Page:
-        """Raises BrowserError where there is no such file."""
+        """The page of a file. Raises BrowserError if there is no such file."""
         missing = BrowserError(f"https://{HOST}/ has no such page.")
         if (path := self._path(name)) is None:
             raise missing
@@ -116,7 +116,7 @@ class Folder:
         return Page(_url_of(name), decode(content, ""), FORMATS[path.suffix.lower()], title)
 
     def _path(self, name: str) -> Path | None:
-        """The file of that name; None for what is none, is hidden, or lies elsewhere."""
+        """The path of a file; None if it does not exist, is hidden, or lies outside the folder."""
         try:
             path = (self._folder / name).resolve()
             inside = path.relative_to(self._folder)
@@ -131,10 +131,10 @@ def _url_of(name: str) -> str:
 
 
 def _text_of(document: Document) -> str:
-    return without_links("".join(_with_ends(document.lines[_HEAD_LINES:])))
+    return strip_links("".join(_with_line_ends(document.lines[_HEAD_LINES:])))
 
 
-def _with_ends(lines: tuple[str, ...]) -> Iterator[str]:
-    """A line that was broken for its length ends in its own space."""
+def _with_line_ends(lines: tuple[str, ...]) -> Iterator[str]:
+    """Ends each line, but not those that were wrapped: they end with a space."""
     for line in lines:
         yield line if line.endswith(" ") else line + "\n"

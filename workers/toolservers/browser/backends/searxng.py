@@ -1,6 +1,6 @@
-"""Search by a SearXNG server of one's own (its JSON API); pages come straight from the web.
+"""Searches by the JSON API of a SearXNG server of your own; pages come straight from the web.
 
-https://docs.searxng.org/dev/search_api.html; the server's settings.yml has to have `json` in `search.formats`.
+See https://docs.searxng.org/dev/search_api.html. The server's settings.yml must have `json` in `search.formats`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NAME = "The search engine"
 
 
 class Searxng:
-    """`url` is the server's, with any path that it lies under."""
+    """`url` is the URL of the server, with its path if it has one."""
 
     def __init__(self, url: str, seconds: float, fetcher: Fetcher) -> None:
         self._url = url.rstrip("/") + "/search"

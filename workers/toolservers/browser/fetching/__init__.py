@@ -1,1 +1,1 @@
-"""Pages by HTTP from addresses that strangers name, without reaching what is not public."""
+"""Fetches pages from untrusted URLs, without reaching addresses that are not public."""

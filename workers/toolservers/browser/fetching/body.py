@@ -1,4 +1,4 @@
-"""What a server sends, read up to a limit, and made text."""
+"""Reads the body of an answer up to a limit, and decodes it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _CHARSET = re.compile(
 _HEAD = 2048
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _ANSI = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""As browsers read them."""
+"""Browsers read these as windows-1252."""
 _NO_CHARSETS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
 _GZIP_OR_ZLIB = 47
 
 
 def format_of(content_type: str) -> Format:
-    """How a body of this type is read; empty is taken for HTML. Raises BrowserError for what cannot be."""
+    """The format of a body of this type; an empty type means HTML. Raises BrowserError for types it cannot read."""
     media = content_type.partition(";")[0].strip().lower()
     if not media:
         return Format.HTML
@@ -37,9 +37,9 @@ def format_of(content_type: str) -> Format:
 
 
 async def read_body(chunks: AsyncIterator[bytes], encoding: str, limit: int) -> bytes:
-    """The decoded body, cut after `limit` bytes: a small one that unpacks to a huge one never does.
+    """The decompressed body, truncated after `limit` bytes; a small body never expands beyond that.
 
-    `encoding` is the Content-Encoding. Raises BrowserError for one that was not asked for, and for a broken body.
+    `encoding` is the Content-Encoding. Raises BrowserError for one that was not requested, and for a damaged body.
     """
     body = bytearray()
     unpack = _unpacker(encoding.strip().lower())
@@ -62,7 +62,7 @@ def _unpacker(encoding: str) -> zlib._Decompress | None:
 
 
 def decode(body: bytes, content_type: str) -> str:
-    """Text by the byte order mark, the header's charset, the page's own, UTF-8, or else windows-1252."""
+    """The text. Charset: of the byte order mark, the header, or the page; else UTF-8, or windows-1252."""
     for mark, charset in _BOMS:
         if body.startswith(mark):
             return body[len(mark) :].decode(charset, "replace")
@@ -72,7 +72,7 @@ def decode(body: bytes, content_type: str) -> str:
         if name and (codec := _text_codec(name)):
             return body.decode(codec, "replace")
     try:
-        return codecs.getincrementaldecoder("utf-8")().decode(body)  # a character that was cut at the end is no error
+        return codecs.getincrementaldecoder("utf-8")().decode(body)  # a character that is cut at the end is no error
     except UnicodeDecodeError:
         return body.decode("cp1252", "replace")
 
@@ -82,7 +82,7 @@ def _text_codec(name: str) -> str | None:
         codec = codecs.lookup(name)
     except (LookupError, ValueError):
         return None
-    # Python has codecs that are none of text, bz2 for one, and some of text that no page is in.
+    # Python has codecs that do not decode text, such as bz2, and codecs of text that no page uses.
     if not codec._is_text_encoding or codec.name.replace("-", "_") in _NO_CHARSETS:
         return None
     return _ANSI.get(codec.name, codec.name)

@@ -1,4 +1,4 @@
-"""Which addresses and ports may be fetched from: by default the public Internet's, and 80 and 443."""
+"""Which addresses and ports the browser may connect to: by default public ones, on ports 80 and 443."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_PUBLIC = tuple(
         "fec0::/10",
     )
 )
-"""IANA's special purpose registries where Python 3.11's `is_global` is behind them or sees it otherwise."""
+"""Networks of IANA's special purpose registries that `is_global` of Python 3.11 takes for public."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _LOW_32 = 0xFFFF_FFFF
@@ -28,18 +28,18 @@ _LOW_32 = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """`everything`: any address and port. `networks`: those, whatever they are, on any port."""
+    """`everything` allows any address and port. `networks` are allowed on any port, even if they are private."""
 
     everything: bool = False
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = frozenset({80, 443})
 
     def allows(self, address: str) -> bool:
-        """Whether `address`, as a resolver returned it, may be connected to."""
+        """Whether the browser may connect to `address`, which a resolver returned."""
         return self._is_trusted(address) or is_public(ipaddress.ip_address(address))
 
     def allows_port(self, address: str, port: int) -> bool:
-        """Whether `port` of an allowed `address` may be connected to."""
+        """Whether the browser may connect to `port` of an allowed `address`."""
         return port in self.ports or self._is_trusted(address)
 
     def _is_trusted(self, address: str) -> bool:
@@ -48,18 +48,18 @@ class EgressPolicy:
 
 
 def is_public(address: Address) -> bool:
-    """Whether `address`, and each IPv4 address within it, is one of the public Internet's."""
+    """Whether `address` is public, and so is any IPv4 address that it embeds."""
     if isinstance(address, ipaddress.IPv6Address):
-        if (within := _ipv4_within(address)) is not None:
-            return is_public(within)
+        if (embedded := _embedded_ipv4(address)) is not None:
+            return is_public(embedded)
         if address.scope_id is not None or address.is_site_local:
             return False
     special = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
     return address.is_global and not special and not any(address in network for network in _NOT_PUBLIC)
 
 
-def _ipv4_within(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a packet to `address` may end at: mapped, 6to4, NAT64, or of the old compatible form."""
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that a packet to `address` may reach: mapped, 6to4, NAT64, or in the old compatible form."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:

@@ -1,4 +1,4 @@
-"""GET of a page: each hop's address is checked, and the checked address is what is connected to."""
+"""Fetches a page. The address of each redirect is checked, and the checked address is the one connected to."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Of one page."""
+    """The limits of fetching one page."""
 
     page_bytes: int = 4 * 1024 * 1024
-    """Unpacked. What is longer is cut."""
+    """Bytes after decompression; the rest is left out."""
     redirects: int = 5
     seconds: float = 20.0
-    """For each step (connect, read); the caller's deadline is over all."""
+    """Deadline of each step (connect, read). The caller has a deadline for the whole."""
 
 
 class Fetcher:
-    """Keeps nothing from one page to the next: no connection, no cookie. Takes no proxy from the environment.
+    """Fetches pages, and keeps no connection and no cookie between two. It ignores proxies of the environment.
 
-    `tls` is what certificates are verified by; None: the authorities of the system, and certifi's.
+    `tls` verifies certificates; None: by the authorities of the system and of certifi.
     """
 
     def __init__(
-        self, reach: EgressPolicy, limits: FetchLimits, resolve: Resolve = by_dns, tls: ssl.SSLContext | None = None
+        self, egress: EgressPolicy, limits: FetchLimits, resolve: Resolve = by_dns, tls: ssl.SSLContext | None = None
     ) -> None:
-        self._reach = reach
+        self._egress = egress
         self._limits = limits
         self._resolve = resolve
         self._tls = tls or _public_authorities()
 
     async def fetch(self, url: str) -> Page:
-        """The page at `url` or where it redirects to. Raises BrowserError."""
-        here = _parsed(url)
+        """The page at `url`, after redirects. Raises BrowserError."""
+        current = _parse(url)
         for _ in range(self._limits.redirects + 1):
-            found = await self._hop(here)
-            if isinstance(found, Page):
-                return found
-            here = found
-        raise BrowserError(f"{here.host} redirects more than {self._limits.redirects} times.")
+            result = await self._hop(current)
+            if isinstance(result, Page):
+                return result
+            current = result
+        raise BrowserError(f"{current.host} redirects more than {self._limits.redirects} times.")
 
     async def _hop(self, url: httpx.URL) -> Page | httpx.URL:
-        """The page, or where to look for it."""
+        """Requests one URL: the page, or the URL that it redirects to."""
         port = url.port or (443 if url.scheme == "https" else 80)
         host = url.raw_host.decode("ascii")
-        address = await checked_address(host, port, self._reach, self._resolve)
+        address = await checked_address(host, port, self._egress, self._resolve)
         try:
-            # A client of its own: one that is kept would share a connection between the names of one address.
+            # A new client for each request: a shared one would share a connection between the names of one address.
             async with httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._limits.seconds) as client:
                 response = await client.send(_request(client, url, address), stream=True, follow_redirects=False)
                 try:
@@ -74,12 +74,12 @@ class Fetcher:
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise BrowserError(_trouble(host, error)) from None
+            raise BrowserError(_message(host, error)) from None
 
     async def _outcome(self, url: httpx.URL, response: httpx.Response) -> Page | httpx.URL:
         location = response.headers.get("location")
         if response.status_code in _REDIRECTS and location:
-            return _parsed(str(url.join(location)))
+            return _parse(str(url.join(location)))
         if response.status_code in (404, 410):
             raise BrowserError(f"{url.host} has no such page ({response.status_code}).")
         if response.status_code >= 300:
@@ -93,12 +93,12 @@ class Fetcher:
 
 def _public_authorities() -> ssl.SSLContext:
     context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())  # small containers have no others
+    context.load_verify_locations(certifi.where())  # small containers have no system authorities
     return context
 
 
-def _parsed(text: str) -> httpx.URL:
-    """Raises BrowserError for what is no URL of a web page."""
+def _parse(text: str) -> httpx.URL:
+    """The URL, without its fragment. Raises BrowserError if it is not the URL of a web page."""
     try:
         url = httpx.URL(text).copy_with(fragment=None)
     except (httpx.InvalidURL, ValueError, UnicodeError):
@@ -113,7 +113,7 @@ def _parsed(text: str) -> httpx.URL:
 
 
 def _request(client: httpx.AsyncClient, url: httpx.URL, address: str) -> httpx.Request:
-    """A request that goes to `address` and speaks to the host of `url`, whose certificate is asked for too."""
+    """A request to `address` for the host of `url`; TLS asks for the certificate of that host."""
     headers = {**_HEADERS, "Host": url.netloc.decode("ascii")}
     extensions = {} if _is_address(url.host) else {"sni_hostname": url.raw_host.decode("ascii")}
     return client.build_request("GET", url.copy_with(host=address), headers=headers, extensions=extensions)
@@ -127,7 +127,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _trouble(host: str, error: Exception) -> str:
+def _message(host: str, error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
         return f"{host} takes too long to answer."
     if "CERTIFICATE_VERIFY_FAILED" in str(error):

@@ -1,4 +1,4 @@
-"""Names to addresses, looked up once: what was checked is what is connected to."""
+"""Looks up a name once, so that the address that was checked is the address that is connected to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.toolservers.browser.errors import BrowserError
 from workers.toolservers.browser.fetching.egress import EgressPolicy
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Host and port to addresses, the preferred first; raises OSError."""
+"""Takes host and port; returns addresses, preferred first. Raises OSError."""
 
 
 async def by_dns(host: str, port: int) -> list[str]:
@@ -19,11 +19,11 @@ async def by_dns(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-async def checked_address(host: str, port: int, reach: EgressPolicy, resolve: Resolve) -> str:
+async def checked_address(host: str, port: int, egress: EgressPolicy, resolve: Resolve) -> str:
     """The address to connect to for `host`.
 
-    Raises BrowserError where it has none, or any that must not be reached: a name with a public and a private address
-    is one that plays tricks.
+    Raises BrowserError if it has none, or if any of its addresses is refused: a name with both a public and a private
+    address is an attack.
     """
     try:
         addresses = await resolve(host, port)
@@ -32,9 +32,9 @@ async def checked_address(host: str, port: int, reach: EgressPolicy, resolve: Re
     if not addresses:
         raise BrowserError(f"There is no host {host}.")
     for address in addresses:
-        if not reach.allows(address):
+        if not egress.allows(address):
             raise BrowserError(f"{host} is refused: it has an address that is not public.")
-        if not reach.allows_port(address, port):
-            ports = " and ".join(str(allowed) for allowed in sorted(reach.ports))
+        if not egress.allows_port(address, port):
+            ports = " and ".join(str(allowed) for allowed in sorted(egress.ports))
             raise BrowserError(f"{host} is refused: pages are opened on port {ports}, not {port}.")
     return addresses[0]
