@@ -10,9 +10,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas import ErrorBody
+from app.protocol.requests.compaction import Compact
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
-from app.protocol.requests.derived import Compact, CountTokens
-from app.protocol.requests.request import CreateResponse
+from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.input_tokens import CountTokens
 
 BODIES = (CreateResponse, CountTokens, Compact, CreateConversation, UpdateConversation, CreateItems)
 """The requests that we read ourselves."""

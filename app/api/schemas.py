@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app.protocol.include import INCLUDED
 from app.protocol.item_types import ItemType
-from app.protocol.requests.request import CreateResponse
+from app.protocol.requests.create_response import CreateResponse
 from app.protocol.types import Json
 
 

@@ -1,1 +1,1 @@
-"""What OpenAI's Responses API says, as pure code: requests, events, statuses and errors."""
+"""OpenAI's Responses API as pure code: requests, events, statuses and errors."""

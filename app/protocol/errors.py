@@ -1,12 +1,12 @@
-"""What a request is refused with: the vocabulary of errors, without HTTP (`app/api/errors.py` maps it).
+"""The errors that a request can be refused with, without HTTP: app/api/errors.py gives each its status code.
 
 ApiError
- ├── InvalidRequest         the caller's fault: a field, a value, a state that does not allow it
+ ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
  │    └── TooLarge, UnsupportedMedia, MethodNotAllowed, Forbidden
  ├── NotFound               no such response, model or route
- ├── Unavailable            a service that we need is away; the same request may work in a second
- ├── TimedOut               it ran for longer than it may
- └── ServerFault            generation went wrong, or a bug of ours
+ ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
+ ├── TimedOut               the response ran for longer than its run timeout
+ └── ServerFault            generation failed, or the server has a bug
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 
 class ErrorType(Enum):
-    """`error.type`, as OpenAI names them."""
+    """`error.type`, with OpenAI's names."""
 
     INVALID_REQUEST = "invalid_request_error"
     SERVER = "server_error"
@@ -27,23 +27,23 @@ class ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorObject:
-    """One error as clients read it."""
+    """One error, as clients read it."""
 
     message: str
     type: ErrorType
     param: str | None = None
-    """The field at fault, as the caller wrote it: `input[2].content[0].text`."""
+    """The field at fault, as the client wrote it: `input[2].content[0].text`."""
     code: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """The JSON body; its shape is that of OpenAI's API."""
+        """Returns the JSON body, in the shape of OpenAI's API."""
         return {
             "error": {"message": self.message, "type": self.type.value, "param": self.param, "code": self.code},
         }
 
 
 class ApiError(Exception):
-    """A request answered with an error. `message` is one line for the caller."""
+    """The request is refused. `message` is one line for the client."""
 
     type: ClassVar[ErrorType] = ErrorType.INVALID_REQUEST
     default_code: ClassVar[str | None] = None
@@ -54,7 +54,7 @@ class ApiError(Exception):
 
 
 class InvalidRequest(ApiError):
-    """The caller can mend it."""
+    """The client can correct the request."""
 
 
 class TooLarge(InvalidRequest):
@@ -99,7 +99,7 @@ BAD_PROMPT_CODES: Mapping[str, str] = MappingProxyType(
         "previous_response_not_found": "previous_response_id",
     }
 )
-"""Codes in the `error` of a failed response that say: the caller is at fault, not the server; and with which field."""
+"""Codes of a failed response's `error` that mean a fault of the client, each with the field at fault."""
 
 FAILURES: Mapping[str, type[ApiError]] = MappingProxyType({"queue_timeout": Unavailable, "run_timeout": TimedOut})
-"""Other codes in the `error` of a failed response -> what a client that waited for it is refused with."""
+"""Other codes of a failed response's `error`, each with the error for a client that waits for the response."""

@@ -35,7 +35,10 @@ ITEM_REFERENCE = "item_reference"
 """Only in `input`: the item that it names is stored in its place."""
 
 CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
-"""Calls that the client runs; the type of an output is that of its call with `_output` behind it."""
+"""Calls that the client runs."""
+
+CLIENT_OUTPUTS = frozenset(f"{call}_output" for call in CLIENT_CALLS)
+"""Outputs that the client sends for its calls."""
 
 HOSTED_CALLS = frozenset(KIND_OF_CALL)
 """Calls of hosted tools: the server ran them, and models were told their results."""

@@ -1,4 +1,4 @@
-"""The response object, as every reader gets it: GET, the snapshots in a stream, the terminal event."""
+"""The response object, as GET, the lifecycle events and the terminal event show it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def response_object(
     finished_at: int | None = None,
     messages: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
-    """All the fields that Open Responses requires and the openai package reads; times in epoch seconds.
+    """Returns all fields that Open Responses requires and the openai package reads; times are epoch seconds.
 
-    `request` is the stored request; `messages` has `input_messages` and `output_messages`,
-    where they are shown (`Finish.messages`). Source: Open Responses' ResponseResource.
+    `request` is the stored request; `messages` has `input_messages` and `output_messages` if the response shows them.
+    Source: Open Responses' ResponseResource.
     """
     return {
         "id": response_id,
@@ -72,25 +72,25 @@ def response_object(
 
 
 def usage_object(usage: Usage) -> Json:
-    """Token counts in the shape of openai's ResponseUsage; of several turns with vLLM's details of each."""
+    """Returns token counts as openai's ResponseUsage; if there were several turns, with vLLM's details of each."""
     turns = usage.turns
-    read: Json = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
-    written: Json = {"reasoning_tokens": usage.reasoning_tokens}
+    input_details: Json = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0}
+    output_details: Json = {"reasoning_tokens": usage.reasoning_tokens}
     if turns:
-        read["input_tokens_per_turn"] = [turn.input_tokens for turn in turns]
-        read["cached_tokens_per_turn"] = [turn.cached_tokens for turn in turns]
-        written["tool_output_tokens"] = usage.tool_output_tokens
-        written["output_tokens_per_turn"] = [turn.output_tokens for turn in turns]
-        written["tool_output_tokens_per_turn"] = [turn.tool_output_tokens for turn in turns]
+        input_details["input_tokens_per_turn"] = [turn.input_tokens for turn in turns]
+        input_details["cached_tokens_per_turn"] = [turn.cached_tokens for turn in turns]
+        output_details["tool_output_tokens"] = usage.tool_output_tokens
+        output_details["output_tokens_per_turn"] = [turn.output_tokens for turn in turns]
+        output_details["tool_output_tokens_per_turn"] = [turn.tool_output_tokens for turn in turns]
     return {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": read,
+        "input_tokens_details": input_details,
         "output_tokens": usage.output_tokens,
-        "output_tokens_details": written,
+        "output_tokens_details": output_details,
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
 
 
 def error_object(code: str, message: str) -> Json:
-    """The `error` of a failed response."""
+    """Returns the `error` of a failed response."""
     return {"code": code, "message": message}

@@ -3,8 +3,8 @@
     queued -> in_progress -> completed | incomplete | failed | cancelled
     queued -> cancelled | failed
 
-A status never goes back and a final one never changes. `TRANSITIONS` is the whole truth: the store
-builds the guard of every UPDATE from it, and the tests and the README's picture are checked against it.
+A status never goes back and a final one never changes. `TRANSITIONS` has every legal change: the store builds the
+guard of each UPDATE from it, and tests compare the documentation with it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from enum import Enum
 
 class Status(Enum):
     QUEUED = "queued"
-    """Accepted and committed; a worker's claim moves it on."""
+    """Accepted and committed; a worker's claim changes it to in_progress."""
     IN_PROGRESS = "in_progress"
-    """A worker owns it, or owned it and died: then another one takes it over."""
+    """A worker has it. If the worker dies, another worker takes it over."""
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
-    """The model was cut, by `max_output_tokens` or by its context."""
+    """The model was cut by `max_output_tokens` or by its context length."""
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -34,7 +34,7 @@ FINAL = frozenset({Status.COMPLETED, Status.INCOMPLETE, Status.FAILED, Status.CA
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arrow bundle: from any of `sources` to `target`."""
+    """A change of status: from any of `sources` to `target`."""
 
     sources: frozenset[Status]
     target: Status
@@ -53,5 +53,5 @@ TRANSITIONS: dict[str, Transition] = {
 
 
 def sources_of(target: Status) -> frozenset[Status]:
-    """Every status from which `target` may be reached."""
+    """Returns every status that may change to `target`."""
     return frozenset().union(*(t.sources for t in TRANSITIONS.values() if t.target is target))

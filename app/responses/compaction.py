@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.protocol.requests.derived import compaction, summary_of
+from app.protocol.requests.compaction import compaction_object, summary_of
 from app.protocol.types import Json
 from app.responses.input_tokens import check_completed
 from app.store.keys import SharedSealer
@@ -13,4 +13,4 @@ async def compacted(response: Json, shared_sealer: SharedSealer) -> Json:
     """Returns openai's CompactedResponse with the summary sealed. Raises StoreUnavailable, Unavailable, ServerFault."""
     check_completed(response)
     sealer = await shared_sealer.get()
-    return compaction(response, sealer.seal(SealedKind.COMPACTION, summary_of(response)))
+    return compaction_object(response, sealer.seal(SealedKind.COMPACTION, summary_of(response)))

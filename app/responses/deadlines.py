@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.request import CreateResponse
+from app.protocol.requests.create_response import CreateResponse
 from config.models import ServedModel
 from config.settings import Settings
 

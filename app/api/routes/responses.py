@@ -15,7 +15,8 @@ from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.params import INCLUDE, LIST, READ, page_query, read_query
 from app.api.schemas import refusals
 from app.api.sse import EventStream
-from app.protocol.requests.derived import Compact, CountTokens, compact_request, count_request
+from app.protocol.requests.compaction import Compact, compact_request
+from app.protocol.requests.input_tokens import CountTokens, count_request
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.celery_app import Priority

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -18,7 +18,7 @@ import orjson
 from app.api.errors import status_of
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
-from app.protocol.requests.request import COUNT, CreateResponse, ResponseRequest, checked
+from app.protocol.requests.request import COUNT, ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -89,8 +89,7 @@ def request_of(fields: Json) -> ResponseRequest:
     if body.setdefault("stream", True) not in (None, True):
         raise InvalidRequest("'stream' must be true on a WebSocket.", "stream", "unsupported_parameter")
     body["stream"] = True
-    request = ResponseRequest(checked(CreateResponse, body), body)
-    return replace(request, task=COUNT) if generate is False else request
+    return checked_request(body, COUNT if generate is False else None)
 
 
 def steer_refused(fields: Mapping[str, Any]) -> str:

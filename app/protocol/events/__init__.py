@@ -1,1 +1,1 @@
-"""The pure event machine: what a model says goes in, numbered events come out."""
+"""The pure event machine: a model's deltas go in, numbered events come out."""

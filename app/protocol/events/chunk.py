@@ -1,4 +1,4 @@
-"""A chunk: what one commit adds to the log of a response."""
+"""Chunks of a response's log: what one commit adds to it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from app.protocol.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Events `first` to `last` (sequence numbers, both included) of one response, ready to be sent."""
+    """Events `first` to `last` of one response (sequence numbers, inclusive), ready to be sent."""
 
     response_id: str
     first: int
     last: int
     attempt: int
-    """The attempt that wrote it; 0 for what the API wrote before any claim."""
+    """The attempt that wrote the chunk; 0: the API wrote it, before any claim."""
     tokens: tuple[int, ...]
     """The output token ids whose text these events carry."""
     frames: bytes
@@ -26,10 +26,10 @@ class Chunk:
     final: bool = False
     """Whether the last event is the terminal one."""
     steps: tuple[dict[str, Any], ...] = ()
-    """What these events mean to the attempt that goes on behind them (generation/history.py); mostly nothing."""
+    """What an attempt that goes on after these events must know (workers/generation/history.py); usually empty."""
 
     def after(self, sequence: int) -> Chunk:
-        """This chunk without the events up to and including `sequence`, of which at least one is left."""
+        """Returns this chunk without its events up to `sequence` (inclusive). At least one event must be left."""
         if sequence < self.first:
             return self
         kept = frames.split(self.frames)[sequence + 1 - self.first :]
@@ -37,7 +37,7 @@ class Chunk:
 
 
 def join(chunks: Sequence[Chunk]) -> Chunk:
-    """Chunks that follow one another, as one: what has come in one go is sent in one go."""
+    """Returns consecutive chunks as one, so that events that arrive together are sent together."""
     if len(chunks) == 1:
         return chunks[0]
     frames_of_all = b"".join(chunk.frames for chunk in chunks)
@@ -46,13 +46,13 @@ def join(chunks: Sequence[Chunk]) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """What one look into the log found: chunks and status of one and the same moment."""
+    """What one read of the log found: its chunks and the response's status, at the same moment."""
 
     chunks: tuple[Chunk, ...]
     status: Status | None
-    """None: there is no such response (any more)."""
+    """None: the response does not exist, or was deleted."""
 
     @property
     def ended(self) -> bool:
-        """Nothing will ever follow these chunks."""
+        """Whether no chunk can follow these."""
         return self.status is None or self.status.final

@@ -1,4 +1,4 @@
-"""Events as Server-Sent Events frames: `event: <type>`, one line of JSON as `data:`, an empty line.
+"""Events as frames of Server-Sent Events: a line `event: <type>`, a line `data: <JSON>`, an empty line.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html and Open Responses ("event" equals
 "type", no "id" line). JSON on one line holds no raw newline, so an empty line ends a frame and nothing else does.
@@ -18,7 +18,7 @@ KEEPALIVE = b": keepalive\n\n"
 
 
 def encode(event: Event) -> bytes:
-    """One event as one frame."""
+    """Returns one event as one frame."""
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
@@ -27,10 +27,10 @@ def encode_all(events: Iterable[Event]) -> bytes:
 
 
 def split(frames: bytes) -> list[bytes]:
-    """The single frames of what `encode_all` made."""
+    """Returns the single frames of what `encode_all` made."""
     return [frame + b"\n\n" for frame in frames.split(b"\n\n")[:-1]]
 
 
 def decode(frames: bytes) -> list[Event]:
-    """The events of what `encode_all` made."""
+    """Returns the events of what `encode_all` made."""
     return [orjson.loads(frame.split(b"\ndata: ", 1)[1]) for frame in frames.split(b"\n\n")[:-1]]

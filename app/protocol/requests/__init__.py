@@ -1,1 +1,1 @@
-"""What a client may send, checked field by field."""
+"""Requests that a client may send, checked field by field."""

@@ -1,4 +1,4 @@
-"""What a request needs of its model."""
+"""What a request asks of its model, checked against what the model can do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.protocol.include import LOGPROBS
 
 HARMONY_EFFORTS = ("low", "medium", "high")
 HARMONY_ARGS = ("model_identity", "reasoning_effort")
-"""Of `chat_template_kwargs`: named as in gpt-oss's chat template."""
+"""The `chat_template_kwargs` that are honoured; the names are those of gpt-oss's chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +22,40 @@ class Capabilities:
     tools: bool
     reasoning: bool
     verbosity: bool
-    """Whether its chat template knows of it."""
+    """Whether its chat template takes it."""
     harmony: bool = False
-    """Whether it speaks gpt-oss's format: in its own messages, and without log probabilities."""
+    """Whether it speaks gpt-oss's format: its prompt is made of messages, and it has no log probmodel."""
 
 
-def check_capabilities(request: Mapping[str, Any], abilities: Capabilities) -> None:
-    """Raises InvalidRequest about what a stored request asks for and the model cannot do."""
-    model = request["model"]
-    for where, what in _missing(request, abilities):
-        raise InvalidRequest(f"Invalid '{where}': the model '{model}' {what}.", where, "unsupported_parameter")
+def check_capabilities(request: Mapping[str, Any], model: Capabilities) -> None:
+    """Raises InvalidRequest about the first field of a stored request that asks for more than the model can do."""
+    for where, what in _missing(request, model):
+        message = f"Invalid '{where}': the model '{request['model']}' {what}."
+        raise InvalidRequest(message, where, "unsupported_parameter")
 
 
-def _missing(request: Mapping[str, Any], abilities: Capabilities) -> Iterable[tuple[str, str]]:
-    """Each field that asks for too much, and what the model lacks."""
-    if not abilities.images:
+def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[str, str]]:
+    """Yields the path of each field that asks for too much, and what the model lacks."""
+    if not model.images:
         yield from ((where, "takes no images") for where in _images(request["input"]))
-    if not abilities.tools and request["tools"] and request["tool_choice"] != "none":
+    if not model.tools and request["tools"] and request["tool_choice"] != "none":
         yield "tools", "calls no tools"
     reasoning = request["reasoning"] or {}
-    if not abilities.reasoning and reasoning.get("effort") not in (None, "none"):
+    if not model.reasoning and reasoning.get("effort") not in (None, "none"):
         yield "reasoning.effort", "does not reason"
-    if not abilities.verbosity and request["text"].get("verbosity") not in (None, "medium"):
+    if not model.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
-    yield from _beyond_harmony(request) if abilities.harmony else _messages(request)
+    yield from _missing_in_harmony(request) if model.harmony else _harmony_only(request)
 
 
-def _messages(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _harmony_only(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for field in ("previous_input_messages", "enable_response_messages"):
         if request.get(field):
             yield field, "does not speak harmony"
 
 
-def _beyond_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """What gpt-oss's format has no place for."""
+def _missing_in_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yields the fields that gpt-oss's format cannot express."""
     if (request["reasoning"] or {}).get("effort") not in (None, *HARMONY_EFFORTS):
         yield "reasoning.effort", f"reasons with {', '.join(HARMONY_EFFORTS)} effort alone"
     extra = request["extra"]
@@ -76,6 +76,6 @@ def _images(items: list[dict[str, Any]]) -> Iterable[str]:
     for index, item in enumerate(items):
         for field in ("content", "output"):
             parts = item.get(field)
-            for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
                 if part.get("type") == "input_image":
-                    yield f"input[{index}].{field}[{place}]"
+                    yield f"input[{index}].{field}[{part_index}]"

@@ -1,4 +1,4 @@
-"""What the fields of a request must be together, each being right by itself."""
+"""Checks of fields against each other, after each has been checked by itself."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
+from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS
+from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.tools import AllowedTools
 
 
-def check_consistent(fields: Any, body: Mapping[str, Any]) -> None:
-    """Raises InvalidRequest. `fields` is a `Prompt`, `body` what it was made from."""
+def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest about fields that contradict each other. `fields` is the checked form of `body`."""
     _check_context(fields, body)
     _check_choice(fields)
     _check_min_tokens(fields)
 
 
 CONTEXTS = ("previous_response_id", "conversation", "previous_input_messages")
-"""What a request may go on with: one of them."""
+"""What a request may continue: at most one of them."""
 
 
-def _check_context(fields: Any, body: Mapping[str, Any]) -> None:
-    found = [name for name in CONTEXTS if getattr(fields, name, None) is not None]
+def _check_context(fields: CreateResponse, body: Mapping[str, Any]) -> None:
+    found = [name for name in CONTEXTS if getattr(fields, name) is not None]
     if len(found) > 1:
         first, second, *_ = sorted(found, key=CONTEXTS.index)
         later = max(found, key=list(body).index)
@@ -31,8 +33,8 @@ def _check_context(fields: Any, body: Mapping[str, Any]) -> None:
         raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
 
 
-def _check_choice(fields: Any) -> None:
-    """A choice must name tools that there are."""
+def _check_choice(fields: CreateResponse) -> None:
+    """A choice must name tools of the request."""
     choice, tools = fields.tool_choice, fields.tools or ()
     if choice == "required" and not tools:
         raise InvalidRequest("'tool_choice' is 'required', but there are no 'tools'.", "tool_choice", "invalid_value")
@@ -44,28 +46,31 @@ def _check_choice(fields: Any) -> None:
 
 
 def _chosen(choice: Any) -> Iterable[tuple[str, Any]]:
-    """What a choice names, each with its place."""
+    """Yields each tool that a choice names, with its path."""
     if isinstance(choice, AllowedTools):
         yield from ((f"tool_choice.tools[{index}]", tool) for index, tool in enumerate(choice.tools))
     elif choice is not None and not isinstance(choice, str):
         yield "tool_choice", choice
 
 
-def _check_min_tokens(fields: Any) -> None:
-    limit, least = getattr(fields, "max_output_tokens", None), getattr(fields, "min_tokens", None)
-    if limit is not None and least is not None and least > limit:
-        message = f"Invalid 'min_tokens': expected at most 'max_output_tokens' ({limit}), but got {least} instead."
+def _check_min_tokens(fields: CreateResponse) -> None:
+    limit, minimum = fields.max_output_tokens, fields.min_tokens
+    if limit is not None and minimum is not None and minimum > limit:
+        message = f"Invalid 'min_tokens': expected at most 'max_output_tokens' ({limit}), but got {minimum} instead."
         raise InvalidRequest(message, "min_tokens", "integer_above_max_value")
 
 
 def check_calls(items: list[dict[str, Any]]) -> None:
-    """Every output of a tool follows its call. For stored items that continue nothing. Raises InvalidRequest."""
+    """Raises InvalidRequest about the first output that has no call before it.
+
+    `items` are stored items of a request that continues nothing.
+    """
     open_calls: set[tuple[str, str]] = set()
     for index, item in enumerate(items):
-        kind = item["type"]
-        if kind in ("function_call", "custom_tool_call"):
-            open_calls.add((f"{kind}_output", item["call_id"]))
-        elif kind.endswith("_call_output") and (kind, item["call_id"]) not in open_calls:
+        item_type = item["type"]
+        if item_type in CLIENT_CALLS:
+            open_calls.add((f"{item_type}_output", item["call_id"]))
+        elif item_type in CLIENT_OUTPUTS and (item_type, item["call_id"]) not in open_calls:
             where = f"input[{index}].call_id"
             message = f"Invalid '{where}': there is no call with the id '{item['call_id']}' before its output."
             raise InvalidRequest(message, where, "invalid_value")

@@ -24,7 +24,7 @@ _IMAGE_SOURCES = ("data:image/", "https://", "http://")
 
 
 class InputText(RequestModel):
-    """A piece of text for the model."""
+    """Text for the model."""
 
     type: Literal["input_text"]
     text: str
@@ -41,7 +41,7 @@ def _check_image_url(value: Any) -> Any:
 
 
 class InputImage(RequestModel):
-    """An image, for models that take them. It is shown to the model as it is: `detail` cannot make it smaller."""
+    """An image, for models that take images. The model sees it in full size: `detail` cannot make it smaller."""
 
     type: Literal["input_image"]
     image_url: Annotated[str, BeforeValidator(_check_image_url)]
@@ -54,7 +54,7 @@ class InputImage(RequestModel):
 
 
 class OutputText(RequestModel):
-    """A piece of text that a model said before."""
+    """Text that a model wrote."""
 
     type: Literal["output_text", "input_text"]
     text: str
@@ -71,7 +71,7 @@ class OutputText(RequestModel):
 
 
 class Refusal(RequestModel):
-    """A refusal that a model said before."""
+    """A refusal that a model wrote."""
 
     type: Literal["refusal"]
     refusal: str

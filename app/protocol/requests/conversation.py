@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from app.protocol.requests.base import RequestModel
+from app.protocol.requests.create_response import Included
 from app.protocol.requests.fields import Metadata
 from app.protocol.requests.items import Item
-from app.protocol.requests.request import Included
 from app.protocol.types import Json
 
-MOST_ITEMS = 20
+MAX_ITEMS = 20
 
-Items = Annotated[list[Item], Field(max_length=MOST_ITEMS, fail_fast=True)]
+Items = Annotated[list[Item], Field(max_length=MAX_ITEMS, fail_fast=True)]
 
 
 def stored_items(items: list[Item], suffix: str) -> list[Json]:
@@ -46,5 +46,5 @@ class CreateItems(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]})
 
-    items: Annotated[list[Item], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
+    items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
     include: Annotated[list[Included], Field(fail_fast=True)] | None = None

@@ -1,4 +1,4 @@
-"""Items of `input` about what the server ran: as clients got them in an `output`, and send them back."""
+"""Items of `input` about hosted tools, as clients received them in an `output` and send them back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CodeOutput = Annotated[
 
 
 class CodeInterpreterCall(StoredItem):
-    """Code that a model had run before."""
+    """Code that ran for a model."""
 
     prefix = "ci"
 
@@ -43,7 +43,7 @@ class CodeInterpreterCall(StoredItem):
     outputs: Annotated[list[CodeOutput], Field(fail_fast=True)] | None = None
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         outputs = None if self.outputs is None else [output.model_dump() for output in self.outputs]
         return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
 
@@ -81,7 +81,7 @@ Action = Annotated[
 
 
 class WebSearchCall(StoredItem):
-    """A search that a model made before, or a page that it opened."""
+    """A search that a model made, or a page that it opened."""
 
     prefix = "ws"
 
@@ -89,7 +89,7 @@ class WebSearchCall(StoredItem):
     action: Action
     status: Literal["in_progress", "searching", "completed", "failed", "incomplete"] | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "action": self.action.model_dump(exclude_none=True)}
 
 
@@ -100,7 +100,7 @@ def _check_error(value: Any) -> Any:
 
 
 class McpCall(StoredItem):
-    """A call of a tool of an MCP server that a model made before."""
+    """A call that a model made of an MCP server's tool."""
 
     prefix = "mcp"
 
@@ -113,14 +113,14 @@ class McpCall(StoredItem):
     approval_request_id: ItemId | None = None
     status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return self.model_dump(
             include={"type", "server_label", "name", "arguments", "output", "error", "approval_request_id"}
         )
 
 
 class ListedTool(RequestModel):
-    """A tool as its server describes it."""
+    """A tool as its MCP server describes it."""
 
     name: McpToolName
     input_schema: Json | None
@@ -129,7 +129,7 @@ class ListedTool(RequestModel):
 
 
 class McpListTools(PlainItem):
-    """The tools that an MCP server listed before."""
+    """The tools that an MCP server listed."""
 
     prefix = "mcpl"
 
@@ -138,13 +138,13 @@ class McpListTools(PlainItem):
     tools: Annotated[list[ListedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
     error: str | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         tools = [tool.model_dump() for tool in self.tools]
         return {"type": self.type, "server_label": self.server_label, "tools": tools, "error": self.error}
 
 
 class ApprovalRequest(PlainItem):
-    """A call of an MCP server's tool that the client was asked to allow."""
+    """A call of an MCP server's tool that waits for the client's approval."""
 
     prefix = "mcpr"
 
@@ -153,12 +153,12 @@ class ApprovalRequest(PlainItem):
     name: McpToolName
     arguments: str
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return self.model_dump(include={"type", "server_label", "name", "arguments"})
 
 
 class ApprovalResponse(PlainItem):
-    """The client's answer."""
+    """The client's answer to an approval request."""
 
     prefix = "mcpa"
 
@@ -167,7 +167,7 @@ class ApprovalResponse(PlainItem):
     approve: bool
     reason: str | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return self.model_dump(include={"type", "approval_request_id", "approve", "reason"})
 
 

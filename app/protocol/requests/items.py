@@ -1,8 +1,7 @@
-"""The items of `input`, as clients send them and as we store them; those of calls that the server ran are in
-`hosted_items.py`.
+"""The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted_items.py.
 
-To add an item type: list it in `ItemType` (app/protocol/item_types.py), write its model here, and make it a member of
-`Item`. docs/where.md has the rest of the way.
+To add an item type: list it in `ItemType` (app/protocol/item_types.py), write its model, and make the model a member
+of `Item`. docs/where.md has the rest of the way.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
-"""Of a tool that a model called: it may have invented it."""
+"""The name of a tool that a model called; the model may have made it up."""
 Token = Annotated[str, Field(min_length=1)]
-"""A text that was sealed here (app/store/sealing.py)."""
+"""A text that this server sealed (app/store/sealing.py)."""
 
 
 class InputMessage(StatusItem):
-    """What a user says, or a system or developer message."""
+    """A message of a user, of the system or of a developer."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]},
@@ -47,13 +46,13 @@ class InputMessage(StatusItem):
     content: InputContent
     phase: None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         parts = [InputText(type="input_text", text=self.content)] if isinstance(self.content, str) else self.content
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
 
 
 class OutputMessage(StatusItem):
-    """What a model said before, for instance an item of an earlier response's `output`."""
+    """A message of a model, for instance from an earlier response's `output`."""
 
     prefix = "msg"
 
@@ -62,14 +61,14 @@ class OutputMessage(StatusItem):
     content: OutputContent
     phase: Literal["commentary", "final_answer"] | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         parts = [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content
         phase = {} if self.phase is None else {"phase": self.phase}
         return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
 
 
-class _Called(StatusItem):
-    """A part of a tool call. Calls by programs and tools in namespaces are not supported yet."""
+class _CallItem(StatusItem):
+    """A call, or its output. Calls by programs and tools in namespaces are not supported yet."""
 
     call_id: CallId
     caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
@@ -79,8 +78,8 @@ class _Called(StatusItem):
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
 
-class FunctionCall(_Called):
-    """A call that the model made before."""
+class FunctionCall(_CallItem):
+    """A call of a function."""
 
     prefix = "fc"
 
@@ -88,12 +87,12 @@ class FunctionCall(_Called):
     name: CalledName
     arguments: str
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
 
 
-class CustomToolCall(_Called):
-    """A call of a custom tool that the model made before."""
+class CustomToolCall(_CallItem):
+    """A call of a custom tool."""
 
     prefix = "ctc"
 
@@ -101,11 +100,11 @@ class CustomToolCall(_Called):
     name: CalledName
     input: str
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "call_id": self.call_id, "name": self.name, "input": self.input}
 
 
-class FunctionCallOutput(_Called):
+class FunctionCallOutput(_CallItem):
     """What a function returned: text, or parts."""
 
     prefix = "fco"
@@ -114,11 +113,11 @@ class FunctionCallOutput(_Called):
     output: InputContent
     name: CalledName | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
-class CustomToolCallOutput(_Called):
+class CustomToolCallOutput(_CallItem):
     """What a custom tool returned: text, or parts."""
 
     prefix = "ctco"
@@ -126,12 +125,12 @@ class CustomToolCallOutput(_Called):
     type: Literal["custom_tool_call_output"]
     output: InputContent
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
 
 
 class ReasoningItem(StatusItem):
-    """What a model thought before."""
+    """Reasoning of a model, as text or sealed."""
 
     prefix = "rs"
 
@@ -140,7 +139,7 @@ class ReasoningItem(StatusItem):
     content: Thoughts | None = None
     encrypted_content: Token | None = None
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {
             "type": self.type,
             "summary": [part.model_dump() for part in self.summary or ()],
@@ -150,25 +149,25 @@ class ReasoningItem(StatusItem):
 
 
 class Compaction(StatusItem):
-    """What `POST /v1/responses/compact` made of a conversation."""
+    """The summary of a conversation that `POST /v1/responses/compact` made, sealed."""
 
     prefix = "cmp"
 
     type: Literal["compaction"]
     encrypted_content: Token
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
         return {"type": self.type, "encrypted_content": self.encrypted_content}
 
 
 class ItemReference(RequestModel):
-    """Stands for an item that this server has: of a stored response, or of a conversation."""
+    """Stands for an item of a stored response or of a conversation."""
 
     type: Literal["item_reference"] | None = None
     id: ItemId
 
     def stored(self, new_id: str) -> Json:
-        """To be replaced by the item before the request is stored."""
+        """The item itself takes the reference's place before the request is stored."""
         return {"type": ITEM_REFERENCE, "id": self.id}
 
 
@@ -181,7 +180,7 @@ _ROLES = ("user", "assistant", "system", "developer")
 
 
 def _is_reference(item: Json) -> bool:
-    """openai's types let a reference leave its `type` out."""
+    """A reference may leave out its `type`, as in openai's types."""
     return (
         item.get("type", ITEM_REFERENCE) in (ITEM_REFERENCE, None)
         and "id" in item
@@ -190,7 +189,7 @@ def _is_reference(item: Json) -> bool:
 
 
 def _check_item(value: Any) -> Any:
-    """An item must be an object with a type that we know; its model checks the rest."""
+    """An item is an object with a known type; its model checks the other fields."""
     if not isinstance(value, dict):
         raise wrong_kind("an object", value)
     if _is_reference(value):

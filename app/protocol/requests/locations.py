@@ -1,4 +1,4 @@
-"""Where in a request something is: paths as the caller wrote them."""
+"""Paths to the fields of a request, as the client wrote it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _step(key: str | int) -> str:
 
 
 def render(path: Sequence[str | int]) -> str:
-    """`("input", 2, "content")` as `input[2].content`."""
+    """Returns `("input", 2, "content")` as `input[2].content`."""
     return "".join(map(_step, path)).removeprefix(".")
 
 
 def follow(body: Any, key: str | int) -> Any:
-    """What `body` holds under `key`. Raises LookupError where it holds no such key."""
+    """Returns the value at `key`. Raises LookupError if `body` has no such key."""
     if isinstance(body, dict) and isinstance(key, str):
         return body[key]
     if isinstance(body, list) and isinstance(key, int):
@@ -36,15 +36,15 @@ def follow(body: Any, key: str | int) -> Any:
 
 
 def as_written(location: Sequence[str | int], body: Any, *, keep_last: bool) -> Path:
-    """A pydantic location without what is not in the body: tags of unions, markers of keys.
+    """Returns a pydantic location without the steps that are not in the body: tags of unions, markers of keys.
 
-    With `keep_last` the last step stays though the body lacks it (a missing field).
+    `keep_last` keeps the last step even if the body lacks it (a missing field).
     """
     path: list[str | int] = []
-    here = body
+    value = body
     for number, key in enumerate(location):
         try:
-            here = follow(here, key)
+            value = follow(value, key)
         except LookupError:
             if not (keep_last and number == len(location) - 1):
                 continue
@@ -53,14 +53,14 @@ def as_written(location: Sequence[str | int], body: Any, *, keep_last: bool) -> 
 
 
 def rank(path: Path, body: Any) -> tuple[int, ...]:
-    """Sorts paths in the order in which the caller wrote them; what is missing comes last."""
-    places: list[int] = []
-    here = body
+    """Returns a sort key: paths in the order in which the client wrote them, missing fields last."""
+    indexes: list[int] = []
+    value = body
     for key in path:
-        keys = list(here) if isinstance(here, dict) else []
-        places.append(keys.index(key) if key in keys else key if isinstance(key, int) else len(keys))
+        keys = list(value) if isinstance(value, dict) else []
+        indexes.append(keys.index(key) if key in keys else key if isinstance(key, int) else len(keys))
         try:
-            here = follow(here, key)
+            value = follow(value, key)
         except LookupError:
             break
-    return tuple(places)
+    return tuple(indexes)

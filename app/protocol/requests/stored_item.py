@@ -1,4 +1,4 @@
-"""What the items of `input` that are kept have in common."""
+"""The base of the items of `input` that the store keeps."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from app.protocol.types import Json
 
 
 class PlainItem(RequestModel):
-    """An item that is kept under an id, the caller's own or a new one."""
+    """An item that is stored under an id: the client's, or a new one."""
 
     prefix: ClassVar[str]
-    """Of new ids."""
+    """Of a new id."""
 
     id: ItemId | None = None
     created_by: Annotated[str | None, SupportedValues()] = None
 
     def stored(self, new_id: str) -> Json:
-        """The item as the store has it. `new_id` is for one that has no id: what follows the prefix."""
-        return {"id": self.id or f"{self.prefix}_{new_id}", **self._said()}
+        """Returns the item as the store keeps it. `new_id` follows the prefix if the client gave no id."""
+        return {"id": self.id or f"{self.prefix}_{new_id}", **self._fields()}
 
-    def _said(self) -> Json:
+    def _fields(self) -> Json:
+        """The item without its id and status."""
         raise NotImplementedError
 
 
 class StoredItem(PlainItem):
-    """One that has a status, too; some types have more of them."""
+    """An item with a status; each type says which values it has."""
 
     status: Any = None
 
@@ -37,6 +38,6 @@ class StoredItem(PlainItem):
 
 
 class StatusItem(StoredItem):
-    """One whose status is that of a message."""
+    """An item with the statuses of a message."""
 
     status: ItemStatus | None = None

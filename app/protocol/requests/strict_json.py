@@ -11,21 +11,21 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.requests.locations import Path, render
 
 MAX_DEPTH = 64
-"""Levels of nesting: orjson writes no more than 254, and no request needs as many as this."""
+"""Levels of nesting. orjson writes at most 254, and no request needs 64."""
 MAX_KEYS = 1024
-"""Keys in one object: a bound on the errors that one object can have."""
+"""Keys in one object; this also bounds the errors that one object can have."""
 
 MAX_CONTAINERS = 50_000
-"""Objects and arrays in one body: checking them takes time that other requests wait for."""
+"""Objects and arrays in one body: other requests wait while they are checked."""
 
 _NUL = b"\\u0000"
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in `body`. Raises InvalidRequest.
+    """Returns the JSON object in `body`. Raises InvalidRequest.
 
-    NaN, Infinity, invalid UTF-8 and lone surrogates are no JSON (RFC 8259 §§6, 8). Of a key that comes twice the
-    last one counts. U+0000 is refused: Postgres can keep it but not look into what holds it.
+    NaN, Infinity, invalid UTF-8 and lone surrogates are not JSON (RFC 8259 §§6, 8). The last of equal keys counts.
+    U+0000 is refused: Postgres can store JSON that has it, but cannot query it.
     """
     try:
         value = orjson.loads(body)
@@ -44,22 +44,22 @@ def _explain(body: bytes, error: orjson.JSONDecodeError) -> str:
 
 
 def _check(body: dict[str, Any], children: Any) -> None:
-    """One walk, without recursion and in the caller's order: nesting, sizes, U+0000."""
+    """Checks nesting, sizes and U+0000 in one walk: in the client's order, and without recursion."""
     waiting: list[tuple[Path, Any]] = [((), body)]
     containers = 0
     while waiting:
-        path, here = waiting.pop()
-        if isinstance(here, str):
-            _refuse_nul(here, path)
+        path, value = waiting.pop()
+        if isinstance(value, str):
+            _refuse_nul(value, path)
             continue
         containers += 1
-        if containers > MAX_CONTAINERS or (isinstance(here, list) and len(here) > MAX_CONTAINERS):
+        if containers > MAX_CONTAINERS or (isinstance(value, list) and len(value) > MAX_CONTAINERS):
             raise too_complex(path[:1], f"more than {MAX_CONTAINERS} values")
         if len(path) > MAX_DEPTH:
             raise too_complex(path[:1], f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(here, dict) and len(here) > MAX_KEYS:
+        if isinstance(value, dict) and len(value) > MAX_KEYS:
             raise too_complex(path, f"an object with more than {MAX_KEYS} keys")
-        waiting.extend([((*path, key), child) for key, child in children(here)][::-1])
+        waiting.extend([((*path, key), child) for key, child in children(value)][::-1])
 
 
 def _entries(value: Any) -> Iterable[tuple[str | int, Any]]:
@@ -85,5 +85,6 @@ def _refuse_nul(value: str, path: Path) -> None:
 
 
 def too_complex(path: Path, what: str) -> InvalidRequest:
+    """Returns the error for a body that takes too long to check; `what` says why."""
     where = render(path)
     return InvalidRequest(f"Invalid {(where and repr(where)) or 'body'}: {what}.", where or None, "invalid_value")

@@ -1,4 +1,4 @@
-"""`text` and `reasoning`: the form of an answer, and what comes before it."""
+"""`text` and `reasoning`: the format of the answer, and how the model reasons before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PlainFormat(RequestModel):
 
 
 class JsonObjectFormat(RequestModel):
-    """The text is a JSON object, of whatever shape."""
+    """The text is any JSON object."""
 
     type: Literal["json_object"]
 
@@ -29,7 +29,7 @@ class JsonObjectFormat(RequestModel):
 
 
 class JsonSchemaFormat(RequestModel):
-    """The text is JSON that fits a schema."""
+    """The text is JSON that matches a schema."""
 
     type: Literal["json_schema"]
     name: Annotated[ToolName, Field(max_length=64)]
@@ -59,24 +59,21 @@ Verbosity = Literal["low", "medium", "high"]
 
 
 class TextConfig(RequestModel):
-    """The form of the answer's text. `verbosity` is for models whose chat template knows it."""
+    """The format of the answer's text. `verbosity` is for models whose chat template takes it."""
 
     format: Format | None = None
     verbosity: Verbosity | None = None
 
     def stored(self) -> Json:
-        shape = {"type": "text"} if self.format is None else self.format.stored()
-        return {"format": shape} if self.verbosity is None else {"format": shape, "verbosity": self.verbosity}
+        verbosity = {} if self.verbosity is None else {"verbosity": self.verbosity}
+        return {"format": {"type": "text"} if self.format is None else self.format.stored(), **verbosity}
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Reasoning(RequestModel):
-    """How a reasoning model thinks.
-
-    `summary` may be `auto`: what the model has to offer, which is its reasoning itself and no summary of it.
-    """
+    """How a model reasons. `summary: auto` shows the reasoning itself: models here make no summary of it."""
 
     effort: Effort | None = None
     summary: Annotated[str | None, SupportedValues(("auto",))] = None

@@ -1,30 +1,28 @@
-"""Items whose text clients keep for us, sealed -> items that a model can be shown."""
+"""Items with sealed text, which clients keep for the server, become items that a model can read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from app.protocol.item_types import COMPACTION, REASONING
 from app.protocol.types import Json
 
-Open = Callable[[str], str]
-"""A seal -> its text; whatever it raises goes to the caller."""
+Unseal = Callable[[str], str]
+"""Returns the text in a seal; what it raises goes to the caller."""
 
-COMPACTION = "compaction"
 SUMMARY_HEAD = "Summary of the conversation so far:\n\n"
 
 
-def unsealed(
-    items: Iterable[Json], open_reasoning: Callable[[str], str], open_summary: Callable[[str], str]
-) -> list[Json]:
-    """Compactions as messages of the user, and reasoning with its text. What opens a seal may raise."""
-    return [_shown(item, open_reasoning, open_summary) for item in items]
+def unsealed(items: Iterable[Json], unseal_reasoning: Unseal, unseal_summary: Unseal) -> list[Json]:
+    """Returns `items` with each compaction as a user message, and with the text of sealed reasoning."""
+    return [_readable(item, unseal_reasoning, unseal_summary) for item in items]
 
 
-def _shown(item: Json, open_reasoning: Open, open_summary: Open) -> Json:
+def _readable(item: Json, unseal_reasoning: Unseal, unseal_summary: Unseal) -> Json:
     if item["type"] == COMPACTION:
-        part = {"type": "input_text", "text": SUMMARY_HEAD + open_summary(item["encrypted_content"])}
+        part = {"type": "input_text", "text": SUMMARY_HEAD + unseal_summary(item["encrypted_content"])}
         return {"type": "message", "id": item["id"], "status": "completed", "role": "user", "content": [part]}
-    if item["type"] == "reasoning" and not item["content"] and item.get("encrypted_content"):
-        text = open_reasoning(item["encrypted_content"])
+    if item["type"] == REASONING and not item["content"] and item.get("encrypted_content"):
+        text = unseal_reasoning(item["encrypted_content"])
         return {**item, "content": [{"type": "reasoning_text", "text": text}]}
     return item

@@ -1,4 +1,4 @@
-"""What pydantic says about a request, as one short sentence about the first field at fault.
+"""Pydantic's errors about a request, as one short sentence about the first field at fault.
 
 The sentences and codes are those of OpenAI's API, as far as they are known.
 """
@@ -18,12 +18,12 @@ from app.protocol.text import shortened
 Model = TypeVar("Model", bound=BaseModel)
 
 REFUSED = "refused"
-"""The type of the errors that validators of ours raise; see `refused`."""
+"""The type of errors that our own validators raise; see `refused`."""
 
 _ABSENT = frozenset({"missing", "extra_forbidden"})
 """Errors whose location ends in a key that need not be in the body."""
 
-_KINDS: tuple[tuple[type, str], ...] = (
+_JSON_TYPES: tuple[tuple[type, str], ...] = (
     (bool, "a boolean"),
     (str, "a string"),
     (int, "an integer"),
@@ -44,29 +44,29 @@ _EXPECTED = {
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls `value`, with its article."""
-    return next((name for kind, name in _KINDS if isinstance(value, kind)), "null")
+    """Returns the JSON type of `value`, with its article."""
+    return next((name for python_type, name in _JSON_TYPES if isinstance(value, python_type)), "null")
 
 
 def refused(message: str, code: str, field: str = "") -> PydanticCustomError:
-    """An error for a validator to raise. `{path}` in `message` becomes the field; `field` is a step below it."""
+    """Returns an error for a validator to raise. `{path}` in `message` becomes the field; `field` is a key in it."""
     return PydanticCustomError(REFUSED, "{message}", {"message": message, "code": code, "field": field})
 
 
 def wrong_kind(expected: str, value: Any) -> PydanticCustomError:
-    """An error for a validator to raise: the value is not even of the right JSON type."""
-    return refused(f"Invalid type for '{{path}}': {_but(expected, value)}", "invalid_type")
+    """Returns an error for a validator to raise: the value has another JSON type than `expected`."""
+    return refused(f"Invalid type for '{{path}}': {_but_got(expected, value)}", "invalid_type")
 
 
 def validate(model: type[Model], body: Mapping[str, Any]) -> Model:
-    """`body` as a `model`. Raises InvalidRequest about the first field at fault, in the caller's order."""
+    """Returns `body` as a `model`. Raises InvalidRequest about the first field at fault, in the client's order."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise _complaint(error.errors(include_url=False), body) from None
+        raise _first_error(error.errors(include_url=False), body) from None
 
 
-def _complaint(errors: list[ErrorDetails], body: Mapping[str, Any]) -> InvalidRequest:
+def _first_error(errors: list[ErrorDetails], body: Mapping[str, Any]) -> InvalidRequest:
     located = [(_path(error, body), error) for error in errors]
     path, error = min(located, key=lambda entry: rank(entry[0], body))
     where = render(path)
@@ -85,13 +85,13 @@ def _sentence(error: ErrorDetails, where: str) -> tuple[str, str]:
     if kind == REFUSED:
         return context["message"], context["code"]
     if kind in _EXPECTED:
-        return f"Invalid type for '{where}': {_but(_EXPECTED[kind], error['input'])}", "invalid_type"
+        return f"Invalid type for '{where}': {_but_got(_EXPECTED[kind], error['input'])}", "invalid_type"
     if (write := _SENTENCES.get(kind)) is not None:
         return write(where, error["input"], context)
     return f"Invalid value for '{where}'.", "invalid_value"
 
 
-def _but(expected: str, value: Any) -> str:
+def _but_got(expected: str, value: Any) -> str:
     return f"expected {expected}, but got {kind_of(value)} instead."
 
 
@@ -112,7 +112,7 @@ def _choice(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, st
 
 
 def _bound(key: str, relation: str, side: str) -> Sentence:
-    """A number outside its range; `key` names the bound in pydantic's context."""
+    """Returns a writer of sentences about a number out of range; `key` names the bound in pydantic's context."""
 
     def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
         limit = context[key]
@@ -133,7 +133,7 @@ def _not_finite(where: str, _: Any, __: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _length(noun: str, unit: str, key: str, side: str) -> Sentence:
-    """A string, array or object of a wrong size; `key` names the limit in pydantic's context."""
+    """Returns a writer of sentences about a wrong size; `key` names the limit in pydantic's context."""
 
     def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
         limit, actual = context[key], len(value)
@@ -147,7 +147,7 @@ def _length(noun: str, unit: str, key: str, side: str) -> Sentence:
 
 
 def _sized(key: str, side: str) -> Sentence:
-    """`too_long` and `too_short` come for arrays and for objects."""
+    """The same for `too_long` and `too_short`, which pydantic uses for arrays and for objects."""
     array, mapping = _length("array", "items", key, side), _length("object", "keys", key, side)
 
     def write(where: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""vLLM's own parameters, in vLLM's ranges: what a request may hold beside the fields of OpenAI's API."""
+"""vLLM's own parameters, in vLLM's ranges: a request may have them beside the fields of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LogitBias = Annotated[
 
 
 RESERVED = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
-"""What `chat_template_kwargs` must not hold: who sets the template runs a program on the worker."""
+"""Keys that `chat_template_kwargs` must not have: a template is a program that runs on the worker."""
 
 
 def _check_template_args(value: Any) -> Any:
@@ -53,7 +53,7 @@ def _check_template_args(value: Any) -> Any:
 
 
 class Extras(RequestModel):
-    """The base of `CreateResponse`."""
+    """vLLM's parameters in the body of a request."""
 
     top_k: Annotated[int, Field(ge=-1, le=MAX_INT)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -74,7 +74,7 @@ class Extras(RequestModel):
     priority: Annotated[int, Field(ge=-(2**31), le=MAX_INT)] | None = None
 
     def extra(self) -> Json:
-        """Those that were sent, by vLLM's names; `stop` is always a list."""
+        """Returns the parameters that the client sent; `stop` is always a list."""
         sent = {name: value for name in EXTRAS if (value := getattr(self, name)) is not None}
         if isinstance(stop := sent.get("stop"), str):
             sent["stop"] = [stop]
@@ -102,6 +102,6 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "priority": "the engine's scheduler takes lower numbers first, in place of `service_tier`'s",
     }
 )
-"""The documented list, for docs/protocol.md; a test holds it against the fields."""
+"""The table in docs/protocol.md; tests compare it with the page and with the fields."""
 
 EXTRAS = tuple(MEANINGS)

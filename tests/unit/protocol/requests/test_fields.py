@@ -12,7 +12,8 @@ from openai.types.responses import ResponseCreateParams, ResponseIncludable
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
-from app.protocol.requests.request import CreateResponse, ResponseRequest, parse_request
+from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.requests.vllm_params import EXTRAS, Extras
 
 PLAIN = {"model": "m", "input": "Hello!"}
