@@ -1,13 +1,14 @@
-"""One worker: its engine, its lease, its journal and its runner, put together and taken apart in order."""
+"""One worker: its engine, lease, journal and runner, started in order and stopped in the reverse order."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
+from app.aio import end_tasks
 from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
@@ -21,79 +22,89 @@ from workers.engine.base import Engine, EngineDead
 from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
-from workers.generation.runner import Runner
+from workers.generation.runner import Runner, WorkerParts
+from workers.generation.runs import ActiveRuns
 from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.worker")
 
 ENGINE_DIED = 1
-"""Exit code of a worker whose engine is gone; whoever runs it starts it again."""
+"""Exit code of a worker whose engine died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
 SWITCH_SECONDS = 0.001
-"""How long Celery's thread waits for the interpreter while the pool's loop is busy. It does so several times for each
-message: with Python's 5 ms, the last of many requests that come at once begins late."""
+"""How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
+message: with Python's default of 5 ms, the last of many simultaneous requests begins late."""
 
 
 @asynccontextmanager
 async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]) -> AsyncIterator[Runner]:
-    """Up: schema, engine, journal, lease; then the worker may claim. Down: the other way round.
+    """Starts a worker, and stops it at the end of the block. Raises ConfigError or EngineDead.
 
-    The lease goes before the journal: what was given back is others' from then on.
-    Raises ConfigError or EngineDead where the engine cannot start.
+    `stop_worker` ends this process with an exit code.
     """
     catalog = load_catalog(settings)
     model = catalog.chosen(settings.model)
-    workshop = McpSessions(catalog.tools, settings.tool_result_bytes)
-    db = Database(settings.database_dsn, settings.database_pool)
-    pubsub = PubSub(settings.broker_url)
-    queue = TaskQueue(settings)
-    journal = Journal(db, pubsub)
-    engine = await asyncio.to_thread(make_engine, model)
+    async with AsyncExitStack() as stack:
+        db = Database(settings.database_dsn, settings.database_pool)
+        stack.push_async_callback(db.close)
+        pubsub = PubSub(settings.broker_url)
+        stack.push_async_callback(pubsub.close)
+        queue = TaskQueue(settings)
+        stack.push_async_callback(queue.close)
+        engine = await asyncio.to_thread(make_engine, model)
+        stack.push_async_callback(engine.stop)
 
-    async def again(row: ResponseRow) -> None:
+        await wait_for_schema(db)
+        log.info("loading %s", model.name)
+        mcp_sessions = McpSessions(catalog.tools, settings.tool_result_bytes)
+        await asyncio.to_thread(mcp_sessions.open)
+        await engine.start()
+
+        # The lease ends before the journal: a released response belongs to other workers, so late chunks are fenced.
+        journal = Journal(db, pubsub)
+        stack.push_async_callback(journal.close)
+        runs = ActiveRuns()
+        lease = Lease(db, model, settings.lease_seconds, runs)
+        stack.push_async_callback(lease.close)
+        await lease.start()
+
+        settle()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        stack.push_async_callback(end_tasks, asyncio.create_task(_watch(engine, stop_worker), name="engine-watch"))
+        log.info("%s is ready", model.name)
+        yield Runner(
+            WorkerParts(
+                db=db,
+                engine=engine,
+                model=model,
+                journal=journal,
+                lease=lease,
+                runs=runs,
+                mcp_sessions=mcp_sessions,
+                granularity=_granularity(settings),
+                max_crashes=settings.max_crashes,
+                redeliver=_redeliver(queue),
+                engine_died=lambda: stop_worker(ENGINE_DIED),
+            )
+        )
+
+
+def _granularity(settings: Settings) -> Granularity:
+    return Granularity(settings.event_interval_seconds, settings.events_per_second, settings.event_per_token)
+
+
+def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
+    async def redeliver(row: ResponseRow) -> None:
         try:
             await queue.enqueue(row.id, row.model, row.queue, row.priority)
         except QueueUnavailable:
-            log.info("%s released; maintenance will send it", row.id)
+            log.info("%s released; maintenance will send its message", row.id)
 
-    runner = Runner(
-        db,
-        journal,
-        engine,
-        model,
-        settings.max_crashes,
-        again,
-        lambda: stop_worker(ENGINE_DIED),
-        workshop,
-        Granularity(settings.event_interval_seconds, settings.events_per_second, settings.event_per_token),
-    )
-    lease = runner.lease = Lease(db, model, settings.lease_seconds, runner.running, runner.lost)
-    try:
-        await wait_for_schema(db)
-        log.info("loading %s", model.name)
-        await asyncio.to_thread(workshop.open)
-        await engine.start()
-        await journal.start()
-        await lease.start()
-        settle()
-        sys.setswitchinterval(SWITCH_SECONDS)
-        log.info("%s is ready", model.name)
-        watch = asyncio.create_task(_watch(engine, stop_worker), name="engine-watch")
-        try:
-            yield runner
-        finally:
-            watch.cancel()
-            await lease.close()
-            await journal.close()
-    finally:
-        await engine.stop()
-        await queue.close()
-        await pubsub.close()
-        await db.close()
+    return redeliver
 
 
 async def _watch(engine: Engine, stop_worker: Callable[[int], None]) -> None:
-    """Ends the worker when its engine dies while nothing runs on it; a running response finds out by itself."""
+    """Ends the worker if its engine dies while idle; a running response notices by itself."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:

@@ -40,7 +40,7 @@ OUTCOMES = {
     "short": Outcome.INCOMPLETE,
     "dup": Outcome.NOT_CLAIMED,
     "gone": Outcome.CANCELLED,
-    "lost": Outcome.LOST,
+    "fenced": Outcome.FENCED,
     "bad": Outcome.FAILED,
 }
 

@@ -14,11 +14,12 @@ from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
-from workers.generation.coalescing import NOTHING_HELD_BACK, Granularity
+from workers.generation.coalescing import FINEST, Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.outcome import Outcome
-from workers.generation.runner import Runner
+from workers.generation.runner import Runner, WorkerParts
+from workers.generation.runs import ActiveRuns
 from workers.mcp.sessions import McpSessions
 
 
@@ -38,7 +39,7 @@ def scripted_model(name: str = "scripted", context_length: int | None = None, **
 
 
 class Job:
-    """One run, as a pool's job would do it."""
+    """Runs a response as a job of the pool does."""
 
     def __init__(self, runner: Runner, response_id: str) -> None:
         self._state = SimpleNamespace(cancelled=None, request=None)
@@ -49,34 +50,52 @@ class Job:
         return await runner.run(response_id)
 
     async def stop(self, why: Cancelled) -> Outcome:
-        """Cancels it as the pool does, and waits for its clean-up."""
+        """Cancels the run as the pool does; returns its outcome."""
         self._state.cancelled = why
         self.task.cancel()
         return await self.task
 
 
 class Worker:
+    """The parts of a worker, without Celery."""
+
     def __init__(
         self,
         db: Database,
         pubsub: PubSub,
         model: ServedModel,
         lease_seconds: float,
-        workshop: McpSessions | None = None,
-        granularity: Granularity = NOTHING_HELD_BACK,
+        mcp_sessions: McpSessions | None = None,
+        granularity: Granularity = FINEST,
     ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, pubsub)
-        self.again: list[str] = []
-        self.died = 0
-        self.runner = Runner(db, self.journal, self.engine, model, 2, self._again, self._died, workshop, granularity)
-        self.lease = self.runner.lease = Lease(db, model, lease_seconds, self.runner.running, self.runner.lost)
+        self.redelivered: list[str] = []
+        """The ids of released responses."""
+        self.engine_deaths = 0
+        self.runs = ActiveRuns()
+        self.lease = Lease(db, model, lease_seconds, self.runs)
+        self.runner = Runner(
+            WorkerParts(
+                db=db,
+                engine=self.engine,
+                model=model,
+                journal=self.journal,
+                lease=self.lease,
+                runs=self.runs,
+                mcp_sessions=mcp_sessions or McpSessions(),
+                granularity=granularity,
+                max_crashes=2,
+                redeliver=self._redeliver,
+                engine_died=self._on_engine_death,
+            )
+        )
 
-    async def _again(self, row: ResponseRow) -> None:
-        self.again.append(row.id)
+    async def _redeliver(self, row: ResponseRow) -> None:
+        self.redelivered.append(row.id)
 
-    def _died(self) -> None:
-        self.died += 1
+    def _on_engine_death(self) -> None:
+        self.engine_deaths += 1
 
     def start(self, response_id: str) -> Job:
         return Job(self.runner, response_id)
@@ -91,15 +110,14 @@ async def worker(
     pubsub: PubSub,
     lease_seconds: float = 60.0,
     context_length: int | None = None,
-    workshop: McpSessions | None = None,
-    granularity: Granularity = NOTHING_HELD_BACK,
+    mcp_sessions: McpSessions | None = None,
+    granularity: Granularity = FINEST,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, pubsub, model, lease_seconds, workshop, granularity)
+    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, granularity)
     await made.engine.start()
-    await made.journal.start()
     await made.lease.start()
     try:
         yield made

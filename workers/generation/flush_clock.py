@@ -1,45 +1,44 @@
-"""The beat of a worker: when its running responses take what the engine has for them, all at once.
+"""The flush clock of a worker: all running responses flush together, and the interval grows with their number.
 
-A response that has spoken waits for the next beat before it asks the engine for more, and gets what came meanwhile as
-one delta. The more responses run, the rarer the beat: a worker's events per second have a bound, not its tokens. And
-since all speak together, they are parsed, committed, published and relayed together: what wakes a process (this one,
-Postgres, Redis, the API) wakes it once per beat, not once per token.
+A response that has flushed waits for the next tick before it asks the engine for more, and gets everything generated
+meanwhile as one delta. This bounds the worker's events per second, not its tokens. Flushing together also means that
+Postgres, Redis and the API wake up once per tick, not once per token.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-MOST_SECONDS = 0.1
-"""Between two beats, however many responses run."""
+MAX_SECONDS = 0.1
+"""The longest interval between two ticks, however many responses run."""
 
 
 class FlushClock:
-    """`events_per_second` of all responses together; 0: no bound. For the code of one event loop."""
+    """`events_per_second` bounds the events of all responses together; 0: no bound. For one event loop."""
 
     def __init__(self, events_per_second: float = 0.0) -> None:
-        self._seconds_each = 1.0 / events_per_second if events_per_second else 0.0
+        self._seconds_per_event = 1.0 / events_per_second if events_per_second else 0.0
         self._due = 0.0
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Until the next beat; not at all where nobody else waits and the last one is long enough ago."""
-        if not self._seconds_each:
+        """Returns at the next tick; at once if nobody else waits and the interval since the last tick is over."""
+        if not self._seconds_per_event:
             return
         loop = asyncio.get_running_loop()
         if not self._waiting:
             now = loop.time()
             if now >= self._due:
-                self._due = now + self._seconds_each
+                self._due = now + self._seconds_per_event
                 return
-            loop.call_at(self._due, self._strike)
+            loop.call_at(self._due, self._tick)
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiter)
         await waiter
 
-    def _strike(self) -> None:
+    def _tick(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._due = asyncio.get_running_loop().time() + min(MOST_SECONDS, self._seconds_each * len(waiting))
+        self._due = asyncio.get_running_loop().time() + min(MAX_SECONDS, self._seconds_per_event * len(waiting))
         for waiter in waiting:
-            if not waiter.done():  # its response was cancelled meanwhile
+            if not waiter.done():  # the response was cancelled
                 waiter.set_result(None)

@@ -1,18 +1,16 @@
-"""Group commit: what all running responses have to say goes to Postgres in one statement.
+"""Group commit: the chunks of all running responses go to Postgres in one statement, then to readers.
 
-No timer. An idle journal commits the very next chunk at once; while a commit is under way, chunks gather
-for the next one, so load makes batches bigger, not more frequent. Chunks are published once they are
-committed, in the order of their commits, beside the next commit; a doorbell that fails is only logged.
+There is no timer: an idle journal commits the next chunk at once, and under load commits grow larger, not more
+frequent (`app/batching.py`). Chunks are published after their commit, in the order of commits, beside the next commit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 
-from app.aio import end_tasks
+from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.store import journal as store
 from app.store.database import Database, StoreUnavailable
@@ -26,112 +24,77 @@ MAX_BATCH = 512
 
 
 class Journal:
-    """One per worker process. Entries of one response come one at a time: its runner waits for each."""
+    """Commits the chunks of all responses of a worker in one statement, and publishes them.
+
+    A response has at most one entry here: its writer waits for the commit before it appends the next one.
+    """
 
     def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._pending: list[tuple[Entry, asyncio.Future[bool]]] = []
-        self._work = asyncio.Event()
+        self._commits = Batcher(self._commit, max_items=MAX_BATCH)
         self._unpublished: list[Chunk] = []
-        self._bell = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._loop: asyncio.AbstractEventLoop
-        """Kept: Python 3.11 asks the kernel at every `get_running_loop`."""
-
-    async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._tasks = [
-            asyncio.create_task(self._write(), name="journal"),
-            asyncio.create_task(self._ring(), name="journal-publisher"),
-        ]
+        self._publisher: asyncio.Task[None] | None = None
+        self._redis_is_away = False
 
     async def close(self) -> None:
-        """Ends; whoever still waits for a commit is cancelled. Nothing committed goes unpublished."""
-        await end_tasks(*self._tasks)
-        for _, committed in self._pending:
-            committed.cancel()
-        with contextlib.suppress(PubSubUnavailable):
-            await self._publish()
+        """Cancels the commits that wait, and publishes everything that was committed."""
+        await self._commits.close()
+        if self._publisher is not None:
+            await self._publisher
 
     def append(self, entry: Entry) -> asyncio.Future[bool]:
-        """Hands an entry over. The future says whether it was committed; False: the response is not ours any more.
+        """The future of the entry's commit. False: it was fenced, the response is not this worker's any more.
 
-        While Postgres is away the future waits, and the entry with it.
+        While Postgres is away the future waits. An entry that Postgres rejects gets the error; the others do not.
         """
-        committed: asyncio.Future[bool] = self._loop.create_future()
-        self._pending.append((entry, committed))
-        self._work.set()
+        return self._commits.submit(entry)
+
+    def publish(self, *chunks: Chunk) -> None:
+        """Publishes committed chunks after all that were committed before. If Redis is away, this is only logged."""
+        self._unpublished += chunks
+        if self._unpublished and (self._publisher is None or self._publisher.done()):
+            self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
+
+    async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
+        """Whether each entry was committed; a fenced one was not."""
+        try:
+            appended = await self._append(entries)
+        except Exception:
+            if len(entries) == 1:  # the batcher tries each entry of a larger batch alone
+                chunk = entries[0].chunk
+                log.exception("cannot commit events %d-%d of %s", chunk.first, chunk.last, chunk.response_id)
+            raise
+        committed = [entry.chunk.response_id in appended for entry in entries]
+        self.publish(*(entry.chunk for entry, is_committed in zip(entries, committed, strict=True) if is_committed))
         return committed
 
-    def publish(self, chunk: Chunk) -> None:
-        """Rings for a chunk that somebody else committed (a cancellation), after all that was committed before."""
-        self._unpublished.append(chunk)
-        self._bell.set()
-
-    async def _write(self) -> None:
-        while True:
-            await self._work.wait()
-            batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
-            if not self._pending:
-                self._work.clear()
-            try:
-                await self._commit(batch)
-            except asyncio.CancelledError:
-                self._pending = batch + self._pending
-                raise
-
-    async def _commit(self, batch: Sequence[tuple[Entry, asyncio.Future[bool]]]) -> None:
-        try:
-            mine = await self._append([entry for entry, _ in batch])
-        except Exception as error:
-            if len(batch) > 1:  # one bad entry must not take the others with it
-                for single in batch:
-                    await self._commit([single])
-                return
-            (entry, committed) = batch[0]
-            chunk = entry.chunk
-            log.exception("cannot commit events %d-%d of %s", chunk.first, chunk.last, chunk.response_id)
-            if not committed.done():
-                committed.set_exception(error)
-            return
-        for entry, committed in batch:
-            took_effect = entry.chunk.response_id in mine
-            if took_effect:
-                self.publish(entry.chunk)
-            if not committed.done():
-                committed.set_result(took_effect)
-
     async def _append(self, entries: Sequence[Entry]) -> set[str]:
+        """Appends the entries once Postgres answers; returns the ids of those that were not fenced."""
         away = False
         while True:
             try:
-                mine = await store.append(self._db, entries)
+                appended = await store.append(self._db, entries)
             except StoreUnavailable as error:
                 if not away:
-                    log.warning("Postgres is away (%s); holding %d responses", error, len(entries))
+                    log.warning("Postgres is away (%s); %d responses wait for their commit", error, len(entries))
                 away = True
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 if away:
                     log.info("Postgres is back")
-                return mine
-
-    async def _ring(self) -> None:
-        away = False
-        while True:
-            await self._bell.wait()
-            self._bell.clear()
-            try:
-                await self._publish()
-                away = False
-            except PubSubUnavailable as error:
-                # Readers find in Postgres what is not rung for.
-                if not away:
-                    log.warning("Redis is away (%s); readers look into Postgres", error)
-                away = True
+                return appended
 
     async def _publish(self) -> None:
-        chunks, self._unpublished = self._unpublished, []
-        if chunks:
+        while self._unpublished:
+            chunks, self._unpublished = self._unpublished, []
+            await self._publish_one_batch(chunks)
+
+    async def _publish_one_batch(self, chunks: Sequence[Chunk]) -> None:
+        try:
             await self._pubsub.publish(chunks)
+            self._redis_is_away = False
+        except PubSubUnavailable as error:  # readers poll Postgres, so nothing is lost
+            if not self._redis_is_away:
+                log.warning("Redis is away (%s); readers poll Postgres", error)
+            self._redis_is_away = True

@@ -1,4 +1,4 @@
-"""This worker's lease: proof, renewed by a heartbeat, that what it claimed is still its own."""
+"""This worker's lease: the proof, renewed by heartbeats, that what the worker claimed is still its own."""
 
 from __future__ import annotations
 
@@ -7,63 +7,57 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from app.aio import end_tasks
 from app.store import responses
 from app.store import workers as store
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.workers import LeaseLost, WorkerIdentity
 from config.models import ServedModel
+from workers.generation.runs import ActiveRuns
 
 log = logging.getLogger("longhaul.lease")
 
 RETRY_SECONDS = 1.0
 PRESENCE_SECONDS = 0.5
-"""How soon a lost connection is noticed; maintenance forgives an absence of one look."""
+"""The interval of checks of the presence connection. Maintenance forgives one missed check."""
 
 
 def new_identity(model: ServedModel) -> WorkerIdentity:
-    """A name for one life of this process."""
+    """A new worker id for this process."""
     host = socket.gethostname()
     return WorkerIdentity(f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}", model.name, model.queue, host, os.getpid())
 
 
 class Lease:
-    """Registers the worker and keeps its lease. A lease that was lost is replaced by a new one.
+    """Registers the worker and renews its lease; replaces a lease that ran out by one under a new worker id.
 
-    `running()` gives the responses that run here (id -> attempt); `lost` is called with those that are
-    this worker's no more. The fence would stop them at their next write; this stops them before.
+    Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
+    is fenced now, not only at its next write. A response that is owned but does not run here is released.
     """
 
-    def __init__(
-        self,
-        db: Database,
-        model: ServedModel,
-        seconds: float,
-        running: Callable[[], Mapping[str, int]],
-        lost: Callable[[Mapping[str, int]], None],
-    ) -> None:
+    def __init__(self, db: Database, model: ServedModel, seconds: float, runs: ActiveRuns) -> None:
         self._db = db
         self._model = model
         self._seconds = seconds
-        self._running = running
-        self._lost = lost
+        self._runs = runs
         self._identity = new_identity(model)
         self._present = asyncio.Event()
-        self._astray: Mapping[str, int] = {}
+        self._orphaned: Mapping[str, int] = {}
+        """Responses (id -> attempt) that the last heartbeat found owned and not running."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def worker(self) -> str:
-        """The id that claims made now are made under."""
+        """The worker id for new claims."""
         return self._identity.id
 
     async def start(self) -> None:
         """Returns once the worker is present and registered; waits for Postgres."""
-        self._tasks = [asyncio.create_task(self._be_present(), name="presence")]
+        self._tasks = [asyncio.create_task(self._hold_presence(), name="presence")]
         await self._register()
-        self._tasks.append(asyncio.create_task(self._beat(), name="heartbeat"))
+        self._tasks.append(asyncio.create_task(self._renew(), name="heartbeat"))
 
     async def close(self) -> None:
         await end_tasks(*self._tasks)
@@ -72,8 +66,8 @@ class Lease:
         except StoreUnavailable:
             log.warning("Postgres is away: the lease of %s will run out by itself", self.worker)
 
-    async def _be_present(self) -> None:
-        """Holds the advisory lock of the present identity; takes it again where its connection is lost."""
+    async def _hold_presence(self) -> None:
+        """Holds the advisory lock of the current worker id; takes it once more if its connection breaks."""
         absent = False
         while True:
             try:
@@ -86,25 +80,25 @@ class Lease:
                         await check()
             except StoreUnavailable:
                 if not absent:
-                    log.info("lost the connection that proves this worker alive; taking another")
+                    log.info("the connection that proves this worker alive is lost; opening another")
                 absent = True
             await asyncio.sleep(PRESENCE_SECONDS)
 
-    async def _beat(self) -> None:
+    async def _renew(self) -> None:
         while True:
-            prolonged = await self._prolonged()
-            await asyncio.sleep(self._seconds / 3 if prolonged else min(RETRY_SECONDS, self._seconds / 10))
+            renewed = await self._heartbeat()
+            await asyncio.sleep(self._seconds / 3 if renewed else min(RETRY_SECONDS, self._seconds / 10))
 
-    async def _prolonged(self) -> bool:
-        """False: Postgres did not answer; try again soon."""
-        running = dict(self._running())
+    async def _heartbeat(self) -> bool:
+        """False: Postgres did not answer."""
+        running = dict(self._runs.attempts())
         try:
-            beat = await store.heartbeat(self._db, self.worker, self._seconds, running)
-            self._lost(beat.lost)
-            await self._give_back(beat.orphaned)
+            result = await store.heartbeat(self._db, self.worker, self._seconds, running)
+            self._runs.fence(result.lost)
+            await self._release_orphaned(result.orphaned)
         except LeaseLost:
-            log.warning("the lease of %s ran out; %d responses are others' now", self.worker, len(running))
-            self._lost(running)
+            log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
+            self._runs.fence(running)
             self._identity = new_identity(self._model)
             self._present.clear()
             await self._register()
@@ -112,19 +106,15 @@ class Lease:
             return False
         return True
 
-    async def _give_back(self, orphaned: Mapping[str, int]) -> None:
-        """Releases what was astray at the last beat as well: one beat may come between a claim and its run."""
-        for response_id in orphaned.keys() & self._astray.keys():
-            if orphaned[response_id] == self._astray[response_id]:
-                log.error("%s is ours and does not run here; another worker shall", response_id)
+    async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
+        """Releases what was orphaned at the last heartbeat, too: one heartbeat may fall between a claim and its run."""
+        for response_id in orphaned.keys() & self._orphaned.keys():
+            if orphaned[response_id] == self._orphaned[response_id]:
+                log.error("%s belongs to this worker and does not run here; releasing it", response_id)
                 await responses.release(self._db, response_id, orphaned[response_id], self.worker)
-        self._astray = orphaned
+        self._orphaned = orphaned
 
     async def _register(self) -> None:
-        """Present first: a registered worker that is not would be taken for dead."""
-        while True:
-            await self._present.wait()
-            try:
-                return await store.register(self._db, self._identity, self._seconds)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+        """Registers after the presence is proved: maintenance takes a registered worker without it for dead."""
+        await self._present.wait()
+        await retry_until_available(lambda: store.register(self._db, self._identity, self._seconds))

@@ -1,32 +1,42 @@
-"""What a job ended with, as the runner says it and the task shows it to operators."""
+"""How a run ended: what the runner returns, and what the Celery task shows to operators."""
 
 from __future__ import annotations
 
 from enum import Enum
 
+from app.protocol.status import Status
+
 
 class Outcome(Enum):
-    """How `Runner.run` ended. What Flower shows for each is the table in `workers.celery_host.tasks`."""
+    """How `Runner.run` ended. The table in `workers.celery_host.tasks` says what Flower shows for each."""
 
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
     FAILED = "failed"
-    """Failed, and nothing more is known here. `run` rather raises ResponseFailed, which says why."""
+    """The row says failed and has no error. With an error, `run` raises ResponseFailed instead."""
     CANCELLED = "cancelled"
-    """The row says cancelled, whoever decided it: before the claim, while it ran, or this job's own clean-up."""
+    """The row says cancelled or is deleted, whoever did it and whenever: before the claim or during the run."""
     RELEASED = "released"
-    """Handed over: this worker stops, another one goes on."""
+    """This worker handed the response back; another one continues it."""
     NOT_CLAIMED = "not claimed"
-    """A duplicate message, or a row that is gone or final already."""
-    LOST = "lost"
-    """Fenced: another worker took the response over while this one ran it."""
+    """The message was a duplicate, or its row is deleted or final."""
+    FENCED = "fenced"
+    """Another worker claimed the response while it ran here."""
+
+
+OUTCOME_BY_STATUS = {
+    Status.COMPLETED: Outcome.COMPLETED,
+    Status.INCOMPLETE: Outcome.INCOMPLETE,
+    Status.FAILED: Outcome.FAILED,
+    Status.CANCELLED: Outcome.CANCELLED,
+}
 
 
 class ResponseFailed(Exception):
-    """A response ended `failed`: the row says so already, this tells Flower.
+    """The response's row says `failed`; this exception tells Flower.
 
-    `code` and `message` are those of the response's `error`: they are logged and shown to
-    operators, so they hold nothing of a prompt or an output.
+    `code` and `message` are those of the response's `error`. They are logged and shown to operators, so they hold
+    nothing of a prompt or an output.
     """
 
     def __init__(self, code: str, message: str) -> None:

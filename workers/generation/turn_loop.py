@@ -1,20 +1,21 @@
-"""How a response comes about: turn after turn, and between them the calls that the server runs.
+"""Generates one response: turn after turn, and between turns the calls of hosted tools.
 
-    prepare -> generate -> the turn ends -> run its calls -> generate -> ... -> finish
-                  ^------------------------------'
+    MCP setup -> generate -> the turn ends -> run its calls -> generate -> ... -> finish
+                    ^------------------------------'
 
-Whatever is committed on the way holds: an attempt that takes over begins where the log ends (`history.py`), in the
-middle of a turn or between two calls.
+Everything committed on the way holds. A later attempt starts where the log ends (`history.py`): in the middle of a
+turn, or between two calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
-from app.protocol.item_types import CLIENT_ACTIONS
+from app.protocol.types import Json
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
@@ -22,112 +23,106 @@ from workers.formats.builder import build_turn
 from workers.formats.calls.hosted import HostedKind
 from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnContext, TurnParser
-from workers.generation.coalescing import Coalescer
-from workers.generation.history import EndedTurn, Json
-from workers.generation.mcp_setup import McpSetup, listings_of, prepared
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.coalescing import NOTHING
+from workers.generation.history import EndedTurn
+from workers.generation.mcp_setup import McpSetup, count_setup_items, listings_of
 from workers.generation.outcome import Outcome
-from workers.generation.recorder import Recorder, Run
+from workers.generation.run import Run
 from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
 
-"""Items that the client has to answer before anything goes on."""
-MOST_CALLS = 1000
-"""Of a response that does not say (`max_tool_calls`): one that never ends would have to end somewhere."""
-MOST_LOST_TURNS = 4
-"""Turns on end in which all that was called is not there: a model that has been told so does not learn any more."""
+CLIENT_ITEMS = frozenset({"function_call", "custom_tool_call", "mcp_approval_request"})
+"""Items that the client has to answer before the response can go on."""
+DEFAULT_MAX_CALLS = 1000
+"""The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""
+MAX_UNKNOWN_TURNS = 4
+"""Stop after this many consecutive turns that call only unknown tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedTurn:
+    """A turn that the engine has generated, with what is not written yet."""
+
+    rest: Parsed
+    tokens: tuple[int, ...]
+    """All tokens of the turn."""
+    reason: FinishReason
+    usage: Usage
+    parser: TurnParser
 
 
 class TurnLoop:
-    """One response. `items` are those of its context, its own input last."""
+    """Generates one response. `items` are those of its context, then its own input."""
 
     def __init__(
-        self, engine: Engine, model: ServedModel, run: Run, record: Recorder, items: Sequence[Json], pace: Coalescer
+        self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, items: Sequence[Json]
     ) -> None:
         self._engine = engine
-        self._pace = pace
         self._model = model
         self._run = run
-        self._record = record
+        self._writer = writer
         self._items = items
-        self._caller = ToolCallRunner(run, record, interrupted=frozenset(run.stream.pending))
-        self._preparation = McpSetup(run, record, items, self._caller)
+        self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
+        self._setup = McpSetup(run, writer, items, self._calls)
         self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
 
     async def answer(self) -> Outcome:
-        """To its end. Raises Lost, EngineDead or EngineError."""
-        await self._preparation.make()
-        while (end := await self._run_calls()) is None:
+        """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
+        await self._setup.run()
+        while (reason := await self._run_calls()) is None:
             try:
-                turn = await self._turn()
+                turn = await self._next_turn()
             except PromptTooLong:
                 if not self._history.turns:
                     raise
-                end = FinishReason.LENGTH  # what the tools gave leaves no room for an answer
+                reason = FinishReason.LENGTH  # the tool results leave no room for an answer
                 break
-            if (outcome := await self._say(turn)) is not None:
-                return outcome
-        messages = await self._messages()
-        return await self._finish(Parsed(), end, [turn.usage for turn in self._history.turns], messages)
+            generated = await self._generate(turn)
+            if not self._has_calls_to_run(generated):
+                return await self._finish_with(turn, generated)
+            await self._end_turn(generated)
+        return await self._finish(NOTHING, reason, self._past_usage(), await self._messages_without_turn())
 
     @property
     def _output(self) -> list[Json]:
         output: list[Json] = self._run.stream.response["output"]
         return output
 
-    async def _turn(self) -> Turn:
-        """The next one, or the one that an earlier attempt began: the same at every attempt."""
-        output, first = self._output, prepared(self._output)
-        items = [*self._items, *self._history.shown(output, 0, first)]
-        seen = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
+    async def _next_turn(self) -> Turn:
+        """The next turn, or the one that an earlier attempt began: the same at every attempt."""
+        output, setup_count = self._output, count_setup_items(self._output)
+        items = [*self._items, *self._history.with_calls(output, 0, setup_count)]
+        context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
         past = self._history.past(output)
-        return await build_turn(self._engine, self._model, self._request, items, past, seen)
+        return await build_turn(self._engine, self._model, self._request, items, past, context)
 
     # -- generating ----------------------------------------------------------------------------------------
 
-    async def _say(self, turn: Turn) -> Outcome | None:
-        """Generates a turn to its end; None where calls of it are left to run."""
-        await self._record.begin()
+    async def _generate(self, turn: Turn) -> GeneratedTurn:
+        """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
+        await self._writer.flush()  # readers learn at once that the response is in progress
         parser = turn.parser()
-        parser.feed(self._history.tokens)  # its events are known: they were committed with these tokens
-        tokens = list(self._history.tokens)
-        cached = 0
+        parser.feed(self._history.tokens)  # their events are known: they were committed with these tokens
+        tokens, cached = list(self._history.tokens), 0
         try:
             async with aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
                     cached = max(cached, delta.cached_tokens)
-                    said = self._pace.read(parser, delta)
+                    parsed = self._writer.parse(parser, delta)
                     reason = FinishReason.STOP if parser.ended else delta.finish_reason
                     if reason is not None:
-                        break  # which ends it in the engine too
-                    tokens += said.tokens
-                    await self._pace.say(said)
+                        break  # which ends it in the engine, too
+                    tokens += parsed.tokens
+                    await self._writer.write(parsed)
                 else:
                     raise EngineError("the engine stopped without a reason")
         except EngineError:
-            await self._record.add(self._pace.rest())  # what it said until then counts
+            await self._writer.flush()  # the failed response keeps what was generated
             raise
-        said += parser.flush(cut=reason is FinishReason.LENGTH)
-        tokens += said.tokens
-        said = self._pace.rest(said)
+        rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
         usage = self._usage(turn, parser, cached)
-        if parser.calls and self._is_spent(tokens):
-            reason = FinishReason.LENGTH  # nobody could be told what they gave
-        if parser.calls and reason is not FinishReason.LENGTH:
-            await self._end_turn(said, tuple(tokens), usage, parser)
-            return None
-        messages = turn.messages(tokens) if turn.messages is not None else {}
-        return await self._finish(said, reason, [*(turn.usage for turn in self._history.turns), usage], messages)
-
-    async def _end_turn(self, said: Parsed, tokens: tuple[int, ...], usage: Usage, parser: TurnParser) -> None:
-        """The end is committed before any of its calls is made: who takes over knows that they may have been."""
-        turns = self._history.turns
-        start = turns[-1].stop if turns else prepared(self._output)
-        self._record.take(said + Parsed((TurnEnd(),)))
-        calls = dict(zip(sorted(self._run.stream.pending), parser.calls, strict=True))
-        ended = EndedTurn(tokens, start, len(self._output), usage, calls)
-        self._history.ended(ended)
-        await self._record.add(Parsed(), ended.as_step())
-        await self._record.settle()
+        return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
 
     def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
         row, history = self._run.row, self._history
@@ -140,50 +135,82 @@ class TurnLoop:
         )
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
-        # An attempt that went on behind committed tokens may have read those as prompt: they count as output.
-        read = len(turn.prompt)
+        # The engine of a later attempt may report committed tokens as cached prompt: they count as output.
+        input_tokens = len(turn.prompt)
         before = self._history.turns[-1].usage if self._history.turns else None
-        told = 0 if before is None else max(read - before.input_tokens - before.output_tokens, 0)
-        return Usage(read, min(cached, read), parser.tokens, parser.reasoning_tokens, told)
+        tool_output = 0 if before is None else max(input_tokens - before.input_tokens - before.output_tokens, 0)
+        return Usage(input_tokens, min(cached, input_tokens), parser.tokens, parser.reasoning_tokens, tool_output)
+
+    # -- the end of a turn ---------------------------------------------------------------------------------
+
+    def _has_calls_to_run(self, generated: GeneratedTurn) -> bool:
+        if not generated.parser.calls or generated.reason is FinishReason.LENGTH:
+            return False
+        return not self._is_spent(generated.tokens)
 
     def _is_spent(self, tokens: Sequence[int]) -> bool:
-        most = self._request["max_output_tokens"]
-        return most is not None and self._history.spent + len(tokens) >= most
+        """Whether no token is left for an answer to the calls."""
+        max_tokens = self._request["max_output_tokens"]
+        return max_tokens is not None and self._history.spent + len(tokens) >= max_tokens
 
-    # -- between turns -------------------------------------------------------------------------------------
+    async def _end_turn(self, generated: GeneratedTurn) -> None:
+        """Commits the end of the turn before any of its calls is made: a later attempt knows that they may have run."""
+        turns = self._history.turns
+        start = turns[-1].stop if turns else count_setup_items(self._output)
+        self._writer.buffer(generated.rest + Parsed((TurnEnd(),)))
+        calls = dict(zip(sorted(self._run.stream.pending), generated.parser.calls, strict=True))
+        ended = EndedTurn(generated.tokens, start, len(self._output), generated.usage, calls)
+        self._history.end_turn(ended)
+        await self._writer.flush(NOTHING, ended.as_step())
+        await self._writer.drain()
 
     async def _run_calls(self) -> FinishReason | None:
-        """Runs what the last turn left to run; how the response ends then, or None where it goes on."""
+        """Runs the calls of the last turn that have no result; returns how the response ends, None if it goes on."""
         turns = self._history.turns
         if not turns:
             return None
         made = sum(len(turn.calls) for turn in turns[:-1])
-        most = self._request["max_tool_calls"] or MOST_CALLS
-        may = frozenset(list(turns[-1].calls)[: max(most - made, 0)])
-        left = self._history.unanswered
-        await self._caller.make({place: call for place, call in left.items() if place in may})
-        await self._caller.refuse({place: call for place, call in left.items() if place not in may}, TOO_MANY)
-        items = self._output[turns[-1].start : turns[-1].stop]
-        waits = any(item["type"] in CLIENT_ACTIONS for item in items)
-        # Of more calls openai's types say that they are ignored: told so once, a model that calls on is at its end.
-        return FinishReason.STOP if waits or made > most or self._is_lost() else None
+        max_calls = self._request["max_tool_calls"] or DEFAULT_MAX_CALLS
+        allowed = frozenset(list(turns[-1].calls)[: max(max_calls - made, 0)])
+        open_calls = self._history.unanswered
+        await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
+        await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
+        # OpenAI ignores calls beyond the limit. Here the model is told once; the turn after that is its last.
+        if made > max_calls or self._waits_for_client(turns[-1]) or self._calls_only_unknown_tools():
+            return FinishReason.STOP
+        return None
 
-    def _is_lost(self) -> bool:
-        last = self._history.turns[-MOST_LOST_TURNS:]
+    def _waits_for_client(self, turn: EndedTurn) -> bool:
+        return any(item["type"] in CLIENT_ITEMS for item in self._output[turn.start : turn.stop])
+
+    def _calls_only_unknown_tools(self) -> bool:
+        last = self._history.turns[-MAX_UNKNOWN_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
-        return len(last) == MOST_LOST_TURNS and all(call.kind is HostedKind.NONE for call in calls)
+        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is HostedKind.NONE for call in calls)
+
+    # -- the end of the response ---------------------------------------------------------------------------
+
+    async def _finish_with(self, turn: Turn, generated: GeneratedTurn) -> Outcome:
+        """Finishes with this turn as the last one."""
+        # Calls that are not run for lack of tokens cut the response, whatever the engine says.
+        reason = FinishReason.LENGTH if generated.parser.calls else generated.reason
+        messages = turn.messages(generated.tokens) if turn.messages is not None else {}
+        return await self._finish(generated.rest, reason, [*self._past_usage(), generated.usage], messages)
 
     async def _finish(
-        self, said: Parsed, reason: FinishReason, turns: Sequence[Usage], messages: Mapping[str, Any]
+        self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], messages: Mapping[str, Any]
     ) -> Outcome:
-        return await self._record.finish(said, Finish(reason, Usage.of(turns), messages), self._history.tool_results)
+        return await self._writer.finish(rest, Finish(reason, Usage.of(usage), messages), self._history.tool_results)
 
-    async def _messages(self) -> Mapping[str, Any]:
-        """`Finish.messages` where no further turn is generated: those of the next one, with nothing said in it."""
+    def _past_usage(self) -> list[Usage]:
+        return [turn.usage for turn in self._history.turns]
+
+    async def _messages_without_turn(self) -> Mapping[str, Any]:
+        """`Finish.messages` of a response that ends between turns: those of the next turn, with nothing generated."""
         if not self._request.get("enable_response_messages"):
             return {}
         try:
-            turn = await self._turn()
+            turn = await self._next_turn()
         except PromptTooLong:
             return {}
         return turn.messages(()) if turn.messages is not None else {}

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from config.settings import Settings
 from tests.bench.fleet.costs import Costs
-from workers.generation.flush_clock import MOST_SECONDS
+from workers.generation.flush_clock import MAX_SECONDS
 
 FULL = 0.7
 """A part that is busier than this answers late."""
@@ -103,7 +103,7 @@ class Fleet:
     @property
     def _pause(self) -> float:
         """Seconds from one commit of a worker to the next, at least."""
-        beat = min(MOST_SECONDS, self.streams / self.events) if self.events else 0.0
+        beat = min(MAX_SECONDS, self.streams / self.events) if self.events else 0.0
         return max(self.interval, beat)
 
     @property

@@ -19,6 +19,7 @@ from tests.bench.fleet.rows import OPENED, Said
 from tests.support.rows import claim
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
+from workers.generation.runs import ActiveRuns
 
 LEASE_SECONDS = 30.0
 WARM_RATE = 20.0
@@ -107,6 +108,17 @@ class Stream:
             self._next += 1
 
 
+class PaperRuns(ActiveRuns):
+    """The registry of a paper worker: its streams."""
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        super().__init__()
+        self._streams = streams
+
+    def attempts(self) -> dict[str, int]:
+        return {stream.id: stream.attempt for stream in self._streams}
+
+
 class PaperWorker:
     """Claims responses and streams them."""
 
@@ -116,14 +128,14 @@ class PaperWorker:
         self._pubsub = PubSub(redis_url)
         self._journal = CountingJournal(self._db, self._pubsub, self.counts)
         self._streams: list[Stream] = []
+        self._runs = PaperRuns(self._streams)
         self._said = Said()
-        self._lease = Lease(self._db, model, LEASE_SECONDS, self._running, lambda _: None)
+        self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs)
 
     async def start(self, ids: Sequence[str], claims: Database) -> None:
         """Returns with its lease, and with these claimed by `claims`, for claims keep a connection of their own, and
         what is measured is not they. Raises ValueError where one cannot be had."""
         await self._lease.start()
-        await self._journal.start()
         for response_id in ids:
             row = await claim(claims, response_id, self._lease.worker)
             if row is None:
@@ -160,6 +172,3 @@ class PaperWorker:
                 stream.give()
             due += 1 / rate
             await asyncio.sleep(max(0.0, due - loop.time()))
-
-    def _running(self) -> dict[str, int]:
-        return {stream.id: stream.attempt for stream in self._streams}

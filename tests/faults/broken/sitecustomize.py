@@ -75,36 +75,23 @@ def _publish_first(journal: Any) -> None:
     """Readers are told before Postgres is."""
     commit = journal.Journal._commit
 
-    async def publish_and_commit(self: Any, batch: Sequence[Any]) -> None:
-        for entry, _ in batch:
-            self.publish(entry.chunk)
+    async def publish_and_commit(self: Any, entries: Sequence[Any]) -> Any:
+        self.publish(*(entry.chunk for entry in entries))
         await journal.asyncio.sleep(0.02)
-        await commit(self, batch)
+        return await commit(self, entries)
 
     journal.Journal._commit = publish_and_commit
 
 
 def _mute(journal: Any) -> None:
-    """The journal's publisher does not survive an absence of Redis."""
-    ring = journal.Journal._ring
-    publish = journal.Journal._publish
+    """The journal publishes nothing more after an absence of Redis."""
+    publish = journal.Journal._publish_one_batch
 
-    async def publish_once_refused(self: Any) -> None:
-        try:
-            await publish(self)
-        except journal.PubSubUnavailable:
-            self._muted = True
-            raise
+    async def publish_until_refused(self: Any, chunks: Sequence[Any]) -> None:
+        if not self._redis_is_away:
+            await publish(self, chunks)
 
-    async def ring_until_refused(self: Any) -> None:
-        self._muted = False
-        ringing = journal.asyncio.ensure_future(ring(self))
-        while not self._muted:
-            await journal.asyncio.sleep(0.05)
-        ringing.cancel()
-
-    journal.Journal._publish = publish_once_refused
-    journal.Journal._ring = ring_until_refused
+    journal.Journal._publish_one_batch = publish_until_refused
 
 
 def _deaf(pubsub: Any) -> None:

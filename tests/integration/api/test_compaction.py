@@ -24,6 +24,7 @@ from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
 from tests.support.player import Player, ids, one, row_of
 from tests.support.worker import Worker, worker
+from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 
 Json = dict[str, Any]
@@ -135,7 +136,7 @@ class TestCompact:
         assert kept == item.model_dump(exclude_none=True) | {"status": "completed"}
 
         async with worker(db, pubsub) as w:
-            seen = await w.runner._unsealed([kept])
+            seen = await Inputs(db).unseal([kept])
             assert await w.run(response_id) is Outcome.COMPLETED
         assert seen[0]["role"] == "user"
         assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}They said a and A."
@@ -184,7 +185,7 @@ class TestSealedReasoning:
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["encrypted_content"] == token
-        (seen, _) = await w.runner._unsealed(row.request["input"])
+        (seen, _) = await Inputs(db).unseal(row.request["input"])
         assert seen["content"] == [{"type": "reasoning_text", "text": "Hm."}]
         assert await w.run(row.id) is Outcome.COMPLETED
 

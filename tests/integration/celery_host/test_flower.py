@@ -103,7 +103,7 @@ def test_its_pages_open(desk: Desk) -> None:
         ("bug-1", "FAILURE"),
         ("gone-1", "REVOKED"),
         ("dup-1", "STARTED"),
-        ("lost-1", "STARTED"),
+        ("fenced-1", "STARTED"),
     ],
 )
 def test_each_end_is_shown_as_what_it_is(desk: Desk, response_id: str, state: str) -> None:

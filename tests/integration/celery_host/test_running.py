@@ -68,7 +68,7 @@ def test_however_many_have_ended_nothing_of_them_waits_for_the_garbage_collector
     start(concurrency=4).ready()
     kinds = ["Job", "Request", "Message", "Task", "Context", "TraceInfo"]
     begun = bench.ask("circles", kinds=kinds)
-    ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "lost", "bad", "fail", "bug")]
+    ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "fenced", "bad", "fail", "bug")]
     held = [f"hold-{n}" for n in range(20)]
     bench.send(*ids)
     bench.ended(len(ids))
@@ -95,7 +95,7 @@ def test_of_what_was_revoked_a_worker_remembers_the_latest(bench: Bench, worker:
 def test_nothing_that_a_prompt_may_be_in_reaches_the_log_and_no_failure_has_a_traceback(
     bench: Bench, worker: Worker
 ) -> None:
-    bench.send("fail-1", "bug-1", "bad-1", "gone-1", "lost-1", "dup-1", "short-1")
+    bench.send("fail-1", "bug-1", "bad-1", "gone-1", "fenced-1", "dup-1", "short-1")
     bench.ended(7)
     assert "bug-1: ValueError at queue_app.py:" in worker.text
     assert SECRET not in worker.text

@@ -15,7 +15,7 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation import runner
+from workers.generation import coalescing
 from workers.generation.cancellation import Cancelled
 from workers.generation.coalescing import Granularity
 from workers.generation.outcome import Outcome, ResponseFailed
@@ -132,13 +132,13 @@ async def test_another_worker_goes_on_behind_what_was_committed(db: Database, pu
 async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_pieces(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
+    monkeypatch.setattr(coalescing, "UNSTREAMED_INTERVAL_SECONDS", LONG)
     found = []
     for stream in (True, False):
-        response_id = await queued(db, input=asking("/say abcdefgh"), stream=stream, background=True)
+        response_id = await queued(db, input=asking("/repeat 10 abcdefgh"), stream=stream, background=True)
         async with worker(db, pubsub, tokens_per_second=200.0) as w:
             assert await w.run(response_id) is Outcome.COMPLETED
-        assert text_of(await whole(db, response_id)) == "abcdefgh"
+        assert text_of(await whole(db, response_id)) == "abcdefgh" * 10
         found.append(await said(db, response_id))
     streamed, unstreamed = found
     assert len(streamed) > len(unstreamed)
@@ -149,7 +149,7 @@ async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_piec
 async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
     db: Database, pubsub: PubSub, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "UNSTREAMED_SECONDS", LONG)
+    monkeypatch.setattr(coalescing, "UNSTREAMED_INTERVAL_SECONDS", LONG)
     response_id = await queued(db, input=asking("/fail 9"), stream=stream, background=True)
     async with worker(db, pubsub, granularity=Granularity(interval=LONG), tokens_per_second=200.0) as w:
         with pytest.raises(ResponseFailed):
@@ -157,7 +157,7 @@ async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
     assert text_of(await whole(db, response_id, Status.FAILED)) == "1 2 3 4 5"
 
 
-PER_TOKEN = Granularity(per_second=10.0, per_token=True)
+PER_TOKEN = Granularity(events_per_second=10.0, per_token=True)
 
 
 async def test_each_token_may_be_an_event_though_several_are_committed_together(db: Database, pubsub: PubSub) -> None:

@@ -93,7 +93,7 @@ async def test_cancel_before_claim_never_reaches_the_engine(db: Database, pubsub
     await responses.cancel(db, response_id, None)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.CANCELLED
-        assert w.died == 0
+        assert w.engine_deaths == 0
     assert (await whole(db, response_id, Status.CANCELLED)).attempt == 0
 
 
@@ -105,7 +105,7 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
         await responses.cancel(db, response_id, None)
         assert await job.task is Outcome.CANCELLED
         assert w.engine.running == 0
-        assert w.runner.running() == {}
+        assert w.runs.attempts() == {}
     row = await whole(db, response_id, Status.CANCELLED)
     assert text_of(row).startswith("1 2")
 
@@ -170,7 +170,7 @@ async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database
             job = first.start(response_id)
             await committed(db, response_id, min(events, 5 + len(said) // 2))
             assert await job.stop(Cancelled.SHUTDOWN) in (Outcome.RELEASED, Outcome.COMPLETED)
-            released = first.again
+            released = first.redelivered
         async with worker(db, pubsub) as second:
             for again in released:
                 assert await second.run(again) is Outcome.COMPLETED
@@ -227,8 +227,8 @@ async def test_a_dead_engine_gives_its_responses_back_and_tells_the_worker(db: D
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(killer), w.run(other))
         assert outcomes == [Outcome.RELEASED, Outcome.RELEASED]
-        assert w.died == 2
-        assert sorted(w.again) == sorted([killer, other])
+        assert w.engine_deaths == 2
+        assert sorted(w.redelivered) == sorted([killer, other])
     async with worker(db, pubsub) as second:
         assert await second.run(other) is Outcome.COMPLETED
     assert text_of(await whole(db, other)).endswith(" 300")
@@ -321,8 +321,8 @@ async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db
         await committed(db, response_id, 5)
         await responses.disown(db, w.lease.worker, 99)
         second = w.start(response_id)
-        assert await first.task is Outcome.LOST
-        assert w.runner.running() == {response_id: 2}
+        assert await first.task is Outcome.FENCED
+        assert w.runs.attempts() == {response_id: 2}
         await until(lambda: w.engine.running == 1)
         await beats(db, w.lease.worker, 3)
         assert not second.task.done()

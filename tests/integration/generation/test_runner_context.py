@@ -18,6 +18,7 @@ from tests.support.rows import queued
 from tests.support.worker import Worker, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
+from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
@@ -29,7 +30,7 @@ async def shown(w: Worker, db: Database, response_id: str) -> str:
     """The prompt as the scripted engine reads it: bytes of text, and marks."""
     row = await responses.find(db, response_id)
     assert row is not None
-    items = await w.runner._items(row)
+    items = await Inputs(db).items(row)
     turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext())
     return bytes(token for token in turn.prompt if token < 256).decode()
 

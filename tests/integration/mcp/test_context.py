@@ -16,11 +16,12 @@ from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import queued
+from tests.support.rows import claim, queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.worker import scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
+from workers.generation.inputs import Inputs
 from workers.generation.mcp_setup import listings_of
 from workers.mcp.sessions import McpSessions
 
@@ -34,13 +35,13 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
         yield running
 
 
-def workshop(tools: ToolProcess) -> McpSessions:
+def mcp_sessions(tools: ToolProcess) -> McpSessions:
     return McpSessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
 
 
 async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *said: str, **request: Any) -> ResponseRow:
     response_id = await queued(db, **{"input": [message(turns(*said))], **request})
-    async with worker(db, pubsub, workshop=workshop(running)) as w:
+    async with worker(db, pubsub, mcp_sessions=mcp_sessions(running)) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 
@@ -48,9 +49,9 @@ async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *said: s
 async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
     """What the model is shown for it, as the scripted engine reads it."""
     async with worker(db, pubsub) as w:
-        row = await w.runner._claimed(response_id, "nobody")
+        row = await claim(db, response_id, "nobody")
         assert row is not None
-        items = await w.runner._items(row)
+        items = await Inputs(db).items(row)
         turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items)))
     return bytes(token for token in turn.prompt if token < 256).decode()
 

@@ -45,7 +45,7 @@ async def kinds(db: Database, response_id: str) -> list[str]:
 
 
 async def finish(db: Database, pubsub: PubSub, response_id: str, *servers: McpServer) -> ResponseRow:
-    async with worker(db, pubsub, workshop=McpSessions(servers)) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions(servers)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     return await whole(db, response_id)
 
@@ -63,12 +63,12 @@ async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
 ) -> None:
     server, text = tools.server(after_crash=after_crash), f"stop-{after_crash}"
     response_id = await asked(db, call("tests__slow", text=text), DONE)
-    async with worker(db, pubsub, workshop=McpSessions((server,))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
         await until(lambda: tools.count(f"cut slow {text}"))  # the server was told
-        assert first.again == [response_id]
+        assert first.redelivered == [response_id]
     tools.release(text)
     row = await finish(db, pubsub, response_id, server)
     [made] = called(row)
@@ -82,7 +82,7 @@ async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
 async def test_a_call_that_is_over_is_never_made_again(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="over") + call("tests__slow", text="not-over")
     response_id = await asked(db, said, DONE)
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow not-over"))
 
@@ -101,7 +101,7 @@ async def test_a_result_that_is_there_when_its_worker_stops_still_gets_into_the_
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="late"), DONE)
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow late"))
         held = asyncio.Event()
@@ -143,7 +143,7 @@ async def test_a_worker_that_stops_anywhere_changes_nothing(
     while outcome is Outcome.RELEASED:
         attempts += 1
         before = len(await events_of(db, response_id))
-        async with worker(db, pubsub, tokens_per_second=200.0, workshop=McpSessions(servers)) as w:
+        async with worker(db, pubsub, tokens_per_second=200.0, mcp_sessions=McpSessions(servers)) as w:
             job = w.start(response_id)
 
             async def moved(seen: int = before + 5, job: Job = job) -> bool:
@@ -167,7 +167,7 @@ async def test_it_holds_at_every_single_event(db: Database, pubsub: PubSub, tool
     row = await finish(db, pubsub, uninterrupted, tools.server())
     for stop in range(3, len(await events_of(db, uninterrupted)), 7):
         response_id = await asked(db, *said)
-        async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
+        async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
             job = first.start(response_id)
 
             async def there(seen: int = stop, name: str = response_id, job: Job = job) -> bool:
@@ -193,13 +193,13 @@ async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothin
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="taken"), DONE)
     server = tools.server(after_crash="fail")
-    async with worker(db, pubsub, workshop=McpSessions((server,))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow taken"))
         await taken_over(db, first, response_id)
         row = await finish(db, pubsub, response_id, server)
         tools.release("taken")
-        assert await job.task in (Outcome.COMPLETED, Outcome.LOST)  # as the row says
+        assert await job.task in (Outcome.COMPLETED, Outcome.FENCED)  # as the row says
     assert text_of(row) == f"It said: {INTERRUPTED}"
     assert plain(await whole(db, response_id)) == plain(row)
 
@@ -209,7 +209,7 @@ async def test_taken_over_between_two_calls_the_first_is_not_made_again(
 ) -> None:
     said = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
     response_id = await asked(db, *said)
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow between-2"))
         await taken_over(db, first, response_id)
@@ -223,10 +223,10 @@ async def test_taken_over_between_two_calls_the_first_is_not_made_again(
 async def test_a_dead_engine_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
     for _ in range(2):
-        async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
+        async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
             job = w.start(response_id)
             await asyncio.wait([job.task])
-            assert w.died == 1
+            assert w.engine_deaths == 1
     row = await row_of(db, response_id)
     assert row.status is Status.FAILED
     assert tools.count("begun echo engine") == 1
@@ -238,7 +238,7 @@ async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, pubsub: Pu
     answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
     response_id = await queued(db, input=asking, tools=[mcp_tool(require_approval="always")])
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as first:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow allowed"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
@@ -256,7 +256,7 @@ async def test_a_revoke_cancels_the_call_and_closes_the_session(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="revoked"), DONE)
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow revoked"))
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
@@ -272,7 +272,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
 ) -> None:
     text = how.replace(" ", "-")
     response_id = await asked(db, call("tests__slow", text=text), DONE)
-    async with worker(db, pubsub, lease_seconds=0.3, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, lease_seconds=0.3, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         if how == "cancelled":
@@ -283,7 +283,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
             await responses.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
         await asyncio.wait_for(asyncio.gather(job.task, return_exceptions=True), 10)
         await until(lambda: tools.count(f"cut slow {text}"))
-        assert w.runner.running() == {}
+        assert w.runs.attempts() == {}
     if how != "deleted":
         await whole(db, response_id, Status.CANCELLED if how == "cancelled" else Status.FAILED)
 
@@ -293,7 +293,7 @@ async def test_stopping_goes_on_where_a_server_lets_nobody_go(
 ) -> None:
     monkeypatch.setattr("workers.mcp.session.CLOSE_SECONDS", 0.2)
     response_id = await asked(db, call("tests__slow", text="frozen"), DONE)
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow frozen"))
         with tools.frozen():

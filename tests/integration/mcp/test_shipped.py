@@ -24,7 +24,7 @@ PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</
 
 async def answer(db: Database, pubsub: PubSub, server: McpServer, *said: str, **request: Any) -> ResponseRow:
     response_id = await queued(db, input=[message(turns(*said))], **request)
-    async with worker(db, pubsub, workshop=McpSessions((server,))) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as w:
         await w.run(response_id)
     return await whole(db, response_id)
 

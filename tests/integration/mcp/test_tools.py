@@ -52,7 +52,7 @@ async def answer(
 ) -> ResponseRow:
     """A scripted model says these, one after the other's results."""
     response_id = await queued(db, **{"input": [message(turns(*said))], **request})
-    async with worker(db, pubsub, workshop=McpSessions(servers, result_bytes)) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions(servers, result_bytes)) as w:
         await w.run(response_id)
     return await whole(db, response_id, status)
 
@@ -149,7 +149,7 @@ async def test_calls_of_one_turn_run_side_by_side_and_end_as_they_come(
 ) -> None:
     said = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
     response_id = await queued(db, input=[message(turns(said, DONE))], tools=[mcp_tool()])
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow side-a") and tools.count("begun slow side-b"))
         tools.release("side-b")
@@ -280,7 +280,7 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await queued(db, input=[message(turns(call("tests__huge", text="9000"), DONE))], tools=[mcp_tool()])
-    async with worker(db, pubsub, context_length=8000, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, context_length=8000, mcp_sessions=McpSessions((tools.server(),))) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     row = await whole(db, response_id, Status.INCOMPLETE)
     assert items(row, "mcp_call")[0]["status"] == "completed"
@@ -344,7 +344,7 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
     with tool_process(tmp_path) as mine:
         said = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
         response_id = await queued(db, input=[message(turns(*said))], tools=[mcp_tool()])
-        async with worker(db, pubsub, workshop=McpSessions((mine.server(),))) as w:
+        async with worker(db, pubsub, mcp_sessions=McpSessions((mine.server(),))) as w:
             job = w.start(response_id)
             await until(lambda: mine.count("begun slow x"))
             mine.stop()
@@ -367,7 +367,7 @@ async def test_a_name_that_two_tools_would_have_fails_the_response_clearly(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await queued(db, tools=[mcp_tool(), {**FUNCTION, "name": "tests__echo"}])
-    async with worker(db, pubsub, workshop=McpSessions((tools.server(),))) as w:
+    async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
         with pytest.raises(ResponseFailed, match=r"tools\[0\] and tools\[1\] would both be called 'tests__echo'"):
             await w.run(response_id)
     await whole(db, response_id, Status.FAILED)

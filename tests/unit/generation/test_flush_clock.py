@@ -1,4 +1,4 @@
-"""The beat: who waits for whom. (An hour means never, so that nothing here depends on a clock.)"""
+"""The flush clock: which responses wait for the next tick. An interval of an hour stands for "never"."""
 
 from __future__ import annotations
 
@@ -13,60 +13,62 @@ from workers.generation.flush_clock import FlushClock
 NEVER = 1 / 3600.0
 
 
-async def waiting(beat: FlushClock, number: int) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.create_task(beat.wait()) for _ in range(number)]
+async def waiting(clock: FlushClock, number: int) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(clock.wait()) for _ in range(number)]
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_who_is_alone_and_has_not_spoken_lately_does_not_wait() -> None:
+async def test_a_single_response_that_has_not_flushed_lately_does_not_wait() -> None:
     await asyncio.wait_for(FlushClock(NEVER).wait(), 5)
 
 
-async def test_without_a_bound_nobody_waits() -> None:
-    beat = FlushClock()
+async def test_without_a_bound_no_response_waits() -> None:
+    clock = FlushClock()
     for _ in range(3):
-        await asyncio.wait_for(beat.wait(), 5)
+        await asyncio.wait_for(clock.wait(), 5)
 
 
-async def test_who_has_just_spoken_waits() -> None:
-    beat = FlushClock(NEVER)
-    await beat.wait()
-    (task,) = await waiting(beat, 1)
+async def test_a_response_that_has_just_flushed_waits() -> None:
+    clock = FlushClock(NEVER)
+    await clock.wait()
+    (task,) = await waiting(clock, 1)
     assert not task.done()
     task.cancel()
 
 
-async def test_all_that_wait_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SECONDS", 0.01)
-    beat = FlushClock(NEVER)
-    beat._due = asyncio.get_running_loop().time() + 0.01
-    first, *others = await waiting(beat, 5)
+async def test_all_waiting_responses_go_at_the_same_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
+    clock = FlushClock(NEVER)
+    clock._due = asyncio.get_running_loop().time() + 0.01
+    first, *others = await waiting(clock, 5)
     assert not first.done()
-    first.add_done_callback(lambda _: seen.append(beat._waiting))
+    first.add_done_callback(lambda _: seen.append(clock._waiting))
     seen: list[list[object]] = []
     await asyncio.gather(first, *others)
-    assert seen == [[]]  # nobody was left behind when the first one went
+    assert seen == [[]]  # no waiter was left behind when the first one went
 
 
-async def test_the_beat_goes_on_without_those_that_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SECONDS", 0.01)
-    beat = FlushClock(NEVER)
-    beat._due = asyncio.get_running_loop().time() + 0.01
-    gone, stays = await waiting(beat, 2)
+async def test_a_cancelled_response_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
+    clock = FlushClock(NEVER)
+    clock._due = asyncio.get_running_loop().time() + 0.01
+    gone, stays = await waiting(clock, 2)
     gone.cancel()
     await stays
     assert gone.cancelled()
-    await asyncio.wait_for(asyncio.gather(*await waiting(beat, 3)), 5)
+    await asyncio.wait_for(asyncio.gather(*await waiting(clock, 3)), 5)
 
 
-async def test_the_more_wait_the_later_is_the_next_beat_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    beat = FlushClock(1000.0)
-    for number, seconds in ((1, 0.001), (50, 0.05), (500, module.MOST_SECONDS)):
-        beat._waiting = [asyncio.get_running_loop().create_future() for _ in range(number)]
+async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FlushClock(1000.0)
+    for number, seconds in ((1, 0.001), (50, 0.05), (500, module.MAX_SECONDS)):
+        clock._waiting = [asyncio.get_running_loop().create_future() for _ in range(number)]
         before = asyncio.get_running_loop().time()
-        beat._strike()
-        assert beat._due >= before + seconds
-        assert beat._due <= asyncio.get_running_loop().time() + seconds
-    await until(lambda: asyncio.get_running_loop().time() >= beat._due)
-    await asyncio.wait_for(beat.wait(), 5)
+        clock._tick()
+        assert clock._due >= before + seconds
+        assert clock._due <= asyncio.get_running_loop().time() + seconds
+    await until(lambda: asyncio.get_running_loop().time() >= clock._due)
+    await asyncio.wait_for(clock.wait(), 5)

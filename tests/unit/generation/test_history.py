@@ -29,8 +29,8 @@ def test_tokens_belong_to_the_turn_that_no_end_was_said_of_before() -> None:
 def test_calls_without_a_result_are_left_and_those_with_one_are_hidden_items() -> None:
     history = History()
     assert history.unanswered == {}
-    history.ended(TURN)
-    step = history.answered(3, TWO, "told", {"0": {"url": "u"}})
+    history.end_turn(TURN)
+    step = history.add_result(3, TWO, "told", {"0": {"url": "u"}})
     assert history.unanswered == {1: ONE}
     again = History.of([chunk(1, 1, 2, 3, steps=(TURN.as_step(),)), chunk(2, steps=(step,))])
     assert (again.turns, again.results, again.unanswered) == ([TURN], history.results, {1: ONE})

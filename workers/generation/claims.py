@@ -1,0 +1,56 @@
+"""Claims: all responses that ask meanwhile are claimed in one statement, each exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from app.aio import run_to_completion
+from app.batching import Batcher
+from app.protocol.status import Status
+from app.store import responses
+from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
+from app.store.rows import ResponseRow
+from workers.generation.outcome import Outcome
+from workers.generation.runs import ActiveRuns
+
+
+class Claims:
+    """Claims responses for a worker."""
+
+    def __init__(self, db: Database, runs: ActiveRuns) -> None:
+        self._db = db
+        self._runs = runs
+        self._batcher = Batcher(self._claim_all, shared_errors=(StoreUnavailable,))
+
+    async def claim(self, response_id: str, worker: str) -> ResponseRow | None:
+        """The claimed row; None if it cannot be claimed, or runs here already. Waits for Postgres.
+
+        Runs to its end even if the caller is cancelled: a row claimed by a job that is gone would wait for this
+        worker's death.
+        """
+        row = await run_to_completion(self._claim(response_id, worker))
+        return None if row is None or self._runs.has(row) else row
+
+    async def why_not(self, response_id: str) -> Outcome:
+        """The outcome of a response that could not be claimed."""
+        row = await retry_until_available(lambda: responses.find(self._db, response_id))
+        is_cancelled = row is not None and row.status is Status.CANCELLED
+        return Outcome.CANCELLED if is_cancelled else Outcome.NOT_CLAIMED
+
+    async def _claim(self, response_id: str, worker: str) -> ResponseRow | None:
+        """If Postgres went away, the claim may have been made: then the row names this worker, and is returned."""
+        is_unsure = False
+        while True:
+            try:
+                row = await self._batcher.submit((response_id, worker))
+                if row is not None or not is_unsure:
+                    return row
+                row = await responses.find(self._db, response_id)
+                return row if row is not None and row.worker == worker else None
+            except StoreUnavailable:
+                is_unsure = True
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
+        return await responses.claim_all(self._db, wanted)

@@ -1,0 +1,140 @@
+"""From the exception that ended a run to the response's row and the run's outcome: one table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from app.protocol.response import error_object
+from app.protocol.status import Status
+from app.store import responses
+from app.store.database import Database, retry_until_available
+from app.store.journal import Entry
+from app.store.rows import Ending, ResponseRow
+from workers.engine.base import EngineDead, EngineError, InvalidSampling, PromptTooLong
+from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.inputs import ContextLost, UnreadableItem
+from workers.generation.journal import Journal
+from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
+from workers.generation.run import Fenced, Run
+
+log = logging.getLogger("longhaul.runner")
+
+_ERROR_CODES: dict[type[EngineError], str] = {
+    UnreadableItem: "invalid_prompt",
+    ContextLost: "previous_response_not_found",
+    PromptTooLong: "context_length_exceeded",
+    InvalidSampling: "invalid_prompt",
+}
+
+
+class EngineGone(Exception):
+    """The engine died before this run used it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorHandler:
+    """Fails, cancels or releases the response of a run that raised. The fence guards every write."""
+
+    db: Database
+    journal: Journal
+    max_crashes: int
+    """A response is failed once so many engines or workers died under it."""
+    redeliver: Callable[[ResponseRow], Awaitable[None]]
+    """Sends a message for a released response."""
+    engine_died: Callable[[], None]
+    """Stops the worker."""
+
+    async def handle(self, run: Run, error: Exception | asyncio.CancelledError) -> Outcome | None:
+        """Writes the row that goes with `error`. Returns RELEASED, or None: then the row holds the outcome."""
+        handler = next(handler for kind, handler in _HANDLERS if isinstance(error, kind))
+        return await handler(self, run, error)
+
+    async def outcome(self, run: Run) -> Outcome:
+        """What the row says of a response that has ended or belongs to another worker. Raises ResponseFailed."""
+        row = await retry_until_available(lambda: responses.find(self.db, run.row.id))
+        if row is None:
+            return Outcome.CANCELLED  # deleted
+        if row.status is Status.FAILED and row.error is not None:
+            raise ResponseFailed(row.error["code"], row.error["message"])
+        return OUTCOME_BY_STATUS.get(row.status, Outcome.FENCED)
+
+    async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
+        """Cancels these rows and publishes their ends; returns the ids of those it ended. Raises StoreUnavailable."""
+        results = await responses.cancel_all(self.db, response_ids, None)
+        chunks = [result.chunk for result in results if result is not None and result.chunk is not None]
+        for chunk in chunks:
+            log.info("%s cancelled", chunk.response_id)
+            self.journal.publish(chunk)
+        return [chunk.response_id for chunk in chunks]
+
+    async def _on_fence(self, run: Run, error: Any) -> None:
+        """Nothing to write: the response belongs to another run, or has ended."""
+
+    async def _on_cancellation(self, run: Run, error: Any) -> Outcome | None:
+        """The heartbeat fenced the run, a revoke cancelled it, or this worker stops."""
+        if run.fenced:
+            return None
+        if why_cancelled() is Cancelled.REVOKED:
+            await retry_until_available(lambda: self.cancel_rows([run.row.id]))
+            return None
+        return await self._release(run)
+
+    async def _on_engine_gone(self, run: Run, error: Any) -> Outcome | None:
+        return await self._release(run)
+
+    async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
+        """Another worker continues the response, unless it has killed too many."""
+        log.critical("the engine died: %s", error)
+        self.engine_died()
+        if run.row.crashes + 1 < self.max_crashes:
+            return await self._release(run, crashed=True)
+        await self._fail(run, "server_error", f"the engine died {self.max_crashes} times while it ran")
+        return None
+
+    async def _on_engine_error(self, run: Run, error: EngineError) -> None:
+        await self._fail(run, _ERROR_CODES.get(type(error), "server_error"), str(error))
+
+    async def _on_bug(self, run: Run, error: Exception) -> None:
+        log.error("%s attempt %d went wrong", run.row.id, run.row.attempt, exc_info=error)
+        await self._fail(run, "server_error", "the server had an error while it generated this response")
+
+    async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
+        """None: the response belongs to this run no longer."""
+        row = await retry_until_available(
+            lambda: responses.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
+        )
+        if row is None:
+            return None
+        await self.redeliver(row)
+        return Outcome.RELEASED
+
+    async def _fail(self, run: Run, code: str, message: str) -> None:
+        """Ends the response as failed, unless it is fenced."""
+        if run.last_commit is not None:
+            await asyncio.wait([run.last_commit])  # else the error could take the sequence number of that chunk
+        try:
+            await run.restore(self.db)  # events of this run that were not committed do not count
+        except Fenced:
+            return
+        first = run.stream.next_sequence
+        events = run.stream.fail(error_object(code, message))
+        ending = Ending.of(run.stream.response, datetime.now(UTC))
+        await self.journal.append(Entry(run.worker, run.chunk(first, events, final=True), ending))
+
+
+_Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]
+
+_HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
+    (Fenced, ErrorHandler._on_fence),
+    (asyncio.CancelledError, ErrorHandler._on_cancellation),
+    (EngineGone, ErrorHandler._on_engine_gone),
+    (EngineDead, ErrorHandler._on_engine_death),
+    (EngineError, ErrorHandler._on_engine_error),
+    (Exception, ErrorHandler._on_bug),
+)
+"""The first that matches."""

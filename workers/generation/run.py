@@ -1,0 +1,77 @@
+"""One response while it runs in this worker, and how a later attempt finds its place in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.frames import Event
+from app.protocol.events.machine import ResponseStream
+from app.protocol.status import Status
+from app.protocol.types import Json
+from app.store import journal
+from app.store.database import Database, retry_until_available
+from app.store.rows import ResponseRow
+from workers.generation.history import History
+
+if TYPE_CHECKING:  # it imports the MCP library, which a response without hosted tools never loads
+    from workers.mcp.toolbox import Toolbox
+
+
+class Fenced(Exception):
+    """The response belongs to this run no longer: it was cancelled, deleted, or claimed by another worker."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt at one response, from its claim to its outcome."""
+
+    row: ResponseRow
+    worker: str
+    """The worker id of the claim; every write names it."""
+    task: asyncio.Task[object]
+    stream: ResponseStream
+    history: History = field(default_factory=History)
+    """The turns that earlier attempts and this one have committed."""
+    last_commit: asyncio.Future[bool] | None = None
+    """The commit of the chunk that went to the journal last; False: the chunk was fenced."""
+    toolbox: Toolbox | None = None
+    """Sessions with MCP servers; closed when the run ends."""
+    fenced: bool = False
+    """The heartbeat found that the response belongs to another attempt."""
+
+    @classmethod
+    def of(cls, row: ResponseRow, worker: str, task: asyncio.Task[object]) -> Run:
+        return cls(row, worker, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
+
+    def fence(self) -> None:
+        """Cancels the run's task, which then writes nothing more for this response."""
+        if not self.fenced:
+            self.fenced = True
+            self.task.cancel()
+
+    def chunk(
+        self,
+        first: int,
+        events: Sequence[Event],
+        tokens: tuple[int, ...] = (),
+        steps: tuple[Json, ...] = (),
+        *,
+        final: bool,
+    ) -> Chunk:
+        """The chunk of these events, the first of which has sequence number `first`."""
+        last = first + len(events) - 1
+        return Chunk(self.row.id, first, last, self.row.attempt, tokens, frames.encode_all(events), final, steps)
+
+    async def restore(self, db: Database) -> None:
+        """Continues the stream and the history behind the committed log. Raises Fenced unless in progress."""
+        log = await retry_until_available(lambda: journal.read(db, self.row.id))
+        if log.status is not Status.IN_PROGRESS:
+            raise Fenced
+        events = (event for chunk in log.chunks for event in frames.decode(chunk.frames))
+        self.stream = ResponseStream.restore(events)
+        self.history = History.of(log.chunks)

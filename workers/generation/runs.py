@@ -1,0 +1,62 @@
+"""What runs in this worker now: the registry that runner and lease share, and the gate for suspected engine killers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+from app.store.rows import ResponseRow
+from workers.generation.run import Run
+
+
+class ActiveRuns:
+    """The runs of this worker, by response id."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+
+    def attempts(self) -> Mapping[str, int]:
+        """Response id -> attempt."""
+        return {response_id: run.row.attempt for response_id, run in self._runs.items()}
+
+    def has(self, row: ResponseRow) -> bool:
+        """Whether this attempt runs here already."""
+        run = self._runs.get(row.id)
+        return run is not None and run.row.attempt == row.attempt
+
+    def fence(self, attempts: Mapping[str, int]) -> None:
+        """Stops the runs of these responses (id -> attempt), which belong to this worker no longer."""
+        for response_id, attempt in attempts.items():
+            run = self._runs.get(response_id)
+            if run is not None and run.row.attempt <= attempt:  # a later attempt may run here by now
+                run.fence()
+
+    @contextmanager
+    def registered(self, run: Run) -> Iterator[None]:
+        """Registers the run for the length of the block."""
+        if (earlier := self._runs.get(run.row.id)) is not None:
+            earlier.fence()  # this worker was taken for dead, and has claimed the response a second time
+        self._runs[run.row.id] = run
+        try:
+            yield
+        finally:
+            if self._runs.get(run.row.id) is run:
+                del self._runs[run.row.id]
+
+
+class LastChanceGate:
+    """Lets responses that fail at the next crash run one at a time.
+
+    Several responses may have run when an engine died, and only one of them killed it. Alone, the killer takes no
+    bystander with it.
+    """
+
+    def __init__(self, max_crashes: int) -> None:
+        self._max_crashes = max_crashes
+        self._lock = asyncio.Lock()
+
+    def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
+        is_last_chance = row.crashes > 0 and row.crashes >= self._max_crashes - 1
+        return self._lock if is_last_chance else contextlib.nullcontext()
