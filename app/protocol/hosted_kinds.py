@@ -20,7 +20,7 @@ WebSearchPreviewType = Literal["web_search_preview", "web_search_preview_2025_03
 
 
 @dataclass(frozen=True, slots=True)
-class HostedKind:
+class HostedToolKind:
     """One kind of hosted tool."""
 
     name: str
@@ -43,7 +43,7 @@ class HostedKind:
     """The value of `include` without which results are not shown."""
 
 
-CODE_INTERPRETER = HostedKind(
+CODE_INTERPRETER = HostedToolKind(
     name="code_interpreter",
     tool_types=("code_interpreter",),
     server_kind="python",
@@ -53,7 +53,7 @@ CODE_INTERPRETER = HostedKind(
     running_status="interpreting",
     include=CODE_OUTPUTS,
 )
-WEB_SEARCH = HostedKind(
+WEB_SEARCH = HostedToolKind(
     name="web_search",
     tool_types=(*get_args(WebSearchType), *get_args(WebSearchPreviewType)),
     server_kind="browser",
@@ -62,7 +62,7 @@ WEB_SEARCH = HostedKind(
     running_status="searching",
     include=SEARCH_SOURCES,
 )
-MCP = HostedKind(
+MCP = HostedToolKind(
     name="mcp",
     tool_types=("mcp",),
     server_kind="mcp",
@@ -74,12 +74,12 @@ MCP = HostedKind(
 
 HOSTED_KINDS = (CODE_INTERPRETER, WEB_SEARCH, MCP)
 
-KIND_OF_TOOL: Mapping[str, HostedKind] = MappingProxyType(
+KIND_OF_TOOL: Mapping[str, HostedToolKind] = MappingProxyType(
     {tool_type: kind for kind in HOSTED_KINDS for tool_type in kind.tool_types}
 )
 """By the `type` of a tool, or of a tool choice."""
 
-KIND_OF_CALL: Mapping[str, HostedKind] = MappingProxyType({kind.call_type: kind for kind in HOSTED_KINDS})
+KIND_OF_CALL: Mapping[str, HostedToolKind] = MappingProxyType({kind.call_type: kind for kind in HOSTED_KINDS})
 """By the `type` of an item."""
 
 HOSTED_INCLUDES = tuple(kind.include for kind in HOSTED_KINDS if kind.include is not None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-from app.protocol.hosted_kinds import HostedKind
+from app.protocol.hosted_kinds import HostedToolKind
 from app.protocol.usage import Usage
 
 
@@ -113,7 +113,7 @@ class McpArguments:
 class WholeCall:
     """A call of a hosted tool that is announced whole: its kind has no `text_field`."""
 
-    kind: HostedKind
+    kind: HostedToolKind
     name: str
     """What the model calls the tool."""
     arguments: str

@@ -22,7 +22,7 @@ from app.protocol.events.deltas import (
     WholeCall,
 )
 from app.protocol.events.writer import IllegalInput, Writer
-from app.protocol.hosted_kinds import CODE_INTERPRETER, KIND_OF_CALL, MCP, HostedKind
+from app.protocol.hosted_kinds import CODE_INTERPRETER, KIND_OF_CALL, MCP, HostedToolKind
 from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS
 from app.protocol.types import Json
 
@@ -77,7 +77,7 @@ def request_approval(writer: Writer, delta: Approval) -> None:
     writer.end_item(writer.last_index)
 
 
-def _open_call(writer: Writer, kind: HostedKind, **fields: Any) -> None:
+def _open_call(writer: Writer, kind: HostedToolKind, **fields: Any) -> None:
     writer.add_item(kind.id_prefix, type=kind.call_type, **fields)
     writer.emit_item(f"response.{kind.call_type}.in_progress")
 

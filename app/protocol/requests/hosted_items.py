@@ -171,7 +171,7 @@ class ApprovalResponse(PlainItem):
         return self.model_dump(include={"type", "approval_request_id", "approve", "reason"})
 
 
-HostedItem = (
+AnyHostedItem = (
     Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
     | Annotated[WebSearchCall, Tag("<web_search_call>")]
     | Annotated[McpCall, Tag("<mcp_call>")]

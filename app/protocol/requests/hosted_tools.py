@@ -13,7 +13,7 @@ from app.protocol.hosted_kinds import (
     CODE_INTERPRETER,
     KIND_OF_TOOL,
     WEB_SEARCH,
-    HostedKind,
+    HostedToolKind,
     WebSearchPreviewType,
     WebSearchType,
 )
@@ -112,7 +112,7 @@ class _ChosenByType(RequestModel):
     type: str
 
     key: ClassVar[str] = "type"
-    kind: ClassVar[HostedKind]
+    kind: ClassVar[HostedToolKind]
 
     @property
     def described(self) -> str:
@@ -128,7 +128,7 @@ class _ChosenByType(RequestModel):
 class ChosenCodeInterpreter(_ChosenByType):
     """The model must run code."""
 
-    kind: ClassVar[HostedKind] = CODE_INTERPRETER
+    kind: ClassVar[HostedToolKind] = CODE_INTERPRETER
 
     type: Literal["code_interpreter"]
 
@@ -136,7 +136,7 @@ class ChosenCodeInterpreter(_ChosenByType):
 class ChosenWebSearch(_ChosenByType):
     """The model must search the web."""
 
-    kind: ClassVar[HostedKind] = WEB_SEARCH
+    kind: ClassVar[HostedToolKind] = WEB_SEARCH
 
     type: Literal[WebSearchType, WebSearchPreviewType]
 
@@ -149,13 +149,13 @@ def tool_tag(value: Any) -> str:
     return "<web_search>" if kind in get_args(WebSearchType) else f"<{kind}>"
 
 
-HostedTool = (
+AnyHostedTool = (
     Annotated[CodeInterpreter, Tag("<code_interpreter>")]
     | Annotated[WebSearch, Tag("<web_search>")]
     | Annotated[WebSearchPreview, Tag("<web_search_preview>")]
     | Annotated[Mcp, Tag("<mcp>")]
 )
-ChosenHosted = (
+AnyHostedChoice = (
     Annotated[ChosenCodeInterpreter, Tag("<code_interpreter>")]
     | Annotated[ChosenWebSearch, Tag("<web_search>")]
     | Annotated[ChosenWebSearch, Tag("<web_search_preview>")]

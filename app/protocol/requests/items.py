@@ -22,7 +22,7 @@ from app.protocol.requests.content import (
     Thoughts,
 )
 from app.protocol.requests.fields import SupportedValues
-from app.protocol.requests.hosted_items import HostedItem
+from app.protocol.requests.hosted_items import AnyHostedItem
 from app.protocol.requests.stored_item import StatusItem
 from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
@@ -218,7 +218,7 @@ Item = Annotated[
     | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
-    | HostedItem
+    | AnyHostedItem
     | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
     Discriminator(_item_tag),
     BeforeValidator(_check_item),

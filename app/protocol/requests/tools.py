@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator,
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.base import RequestModel, ToolName, check_object_type, check_type, missing_type, tag_of
 from app.protocol.requests.fields import DirectCallers, SupportedValues
-from app.protocol.requests.hosted_tools import ChosenHosted, HostedTool, tool_tag
+from app.protocol.requests.hosted_tools import AnyHostedChoice, AnyHostedTool, tool_tag
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
@@ -134,7 +134,7 @@ class CustomTool(_ClientTool):
 
 
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")] | HostedTool,
+    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")] | AnyHostedTool,
     Discriminator(tool_tag),
     BeforeValidator(check_object_type(_TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
@@ -182,7 +182,7 @@ class ChosenCustom(_ChosenByName):
     type: Literal["custom"]
 
 
-_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | ChosenHosted
+_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | AnyHostedChoice
 
 Chosen = Annotated[
     _Chosen,
