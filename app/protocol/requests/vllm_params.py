@@ -83,23 +83,23 @@ class Extras(RequestModel):
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
-        "top_k": "sample among this many most likely tokens; -1 or 0: among all",
-        "min_p": "sample among tokens at least this likely, as a share of the most likely one",
-        "repetition_penalty": "above 1: less of what prompt and output hold already",
+        "top_k": "sample among this many of the most likely tokens; -1 or 0: among all tokens",
+        "min_p": "sample among tokens that are at least this likely, as a share of the most likely token",
+        "repetition_penalty": "above 1: tokens that the prompt or the output already has become less likely",
         "seed": "makes sampling repeatable, as far as the engine can",
-        "min_tokens": "no end before this many output tokens",
-        "ignore_eos": "generate on after the model's end token",
+        "min_tokens": "the output does not end before this many tokens",
+        "ignore_eos": "continue after the model's end token",
         "stop": f"a string, or up to {MAX_STOPS}, before which the output ends",
         "include_stop_str_in_output": "the output ends after the stop string",
         "stop_token_ids": "tokens that end the output",
-        "bad_words": "words that are never generated",
+        "bad_words": "words that the model never writes",
         "logit_bias": "token id -> bias between -100 and 100",
-        "allowed_token_ids": "no other tokens are generated",
+        "allowed_token_ids": "the only tokens that the model may write",
         "skip_special_tokens": "false: special tokens are part of the text",
-        "thinking_token_budget": "reasoning tokens at most",
-        "chat_template_kwargs": "arguments of the chat template; they go before the model's `chat_template_args`",
-        "cache_salt": "requests share cached prefixes only where they have the same salt",
-        "priority": "the engine's scheduler takes lower numbers first, in place of `service_tier`'s",
+        "thinking_token_budget": "the maximum number of reasoning tokens",
+        "chat_template_kwargs": "arguments of the chat template; they override the model's `chat_template_args`",
+        "cache_salt": "requests share cached prefixes only if they have the same salt",
+        "priority": "the engine's scheduler takes lower numbers first; it replaces that of `service_tier`'s",
     }
 )
 """The table in docs/protocol.md; tests compare it with the page and with the fields."""
