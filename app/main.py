@@ -22,7 +22,7 @@ from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.streaming.pubsub import PubSub
-from config.collector import settle
+from config.collector import freeze_gc
 from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
@@ -72,7 +72,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     conversations = ConversationService(db, ReferenceResolver(db, sealer))
     shutdown = Shutdown()
     await pubsub.start()
-    settle()
+    freeze_gc()
     try:
         with set_by_signals(shutdown):
             started_at = int(time.time())

@@ -1,1 +1,1 @@
-"""Settings, models and tool servers, read once at the start of a process."""
+"""Settings, models and MCP servers, read once at the start of a process, and how helper programs start."""

@@ -1,18 +1,20 @@
-"""Python's garbage collector, for processes that serve for long."""
+"""Python's garbage collector in processes that run for long."""
 
 from __future__ import annotations
 
 import gc
 
 THRESHOLDS = (50_000, 10, 10)
-"""Python's own are (700, 10, 10): a look at everything young for every few events."""
+"""CPython's are (700, 10, 10): a collection of young objects every few events."""
 
 
-def settle() -> None:
-    """Call it once all is loaded: what is there now (an engine: a million objects) is never looked at again, and what
-    comes less often. Running responses make and forget many objects, hardly any of them in cycles.
+def freeze_gc() -> None:
+    """Exempts all present objects from collection, and collects new ones less often. Call it once all is loaded.
+
+    An engine has a million objects that stay. Running responses make many short-lived objects, hardly any of them in
+    cycles. The plain way is not to call this function.
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # Python looks at what is old once a quarter of what it found there last is new: of nothing, from here
+    gc.collect()  # CPython starts a full collection at 25 % growth; this second call resets the baseline
     gc.set_threshold(*THRESHOLDS)

@@ -1,4 +1,4 @@
-"""Logging of every Longhaul process: one line per record, to stderr, without secrets."""
+"""Logging in every Longhaul process: one line per record, to stderr, without secrets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _QUIET = (
     "uvicorn.access",
     "vllm",
 )
-"""Loggers of libraries that say too much at INFO, or what ours say already."""
+"""Loggers of libraries whose INFO records are too many, or repeat Longhaul's."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "celery", "celery.task")
-"""Loggers whose own handlers would print a record twice, or in another form."""
+"""Loggers whose own handlers would print a record twice, or in another format."""
 
 
 class LineFormatter(logging.Formatter):
     """`2026-11-21T10:23:41.123Z INFO name: message`; line ends become `\\n`, URL passwords `***`.
 
-    An exception is its type and the first line of its message with the places it came through; all of it
-    only where `tracebacks` is set (level DEBUG), still on one line.
+    An exception becomes its type, the first line of its message and the innermost frames. With `tracebacks` (at level
+    DEBUG) it becomes the whole traceback, still on one line.
     """
 
     def __init__(self, tracebacks: bool = False) -> None:
@@ -57,11 +57,11 @@ class LineFormatter(logging.Formatter):
     def _exception(self, error: BaseException) -> str:
         if self.tracebacks:
             return "".join(traceback.format_exception(error)).rstrip()
-        # The first line alone: databases quote rows, and so prompts, in those below.
-        return f"{type(error).__name__}: {str(error).partition(_LINE_END)[0]}{_places(error.__traceback__)}"
+        # The first line alone: in later lines databases quote rows, and rows hold prompts.
+        return f"{type(error).__name__}: {str(error).partition(_LINE_END)[0]}{_frames(error.__traceback__)}"
 
 
-def _places(trace: TracebackType | None, last: int = 3) -> str:
+def _frames(trace: TracebackType | None, last: int = 3) -> str:
     """The innermost `last` frames, innermost first: ` (journal.py:41 in flush < runner.py:80 in run)`."""
     frames = traceback.extract_tb(trace)[-last:]
     names = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
@@ -69,7 +69,7 @@ def _places(trace: TracebackType | None, last: int = 3) -> str:
 
 
 def setup_logging(level: str) -> None:
-    """Makes the root logger the only one that writes. `level` is `Settings.log_level`; may be called again."""
+    """Makes the root logger the only one that writes. `level` is `Settings.log_level`. May be called twice."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(tracebacks=level == "DEBUG"))
     root = logging.getLogger()

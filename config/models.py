@@ -1,4 +1,4 @@
-"""The served models and the servers of their tools: `models.toml`, checked, as frozen data."""
+"""The served models and their MCP servers: `models.toml`, checked, as frozen data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter: a model name of its own, served by the workers of the model it was trained on."""
+    """A LoRA adapter: it has its own model name, and the workers of its base model serve it."""
 
     name: str
     path: str
@@ -28,62 +28,62 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """One model and how a worker runs it."""
+    """One model, and how a worker runs it."""
 
     name: str
-    """What clients send as `model`."""
+    """The value of `model` in requests."""
     path: str
-    """A folder on this machine, or a hub id for vLLM to fetch."""
+    """A folder on this machine, or a hub id that vLLM downloads."""
     queue: str
-    """The Celery queue its workers consume; no other model uses it."""
+    """The Celery queue of its workers; no other model uses it."""
     context_length: int | None
-    """Tokens of prompt and output together; None: what the model's own config says."""
+    """The most tokens of prompt and output together; None: the limit of the model's own config."""
     engine: Literal["vllm", "scripted"]
     engine_args: Mapping[str, Any]
-    """Passed to vLLM's AsyncEngineArgs (or to the scripted engine) as they are."""
+    """Arguments of vLLM's AsyncEngineArgs, or of the scripted engine."""
     chat_template_args: Mapping[str, Any]
     default_sampling: Mapping[str, float]
-    """Sampling parameters where a request has none (`temperature`, `top_p`, ...)."""
+    """Sampling parameters for requests without them (`temperature`, `top_p`, ...)."""
     reasoning_parser: str | None
-    """vLLM's parser of the model's reasoning, by name; None: it has none to tell apart."""
+    """Name of vLLM's parser of the model's reasoning; None: the model does not reason."""
     tool_parser: str | None
-    """vLLM's parser of the model's tool calls, by name; None: it calls no tools."""
+    """Name of vLLM's parser of the model's tool calls; None: the model calls no tools."""
     images: bool = False
-    """Whether its input may hold images."""
+    """Whether its input may contain images."""
     adapters: tuple[Adapter, ...] = ()
     base: str | None = None
-    """Of a LoRA adapter: the model whose workers serve it."""
+    """For a LoRA adapter: the model whose workers serve it."""
     verbosity: bool = False
-    """Whether its chat template knows `verbosity` (low, medium, high)."""
+    """Whether its chat template supports `verbosity` (low, medium, high)."""
     queue_timeout_seconds: float | None = None
-    """How long a response may wait for a worker; None: as long as the settings say."""
+    """Seconds that a response may wait for a worker; None: the limit of the settings."""
     run_timeout_seconds: float | None = None
-    """How long a response may be in progress; None: as long as the settings say."""
+    """Seconds that a response may be in progress; None: the limit of the settings."""
     format: Format = "auto"
-    """How it is talked to: by its chat template, or in gpt-oss's harmony; `auto`: by its `model_type`."""
+    """The prompt format: the chat template, or gpt-oss's harmony; `auto` decides by `model_type`."""
     harmony: bool = False
-    """What `format` comes to, as far as this process can tell."""
+    """Whether the prompt format is harmony, as far as this process can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
-    """Every model that has workers, in the order of the file."""
+    """All models with workers, in the order of the file."""
 
     models: tuple[ServedModel, ...]
     tools: tuple[McpServer, ...] = ()
-    """The servers of tools that they may call."""
+    """The MCP servers that run hosted tools."""
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
-        """Everything a client may send as `model`: the models, each followed by its adapters."""
-        return tuple(served for model in self.models for served in (model, *_adapted(model)))
+        """All values of `model` in requests: the models, each followed by its adapters."""
+        return tuple(served for model in self.models for served in (model, *_adapters_of(model)))
 
     def get(self, name: str) -> ServedModel | None:
-        """The model or adapter of that name; an adapter has the queue of its base, and names it."""
+        """The model or adapter of that name. An adapter has the queue of its base model."""
         return next((served for served in self.served if served.name == name), None)
 
-    def chosen(self, name: str | None) -> ServedModel:
-        """The model a worker serves: the named one, or the only one. Raises ConfigError."""
+    def choose(self, name: str | None) -> ServedModel:
+        """The model that a worker serves: the named one, or the only one. Raises ConfigError."""
         if name is None and len(self.models) == 1:
             return self.models[0]
         names = ", ".join(model.name for model in self.models)
@@ -97,7 +97,7 @@ class ModelCatalog:
         return model
 
 
-def _adapted(model: ServedModel) -> Iterable[ServedModel]:
+def _adapters_of(model: ServedModel) -> Iterable[ServedModel]:
     return (replace(model, name=adapter.name, base=model.name, adapters=()) for adapter in model.adapters)
 
 
@@ -146,7 +146,7 @@ class _File(BaseModel):
 
 
 def _resolve(path: str, folder: Path) -> str:
-    """A path that starts with `.` or `/` is a folder and must exist; anything else is a hub id."""
+    """The absolute path of a folder, which must exist, if `path` starts with `.` or `/`; otherwise a hub id."""
     if not path.startswith((".", "/")):
         return path
     resolved = (folder / path).resolve()
@@ -176,12 +176,12 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         queue_timeout_seconds=entry.queue_timeout_seconds,
         run_timeout_seconds=entry.run_timeout_seconds,
         format=entry.format,
-        harmony=speaks_harmony(entry.format, path),
+        harmony=uses_harmony(entry.format, path),
     )
 
 
-def speaks_harmony(form: Format, path: str) -> bool:
-    """Whether a model talks in harmony: as its entry says, or by the `model_type` in its folder, or its hub id."""
+def uses_harmony(form: Format, path: str) -> bool:
+    """Whether the prompt format is harmony: by the entry, by `model_type` in the model's folder, or by the hub id."""
     if form != "auto":
         return form == "harmony"
     if not Path(path).is_absolute():
@@ -193,21 +193,21 @@ def speaks_harmony(form: Format, path: str) -> bool:
     return isinstance(config, dict) and config.get("model_type") == "gpt_oss"
 
 
-def _unique(values: Iterable[str], what: str) -> None:
+def _require_unique(values: Iterable[str], kind: str) -> None:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            raise ConfigError(f"two models have the {what} {value!r}")
+            raise ConfigError(f"two models have the {kind} {value!r}")
         seen.add(value)
 
 
 def load_models(file: Path) -> ModelCatalog:
-    """Reads a models.toml. Raises ConfigError, one line, that names the file and the entry."""
+    """Reads a models file. Raises ConfigError, one line that names the file and the entry."""
     try:
         parsed = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         models = tuple(_served(entry, file.resolve().parent) for entry in parsed.models)
-        _unique((served.name for served in ModelCatalog(models).served), "name")
-        _unique((model.queue for model in models), "queue")
+        _require_unique((served.name for served in ModelCatalog(models).served), "name")
+        _require_unique((model.queue for model in models), "queue")
         tools = servers_of_file(parsed.tool_servers)
     except OSError as error:
         raise ConfigError(f"LONGHAUL_MODELS: cannot read {file}: {error.strerror}") from None
@@ -215,14 +215,14 @@ def load_models(file: Path) -> ModelCatalog:
         raise ConfigError(f"LONGHAUL_MODELS: {file} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"LONGHAUL_MODELS: {file}: {where}: {first['msg']}") from None
+        location = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"LONGHAUL_MODELS: {file}: {location}: {first['msg']}") from None
     except ConfigError as error:
         raise ConfigError(f"LONGHAUL_MODELS: {file}: {error}") from None
     return ModelCatalog(models, tools)
 
 
 def load_catalog(settings: Settings) -> ModelCatalog:
-    """What the models file and the environment say together. Raises ConfigError."""
+    """The models and MCP servers of the models file and the environment together. Raises ConfigError."""
     catalog = load_models(settings.models)
     return replace(catalog, tools=merge_servers(catalog.tools, servers_of_variable(settings.tool_servers)))

@@ -14,7 +14,7 @@ from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
-from config.collector import settle
+from config.collector import freeze_gc
 from config.models import load_catalog
 from config.settings import Settings
 from workers.engine import make_engine
@@ -43,7 +43,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
     `stop_worker` ends this process with an exit code.
     """
     catalog = load_catalog(settings)
-    model = catalog.chosen(settings.model)
+    model = catalog.choose(settings.model)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
@@ -68,7 +68,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         stack.push_async_callback(lease.close)
         await lease.start()
 
-        settle()
+        freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
         stack.push_async_callback(end_tasks, asyncio.create_task(_watch(engine, stop_worker), name="engine-watch"))
         log.info("%s is ready", model.name)

@@ -1,7 +1,7 @@
-"""What stops a local start."""
+"""The error of a local start."""
 
 from __future__ import annotations
 
 
 class LocalError(Exception):
-    """Longhaul cannot start, or go on, on this machine; the message is one line, for users."""
+    """Longhaul cannot start, or go on, on this machine. The message is one line, for users."""

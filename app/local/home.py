@@ -1,4 +1,4 @@
-"""LONGHAUL_HOME: the folder with what Longhaul keeps on this machine, and the lock that one start holds."""
+"""LONGHAUL_HOME: Longhaul's data folder on this machine, and the lock that one start holds."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from config.settings import Settings
 
 MARKER = "longhaul.id"
 _ID = re.compile(r"[0-9a-f]{12}")
-PAUSE = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A data folder that is ours. `id` is its own for ever, wherever the folder is moved."""
+    """A data folder of Longhaul. Its `id` never changes, even if the folder is moved."""
 
     path: Path
     id: str
 
     @classmethod
     def prepare(cls, path: Path) -> Home:
-        """Makes the folder, or checks that it is ours. Raises LocalError, which names LONGHAUL_HOME."""
+        """Makes the folder, or checks that it is a data folder. Raises LocalError, which names LONGHAUL_HOME."""
         path = path.resolve()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,51 +42,51 @@ class Home:
             raise LocalError(f"LONGHAUL_HOME: cannot use {error.filename or path}: {error.strerror}") from None
 
     def flower_auth(self, settings: Settings) -> str:
-        """`user:password` of Flower: the configured one, or one made once and kept in a file of mode 0600."""
+        """`user:password` of Flower: as configured, or generated once and kept in a file of mode 0600."""
         if settings.flower_auth is not None:
             return settings.flower_auth
-        return keep_once(self.flower_file, lambda: f"longhaul:{secrets.token_urlsafe(12)}")
+        return read_or_create(self.flower_file, lambda: f"longhaul:{secrets.token_urlsafe(12)}")
 
     @property
     def flower_file(self) -> Path:
         return self.path / "flower-auth"
 
     @asynccontextmanager
-    async def lock(self, patience: float, say: Callable[[str], None]) -> AsyncIterator[int]:
-        """Holds the folder; yields the locked file's descriptor, for guardians to hold as well.
+    async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:
+        """Locks the folder; yields the descriptor of the locked file, which guardians hold as well.
 
-        Another start that is alive: LocalError at once. One that was killed: its guardians are still stopping
-        its programs; waits for them, `patience` seconds at most.
+        Raises LocalError at once if another start is alive. If another start was killed, its guardians are still
+        stopping its programs: waits for them, at most `max_wait` seconds.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            await self._take(descriptor, patience, say)
+            await self._acquire(descriptor, max_wait, log)
             yield descriptor
         finally:
             os.close(descriptor)
 
-    async def _take(self, descriptor: int, patience: float, say: Callable[[str], None]) -> None:
-        end = time.monotonic() + patience
-        told = False
-        while not _locked(descriptor):
+    async def _acquire(self, descriptor: int, max_wait: float, log: Callable[[str], None]) -> None:
+        end = time.monotonic() + max_wait
+        logged = False
+        while not _try_lock(descriptor):
             holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            if _alive(holder):
+            if _is_alive(holder):
                 raise LocalError(
                     f"Longhaul already runs on {self.path} (process {holder}); "
                     "a second one needs another LONGHAUL_HOME, LONGHAUL_PORT and LONGHAUL_FLOWER_PORT"
                 )
             if time.monotonic() > end:
                 raise LocalError(f"LONGHAUL_HOME: programs of an earlier start still use {self.path}")
-            if not told:
-                say("an earlier Longhaul was killed; waiting for its programs to end")
-                told = True
-            await asyncio.sleep(PAUSE)
+            if not logged:
+                log("an earlier Longhaul was killed; waiting for its programs to end")
+                logged = True
+            await asyncio.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
-def keep_once(file: Path, make: Callable[[], str]) -> str:
-    """The text of `file` (mode 0600), made by the first of any number of processes that ask."""
+def read_or_create(file: Path, make: Callable[[], str]) -> str:
+    """The text of `file` (mode 0600). If several processes call this at once, the first one makes the text."""
     if not file.exists():
         draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         draft.touch(mode=0o600)
@@ -101,10 +101,10 @@ def keep_once(file: Path, make: Callable[[], str]) -> str:
 
 
 def _identity(path: Path) -> str:
-    found = keep_once(path / MARKER, lambda: secrets.token_hex(6))
-    if not _ID.fullmatch(found):
+    identity = read_or_create(path / MARKER, lambda: secrets.token_hex(6))
+    if not _ID.fullmatch(identity):
         raise LocalError(f"LONGHAUL_HOME: {path / MARKER} is damaged")
-    return found
+    return identity
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -116,7 +116,7 @@ def _refuse_foreign(path: Path) -> None:
         raise LocalError(f"LONGHAUL_HOME: {path} is not Longhaul's data folder; name a new or an empty folder")
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -124,7 +124,7 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _alive(pid: str) -> bool:
+def _is_alive(pid: str) -> bool:
     if not pid.isdecimal():
         return False
     try:

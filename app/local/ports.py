@@ -1,4 +1,4 @@
-"""TCP ports: one that is free, and whether a given one is: asked before a program would say it with a traceback."""
+"""Finds a free TCP port, and checks a given one, so that a port in use gives one line and no traceback."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from config.settings import ConfigError
 
 HOST = "127.0.0.1"
 FIRST, END = 10_000, 30_000
-"""Below what Linux gives to who asks for any port (net.ipv4.ip_local_port_range, from 32768 on): one that was found
-free is given to no client and no other server before it is used."""
+"""Below the ports that Linux assigns by itself (net.ipv4.ip_local_port_range, from 32768 on): so the kernel gives
+a port that was found free to no other program before it is used."""
 TRIES = 1000
 
 _REASONS = {
@@ -23,7 +23,7 @@ _REASONS = {
 
 
 def check_port(variable: str, host: str, port: int) -> None:
-    """Raises ConfigError, one line that names `variable`, where nobody could listen on host and port now."""
+    """Raises ConfigError, one line that names `variable`, if no program could listen on host and port now."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -36,12 +36,12 @@ def check_port(variable: str, host: str, port: int) -> None:
             probe.bind(address)
     except OSError as error:
         name = "LONGHAUL_HOST" if error.errno == errno.EADDRNOTAVAIL else variable
-        what = host if error.errno == errno.EADDRNOTAVAIL else f"port {port} of {host}"
-        raise ConfigError(f"{name}: {what} {_REASONS.get(error.errno or 0, error.strerror)}") from None
+        subject = host if error.errno == errno.EADDRNOTAVAIL else f"port {port} of {host}"
+        raise ConfigError(f"{name}: {subject} {_REASONS.get(error.errno or 0, error.strerror)}") from None
 
 
 def free_port() -> int:
-    """A port of HOST that nobody uses now. Raises LocalError where none is found."""
+    """A port of HOST that is free now. Raises LocalError if none is found."""
     for _ in range(TRIES):
         port = FIRST + secrets.randbelow(END - FIRST)
         with socket.socket() as probe:

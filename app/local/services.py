@@ -1,4 +1,4 @@
-"""Postgres and Valkey for one machine: embedded where no URL names one, and never touched where one does."""
+"""Postgres and Valkey for one machine: embedded if no URL names them; services of others are never touched."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from app.local.children import Child, Program
 from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.postgres import Postgres
-from app.local.service_account import Quarters
-from app.local.supervisor import Say, Stopping, keep, unless
+from app.local.service_account import ServiceFolders
+from app.local.supervisor import Log, Shutdown, run_unless_stopped, supervise
 from app.local.valkey import Valkey
 from config.settings import Settings
 
 READY_SECONDS = 300.0
-"""Postgres may have a crash to recover from; a server that ends is noticed at once."""
-PAUSE = 0.05
+"""Long, because Postgres may have to recover from a crash. A server that ends is noticed at once."""
+POLL_SECONDS = 0.05
 
 
 class Service(Protocol):
-    """A server of ours."""
+    """An embedded server."""
 
     name: str
     variable: str
-    """The environment variable that names one from outside, in place of ours."""
+    """The environment variable that names another server to use in its place."""
 
     @property
     def url(self) -> str: ...
 
     async def prepare(self) -> Program:
-        """Before every start; raises LocalError."""
+        """Prepares every start; returns the program. Raises LocalError."""
 
     async def ready(self) -> bool:
-        """Whether the started server answers."""
+        """Whether the server answers."""
 
     async def recover(self, failures: int) -> bool:
-        """Whether a first start that failed `failures` times is worth another try."""
+        """Repairs what it can after the first start failed `failures` times; returns whether to try it once more."""
 
 
 async def launch(service: Service) -> Child:
-    """Starts a server and waits until it answers. Raises LocalError with its last line; then nothing is left of it."""
+    """Starts a server, and waits until it answers. Raises LocalError with its last line; then the server is stopped."""
     child = await Child.start(await service.prepare(), lambda _: None)
     ended = asyncio.create_task(child.wait())
     try:
@@ -50,10 +50,10 @@ async def launch(service: Service) -> Child:
             while not ended.done():
                 if await service.ready():
                     return child
-                await asyncio.wait({ended}, timeout=PAUSE)
+                await asyncio.wait({ended}, timeout=POLL_SECONDS)
         raise LocalError(f"{service.name} did not start: {child.last_line or f'status {ended.result()}'}")
     except BaseException as error:
-        await child.stopped()
+        await child.stop_and_wait()
         if isinstance(error, TimeoutError):
             raise LocalError(f"{service.name} did not answer within {READY_SECONDS:g} seconds") from None
         raise
@@ -62,7 +62,7 @@ async def launch(service: Service) -> Child:
 
 
 async def launch_first(service: Service) -> Child:
-    """`launch`, with what the service knows to do against a failure."""
+    """Like `launch`, but the service may repair a failure and try again."""
     failures = 0
     while True:
         try:
@@ -74,40 +74,38 @@ async def launch_first(service: Service) -> Child:
 
 
 @asynccontextmanager
-async def running(service: Service, stopping: Stopping, say: Say) -> AsyncIterator[None]:
-    """The service, started again whenever it dies, until the block ends; `stopping` is set where it cannot live."""
-    child = await unless(stopping, launch_first(service))
-    done = Stopping()
-    keeper = asyncio.create_task(
-        keep(lambda: launch(service), done, lambda line: say(f"{service.name} {line}"), first=child)
+async def running(service: Service, stopping: Shutdown, log: Log) -> AsyncIterator[None]:
+    """Runs the service until the block ends, and restarts it if it dies. Sets `stopping` if it cannot run."""
+    child = await run_unless_stopped(stopping, launch_first(service))
+    done = Shutdown()
+    supervision = asyncio.create_task(
+        supervise(lambda: launch(service), done, lambda line: log(f"{service.name} {line}"), first=child)
     )
-    keeper.add_done_callback(lambda _: stopping.set())
+    supervision.add_done_callback(lambda _: stopping.set())
     try:
         yield
     finally:
         done.set()
-        broken = await keeper
-        if broken is not None:
-            stopping.failed(f"{service.name} {broken}")
+        failure = await supervision
+        if failure is not None:
+            stopping.fail(f"{service.name} {failure}")
 
 
 @asynccontextmanager
 async def embedded(
-    settings: Settings, home: Home, lock: int, stopping: Stopping, say: Say
+    settings: Settings, home: Home, lock: int, stopping: Shutdown, log: Log
 ) -> AsyncIterator[dict[str, str]]:
-    """Both services for the length of the block; yields DATABASE_URL and REDIS_URL."""
+    """Runs the services that no URL names until the block ends; yields DATABASE_URL and REDIS_URL."""
     named = {"DATABASE_URL": settings.database_url, "REDIS_URL": settings.redis_url}
     urls = {name: url for name, url in named.items() if url is not None}
     async with AsyncExitStack() as stack:
         if len(urls) < len(named):
-            quarters = Quarters.of(home)
-            if quarters.folder != home.path:
-                say(
-                    f"data of Postgres and Valkey are in {quarters.folder} (their user cannot enter {home.path.parent})"
-                )
-            for service in (Postgres(quarters, (lock,)), Valkey(quarters, (lock,))):
+            folders = ServiceFolders.choose(home)
+            if folders.folder != home.path:
+                log(f"data of Postgres and Valkey are in {folders.folder} (their user cannot enter {home.path.parent})")
+            for service in (Postgres(folders, (lock,)), Valkey(folders, (lock,))):
                 if service.variable not in urls:
-                    await stack.enter_async_context(running(service, stopping, say))
+                    await stack.enter_async_context(running(service, stopping, log))
                     urls[service.variable] = service.url
-                    say(f"{service.name} runs ({service.variable} is not set)")
+                    log(f"{service.name} runs ({service.variable} is not set)")
         yield urls

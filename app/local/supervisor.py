@@ -1,11 +1,11 @@
-"""Keeps programs alive, and knows when that is hopeless.
+"""Restarts programs that end, and gives up on those that cannot run.
 
-    start -> running -> (asked to stop) stop signal, grace, SIGKILL -> done
-                     -> (ended by itself) pause, then start again; or broken
+    start -> running -> (shutdown) stop signal, grace, SIGKILL -> done
+                     -> (ended by itself) delay, then start; or broken
 
-Broken: it ended with the status of a wrong configuration, or it failed `HOPELESS` times in a row, each time
-soon after its start and with the same status. A death by SIGKILL or SIGTERM is somebody's doing (an operator,
-the kernel's memory killer) and never counts as a failure of its own.
+A program is broken if it ended with the status of a wrong configuration. It is also broken if it failed `MAX_FAILURES`
+times in a row with the same status, each time soon after its start. SIGKILL and SIGTERM come from outside (an operator,
+the kernel's out-of-memory killer) and never count as failures.
 """
 
 from __future__ import annotations
@@ -21,84 +21,84 @@ from app.local.children import Child
 from app.local.errors import LocalError
 
 CONFIG_STATUSES = frozenset({2, 78, 126, 127})
-"""Exit statuses that another try does not change: usage (2, as Click has it), EX_CONFIG of sysexits.h (78),
-a program that cannot be run or is not there (126, 127, of the shell)."""
-NOT_ITS_FAULT = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
-HOPELESS = 5
-SOON_SECONDS = 60.0
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
+"""Exit statuses that a restart does not change: wrong usage (2, as in Click), EX_CONFIG of sysexits.h (78),
+and a program that cannot be run or does not exist (126 and 127, as in the shell)."""
+NO_FAILURE_STATUSES = frozenset({0, -signal.SIGKILL, -signal.SIGTERM})
+MAX_FAILURES = 5
+SHORT_LIFE_SECONDS = 60.0
+MIN_DELAY_SECONDS = 0.5
+MAX_DELAY_SECONDS = 30.0
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """We were asked to stop while still starting."""
+    """Longhaul was asked to stop while it was still starting."""
 
 
-class Stopping:
-    """Says when to stop, and why where something failed. `urgent` is set where grace is over."""
+class Shutdown:
+    """Whether Longhaul is to stop, and why if something failed."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        self._urgent = asyncio.Event()
+        self._requested = asyncio.Event()
+        self._immediate = asyncio.Event()
         self.reason: str | None = None
 
     def __bool__(self) -> bool:
-        return self._asked.is_set()
+        return self._requested.is_set()
 
     def set(self) -> None:
-        self._asked.set()
+        self._requested.set()
 
-    def hurry(self) -> None:
-        """Ends everything without grace."""
-        self._asked.set()
-        self._urgent.set()
+    def set_immediate(self) -> None:
+        """Stops everything without grace."""
+        self._requested.set()
+        self._immediate.set()
 
-    def failed(self, reason: str) -> None:
-        """Stops because of `reason`; the first one counts."""
+    def fail(self, reason: str) -> None:
+        """Stops everything because of `reason`; the first reason counts."""
         self.reason = self.reason or reason
-        self._asked.set()
+        self._requested.set()
 
     async def wait(self) -> None:
-        await self._asked.wait()
+        await self._requested.wait()
 
-    async def wait_urgent(self) -> None:
-        await self._urgent.wait()
+    async def wait_immediate(self) -> None:
+        await self._immediate.wait()
 
 
 @dataclass(slots=True)
-class Record:
-    """What is known of a program's deaths in a row."""
+class DeathRecord:
+    """How often a program has died in a row, and how."""
 
     status: int | None = None
     failures: int = 0
     deaths: int = 0
 
     def died(self, status: int, lifetime: float) -> None:
-        """Notes a death after `lifetime` seconds."""
-        soon = lifetime < SOON_SECONDS
-        failed = soon and status not in NOT_ITS_FAULT
+        """Records a death after `lifetime` seconds."""
+        soon = lifetime < SHORT_LIFE_SECONDS
+        failed = soon and status not in NO_FAILURE_STATUSES
         self.failures = (self.failures + 1 if status == self.status else 1) if failed else 0
         self.deaths = self.deaths + 1 if soon else 1
         self.status = status
 
     @property
     def broken(self) -> bool:
-        return self.status in CONFIG_STATUSES or self.failures >= HOPELESS
+        return self.status in CONFIG_STATUSES or self.failures >= MAX_FAILURES
 
     @property
-    def pause(self) -> float:
-        """Seconds until the next start."""
-        return float(min(FIRST_PAUSE_SECONDS * 2 ** (self.deaths - 1), LONGEST_PAUSE_SECONDS))
+    def delay(self) -> float:
+        """Seconds until the restart."""
+        return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 1), MAX_DELAY_SECONDS))
 
 
-async def keep(
-    start: Callable[[], Awaitable[Child]], stopping: Stopping, say: Say, first: Child | None = None
+async def supervise(
+    start: Callable[[], Awaitable[Child]], stopping: Shutdown, log: Log, first: Child | None = None
 ) -> str | None:
-    """Keeps one program running until `stopping`; returns None, or why it is broken (one line)."""
-    record = Record()
+    """Keeps one program running until `stopping`; returns None, or why the program is broken (one line)."""
+    record = DeathRecord()
     child = first
     while child is not None or not stopping:
         began = time.monotonic()
@@ -113,35 +113,37 @@ async def keep(
         record.died(status, time.monotonic() - began)
         if record.broken:
             return f"ended with {describe(status)}: {last}" if last else f"ended with {describe(status)}"
-        say(f"ended with {describe(status)}; starting again in {record.pause:g} s")
-        await first_of(stopping.wait(), asyncio.sleep(record.pause))
+        log(f"ended with {describe(status)}; starting again in {record.delay:g} s")
+        await first_of(stopping.wait(), asyncio.sleep(record.delay))
     return None
 
 
-async def keep_all(programs: Iterable[tuple[str, Callable[[], Awaitable[Child]], Say]], stopping: Stopping) -> None:
-    """Keeps (name, start, say) each; one that is broken stops all. Returns when every one has ended."""
+async def supervise_all(
+    programs: Iterable[tuple[str, Callable[[], Awaitable[Child]], Log]], stopping: Shutdown
+) -> None:
+    """Supervises programs, each (name, start, log). A broken one stops all. Returns when all have ended."""
 
-    async def guard(name: str, start: Callable[[], Awaitable[Child]], say: Say) -> None:
-        if (reason := await keep(start, stopping, say)) is not None:
-            stopping.failed(f"{name} {reason}")
+    async def supervise_one(name: str, start: Callable[[], Awaitable[Child]], log: Log) -> None:
+        if (reason := await supervise(start, stopping, log)) is not None:
+            stopping.fail(f"{name} {reason}")
 
     async with asyncio.TaskGroup() as group:
-        for name, start, say in programs:
-            group.create_task(guard(name, start, say))
+        for name, start, log in programs:
+            group.create_task(supervise_one(name, start, log))
 
 
-async def _end_of(child: Child, stopping: Stopping) -> int:
-    """Waits for the end, asked for or not."""
+async def _end_of(child: Child, stopping: Shutdown) -> int:
+    """Waits until the program ends, by itself or because of `stopping`; returns its status."""
     await first_of(child.wait(), stopping.wait())
     if stopping:
         child.stop()
-        await first_of(child.wait(), stopping.wait_urgent())
+        await first_of(child.wait(), stopping.wait_immediate())
         child.kill()
     return await child.wait()
 
 
 async def first_of(*waits: Awaitable[object]) -> None:
-    """Returns when one of them has ended; the others are cancelled."""
+    """Waits until one of them has ended; cancels the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -151,8 +153,8 @@ async def first_of(*waits: Awaitable[object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def unless(stopping: Stopping, work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work`; cancels it and raises Stopped where we are asked to stop before it has ended."""
+async def run_unless_stopped(stopping: Shutdown, work: Coroutine[Any, Any, T]) -> T:
+    """Awaits `work`. If `stopping` is set before it ends, cancels it and raises Stopped."""
     if stopping:
         work.close()
         raise Stopped

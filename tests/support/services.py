@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from app.local.children import Child
 from app.local.home import Home
 from app.local.postgres import Postgres
-from app.local.service_account import Quarters
+from app.local.service_account import ServiceFolders
 from app.local.services import Service, launch, launch_first
 from app.local.valkey import Valkey
 
@@ -79,7 +79,7 @@ class Server:
     def stop(self) -> None:
         """Orderly, as `longhaul up` stops it; clients lose their connections."""
         if self._child is not None:
-            self._thread.run(self._child.stopped())
+            self._thread.run(self._child.stop_and_wait())
             self._child = None
 
     def kill(self) -> None:
@@ -122,10 +122,10 @@ class Services:
     def __init__(self) -> None:
         self._exit = ExitStack()
         self.folder = self._exit.enter_context(open_folder())
-        quarters = Quarters.of(Home.prepare(self.folder / "home"))
+        folders = ServiceFolders.choose(Home.prepare(self.folder / "home"))
         self._thread = LoopThread()
-        self.postgres = Server(self._thread, Postgres(quarters))
-        self.valkey = Server(self._thread, Valkey(quarters))
+        self.postgres = Server(self._thread, Postgres(folders))
+        self.valkey = Server(self._thread, Valkey(folders))
 
     @property
     def database_url(self) -> str:

@@ -15,7 +15,7 @@ from tests.bench.contenders.base import Contender
 from tests.bench.contenders.models import ENGINE_ARGS, Served
 from tests.bench.load import Load, Mode
 from tests.bench.processes import Role
-from tests.bench.told import LONGEST_LINE, Told
+from tests.bench.told import MAX_LINE_BYTES, Told
 
 
 class Bare(Contender):
@@ -39,7 +39,7 @@ class Bare(Contender):
         async def ended() -> Exception:
             return ClientFailed(f"{self.name} ended (see {self.log})")
 
-        reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LONGEST_LINE)
+        reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=MAX_LINE_BYTES)
         told = Told(reader, writer, ended)
         try:
             await told.prepare(load.encode())

@@ -99,7 +99,7 @@ class Contender(ABC):
         child = self._children.pop(role, None)
         if child is not None:
             thaw(tree(child.pid))
-            await child.stopped()
+            await child.stop_and_wait()
 
     async def ready(self, role: Role, is_ready: Callable[[], bool]) -> None:
         """Waits for it. Raises CannotStart where the program of that role ends instead."""

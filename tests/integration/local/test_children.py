@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.local.children import LONGEST_LINE, Child, Program, run
-from app.local.service_account import Quarters, choose_account
+from app.local.children import MAX_LINE_BYTES, Child, Program, run
+from app.local.service_account import ServiceFolders, choose_account
 from tests.support.services import descendants
 from tests.support.upping import alive, kill
 from tests.support.waiting import until
@@ -54,7 +54,7 @@ async def test_the_stop_signal_reaches_the_main_process_alone() -> None:
     told = "sh -c 'trap \"echo child was told\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
     command = f"{told} & trap 'wait; exit 5' TERM; wait; wait"
     child, _ = await running(command, lines)
-    assert await child.stopped() == 5
+    assert await child.stop_and_wait() == 5
     assert lines == ["up", "child ended"]
 
 
@@ -63,14 +63,14 @@ async def test_the_stop_signal_can_be_another() -> None:
     child, _ = await running(
         "trap 'exit 9' INT; echo up; while :; do sleep 0.1; done", lines, stop_signal=signal.SIGINT
     )
-    assert await child.stopped() == 9
+    assert await child.stop_and_wait() == 9
 
 
 async def test_after_its_grace_the_whole_tree_is_killed() -> None:
     lines: list[str] = []
     child, tree = await running(DEAF_TREE, lines, grace=0.1)
     assert len(tree) >= 3
-    assert await child.stopped() == -signal.SIGKILL
+    assert await child.stop_and_wait() == -signal.SIGKILL
     assert not any(map(alive, tree))
 
 
@@ -110,15 +110,15 @@ async def test_a_lock_is_held_until_the_tree_is_gone(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert all(descriptors(pid) == 3 for pid in tree), "the program has the lock"
-    await child.stopped()
+    await child.stop_and_wait()
     fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(again)
 
 
 async def test_long_lines_and_broken_text_come_in_pieces() -> None:
     lines: list[str] = []
-    await run(shell(f"head -c {LONGEST_LINE + 10} /dev/zero | tr '\\0' x; echo; printf '\\377ab'"), lines.append)
-    assert sum(line.count("x") for line in lines) == LONGEST_LINE + 10
+    await run(shell(f"head -c {MAX_LINE_BYTES + 10} /dev/zero | tr '\\0' x; echo; printf '\\377ab'"), lines.append)
+    assert sum(line.count("x") for line in lines) == MAX_LINE_BYTES + 10
     assert lines[-1] == "\ufffdab"
 
 
@@ -144,12 +144,12 @@ def test_as_root_binaries_in_a_closed_folder_are_copied_once(tmp_path: Path) -> 
     (closed / "server").chmod(0o700)
     ours = tmp_path / "ours"
     ours.mkdir()
-    quarters = Quarters(ours, choose_account())
-    site = quarters.binaries(closed, version="1")
+    folders = ServiceFolders(ours, choose_account())
+    site = folders.binaries(closed, version="1")
     assert site == ours / "package-1"
     assert (site / "package" / "server").stat().st_mode & 0o777 == 0o755
     (site / "package" / "server").write_text("kept")
-    assert quarters.binaries(closed, version="1") == site
+    assert folders.binaries(closed, version="1") == site
     assert (site / "package" / "server").read_text() == "kept"
     assert [entry.name for entry in ours.iterdir()] == ["package-1"]
 
@@ -159,5 +159,5 @@ def test_as_root_a_link_in_place_of_a_service_s_folder_is_refused(tmp_path: Path
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "valkey").symlink_to("elsewhere")
     with pytest.raises(Exception, match="is not a folder of Longhaul's"):
-        Quarters(tmp_path, choose_account()).room("valkey")
+        ServiceFolders(tmp_path, choose_account()).subfolder("valkey")
     assert (tmp_path / "elsewhere").stat().st_uid == 0

@@ -1,4 +1,4 @@
-"""The garbage collector of a process that serves for long, in a process of its own."""
+"""The garbage collector of a process that runs for long, tested in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Circle:
 
 gc.set_threshold(0)
 engine = [[] for _ in range(200_000)]
-collector.settle()
+collector.freeze_gc()
 circle = weakref.ref(old := Circle())
 for generation in (0, 1):
     gc.collect(generation)

@@ -69,15 +69,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_worker_of_several_models_must_be_told_which(tmp_path: Path) -> None:
     two = catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "n"\npath = "y"\n')
-    assert two.chosen("n").name == "n"
+    assert two.choose("n").name == "n"
     with pytest.raises(ConfigError, match=r"LONGHAUL_MODEL: name the model .* \(one of m, n\)"):
-        two.chosen(None)
+        two.choose(None)
     with pytest.raises(ConfigError, match="LONGHAUL_MODEL: no model 'o' in the models file"):
-        two.chosen("o")
+        two.choose("o")
 
 
 def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
-    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').chosen(None).name == "m"
+    assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').choose(None).name == "m"
 
 
 def test_our_own_file_serves_the_demo_model() -> None:
@@ -109,9 +109,9 @@ def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Pat
 
 def test_no_worker_is_an_adapter_s_own(tmp_path: Path) -> None:
     models = catalog(tmp_path, ADAPTED)
-    assert models.chosen(None).name == "m"
+    assert models.choose(None).name == "m"
     with pytest.raises(ConfigError, match="'m-legal' is an adapter; workers of 'm' serve it"):
-        models.chosen("m-legal")
+        models.choose("m-legal")
 
 
 def test_an_adapter_has_a_name_that_nothing_else_has(tmp_path: Path) -> None:

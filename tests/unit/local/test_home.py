@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.local.errors import LocalError
-from app.local.home import MARKER, Home, keep_once
+from app.local.home import MARKER, Home, read_or_create
 from config.settings import load_settings
 
 
@@ -47,7 +47,7 @@ def test_another_user_s_folder_is_refused_even_to_root(tmp_path: Path) -> None:
 def test_what_many_make_at_once_is_made_once(tmp_path: Path) -> None:
     made = iter(range(1000))
     with ThreadPoolExecutor(16) as threads:
-        seen = set(threads.map(lambda _: keep_once(tmp_path / "x", lambda: str(next(made))), range(64)))
+        seen = set(threads.map(lambda _: read_or_create(tmp_path / "x", lambda: str(next(made))), range(64)))
     assert len(seen) == 1
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]

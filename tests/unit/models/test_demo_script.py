@@ -74,7 +74,7 @@ def test_the_weights_are_bfloat16() -> None:
 
 
 def test_models_toml_serves_the_demo_from_its_folder() -> None:
-    model = load_models(CONFIG / "models.toml").chosen(None)
+    model = load_models(CONFIG / "models.toml").choose(None)
     assert (model.name, Path(model.path)) == ("longhaul-demo", DEMO)
     assert model.chat_template_args == {"enable_thinking": False}
     assert model.default_sampling == {"temperature": 0.0}
