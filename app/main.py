@@ -15,7 +15,7 @@ from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.middleware import RequestIdMiddleware
 from app.api.shutdown import Shutdown, set_by_signals
-from app.queue.celery_app import TaskQueue
+from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
 from app.responses.references import ReferenceResolver
 from app.responses.service import ResponseService

@@ -125,6 +125,11 @@ class Settings(BaseSettings):
     reader_poll_seconds: Seconds = 2.0
     """Seconds without news from Redis after which a reader looks into Postgres."""
 
+    # For a fault search
+
+    fast_paths: bool = True
+    """Whether the queue goes around Celery and kombu where they are slow; off: their plain ways, all of them."""
+
     @cached_property
     def database_dsn(self) -> str:
         """`database_url` for SQLAlchemy's asyncpg dialect. Raises ConfigError if it is unset."""

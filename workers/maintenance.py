@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
-from app.queue.celery_app import QueueUnavailable, TaskQueue
 from app.queue.message import Message
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import journal, redelivery, responses, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema

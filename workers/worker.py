@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from app.aio import end_tasks
-from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow

@@ -1,1 +1,1 @@
-"""All that knows Celery's messages: the Celery app, its queues, and how a message gets into Redis."""
+"""All that knows Celery's messages: the Celery app, priorities, and how a message gets into Redis."""

@@ -1,77 +1,161 @@
-"""Messages to the broker in batches: what gathers while one batch is under way goes in one write after it."""
+"""The task queue: sending messages of responses to workers, and revoking them.
+
+A message says "look at response X", nothing more. Postgres is the truth: maintenance sends a lost message again, and
+the claim drops a duplicate. So nothing here waits long, and a request does not fail because its message was not sent.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import redis.asyncio
-from celery import Celery
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from app.batching import Batcher
 from app.protocol.text import one_line
+from app.queue.celery_app import make_celery, send_message
 from app.queue.message import Message
-from app.queue.message_template import MessageTemplate
+from app.queue.message_template import MessageTemplates
 from app.queue.redis_commands import send
+from config.settings import Settings
 
+log = logging.getLogger("longhaul.queue")
+
+SEND_SECONDS = 5.0
+"""How long a caller waits for Redis, at most."""
 CONNECT_SECONDS = 2.0
 REPLY_SECONDS = 2.0
 MAX_BATCH = 200
-"""So many messages at a time, but for those that were posted together."""
+"""Messages of one write; messages that were enqueued together stay together."""
+MAX_REVOKED = 200
+"""Ids of one broadcast: Celery logs them in one line."""
+THREADS = 2
+"""For calls through Celery, which block."""
 
 
 class QueueUnavailable(Exception):
     """Redis did not take the message in time. It may have arrived all the same."""
 
 
-class Publisher:
-    """One connection to the broker; it is made at the first batch, and anew after an error."""
+class TaskQueue:
+    """Sends from an event loop. Messages that arrive while a batch is being sent go together in the next one.
 
-    def __init__(self, celery: Celery, url: str) -> None:
-        self._celery = celery
-        self._client = redis.asyncio.from_url(
-            url,
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=CONNECT_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        self._templates: dict[tuple[str, str, int], MessageTemplate] = {}
-        self._batches = Batcher(self._send, max_items=MAX_BATCH, weight=len, shared_errors=(QueueUnavailable,))
+    A batch of messages is one write to Redis, from templates. If `Settings.fast_paths` is off, Celery sends each
+    message by itself, from a thread. Revokes always go through Celery.
+    """
 
-    def send(self, messages: Sequence[Message]) -> asyncio.Future[None]:
-        """Done once they are sent; cancelled before its turn, they are not. Nobody has to wait for it.
+    def __init__(self, settings: Settings, seconds: float = SEND_SECONDS) -> None:
+        """Connects to nothing. Raises ConfigError if REDIS_URL is unset."""
+        self._celery = make_celery(settings)
+        self._seconds = seconds
+        self._client = _client(settings.broker_url)
+        self._templates = MessageTemplates(self._celery) if settings.fast_paths else None
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
+        self._messages = Batcher(self._send, max_items=MAX_BATCH, weight=len, shared_errors=(QueueUnavailable,))
+        self._revokes = Batcher(self._broadcast_revoke, max_items=MAX_REVOKED, weight=len)
 
-        QueueUnavailable, after a second try: then any of them may have arrived.
+    async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
+        """Sends the message of a committed response. Raises QueueUnavailable within SEND_SECONDS."""
+        await self.enqueue_all([Message(response_id, model, queue, int(priority))])
+
+    async def enqueue_all(self, messages: Sequence[Message]) -> None:
+        """Sends messages together, even if the caller is cancelled meanwhile.
+
+        Raises QueueUnavailable within SEND_SECONDS: then none, some or all of them may have arrived.
         """
-        sent = self._batches.submit(messages)
-        sent.add_done_callback(_heard)
-        return sent
+        sent = self._messages.submit(messages)
+        sent.add_done_callback(_retrieve_error)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.shield(sent)
+        except TimeoutError:
+            sent.cancel()  # if its batch has not begun, it is not sent
+            raise self._no_answer() from None
+
+    async def head(self, queue: str, priority: int) -> str | None:
+        """The task id of the message that a worker takes next from this queue at this priority; None if it is empty.
+
+        Raises QueueUnavailable within SEND_SECONDS.
+        """
+        found: list[str | None] = []
+        await self._in_thread(lambda: found.append(self._head(queue, priority)))
+        return found[0]
+
+    async def revoke(self, *response_ids: str) -> None:
+        """Notifies the workers of committed cancellations. Never raises: the fence stops a worker as well."""
+        await self._revokes.submit(response_ids)
 
     async def close(self) -> None:
-        """Forgets what was not sent yet."""
-        await self._batches.close()
+        """Drops what was not sent yet. Celery's connections stay: kombu shares them within a process, per URL."""
+        await self._revokes.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._messages.close()
         await self._client.aclose()
 
     async def _send(self, batch: Sequence[Sequence[Message]]) -> Sequence[None]:
-        commands = [self._template(each).commands(each.response_id) for each in chain.from_iterable(batch)]
+        messages = list(chain.from_iterable(batch))
+        if self._templates is None:
+            await self._in_thread(lambda: self._send_by_celery(messages))
+            return [None] * len(batch)
+        commands = self._templates.commands(messages)
         try:
-            await send(self._client, list(chain.from_iterable(commands)), REPLY_SECONDS)
-        except Exception as error:  # redis-py's, asyncio's, the system's, uvloop's: whatever it was, Redis is away
+            await send(self._client, commands, REPLY_SECONDS)
+        except Exception as error:  # of redis-py, asyncio, the system or uvloop: in each case Redis is away
             raise QueueUnavailable(one_line(error)) from error
         return [None] * len(batch)
 
-    def _template(self, message: Message) -> MessageTemplate:
-        place = (message.model, message.queue, message.priority)
-        if (template := self._templates.get(place)) is None:
-            template = self._templates[place] = MessageTemplate(self._celery, *place)
-        return template
+    def _send_by_celery(self, messages: Sequence[Message]) -> None:
+        with self._celery.producer_or_acquire() as producer:
+            for message in messages:
+                send_message(self._celery, message, producer=producer)
+
+    async def _broadcast_revoke(self, batch: Sequence[Sequence[str]]) -> Sequence[None]:
+        # A broadcast costs every worker the same, whether it names one id or hundreds.
+        ids = list(chain.from_iterable(batch))
+        try:
+            await self._in_thread(lambda: self._celery.control.revoke(ids, terminate=True))
+        except QueueUnavailable as error:
+            log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
+        return [None] * len(batch)
+
+    def _head(self, queue: str, priority: int) -> str | None:
+        with self._celery.connection_or_acquire() as connection:
+            channel = connection.default_channel
+            # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
+            message = channel.client.lindex(channel._q_for_pri(queue, priority), -1)
+        return None if message is None else str(json.loads(message)["headers"]["id"])
+
+    async def _in_thread(self, work: Callable[[], object]) -> None:
+        """Raises QueueUnavailable. The thread may wait for a dead Redis a little longer than the caller does."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TimeoutError:
+            raise self._no_answer() from None
+        except Exception as error:  # kombu wraps errors of redis-py, sockets and DNS: in each case Redis is away
+            raise QueueUnavailable(one_line(error)) from error
+
+    def _no_answer(self) -> QueueUnavailable:
+        return QueueUnavailable(f"Redis did not answer within {self._seconds:g} s")
 
 
-def _heard(sent: asyncio.Future[None]) -> None:
-    """asyncio would complain of an error that nobody has waited for."""
+def _client(url: str) -> redis.asyncio.Redis:
+    return redis.asyncio.from_url(
+        url,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=CONNECT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+    )
+
+
+def _retrieve_error(sent: asyncio.Future[None]) -> None:
+    """asyncio would log an error that nobody retrieved: the caller may be gone."""
     if not sent.cancelled():
         sent.exception()

@@ -1,4 +1,7 @@
-"""Redis commands as bytes, many in one write. For what comes often: redis-py's pipeline takes four times the CPU."""
+"""Redis commands as bytes, many in one write: a fast path for messages and pub/sub.
+
+The plain way is redis-py's pipeline, which takes 2.5 times the CPU for one command and six times for 128.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,24 @@ def packed(*parts: bytes) -> bytes:
 
 
 async def send(client: redis.asyncio.Redis, commands: Sequence[bytes], seconds: float) -> None:
-    """Sends all of them on one connection of the client's, and returns once Redis has done them.
+    """Sends all commands on one connection of the client, and returns once Redis has executed them.
 
-    Tries twice, waits for at most `seconds` each, and raises what the second try raises, which may be anything: then
-    any of them may have been done.
+    Tries twice, for at most `seconds` each, and raises what the second try raises, of whatever type. Then some or all
+    commands may have been executed.
     """
     pool = client.connection_pool
     connection = await pool.get_connection()  # type: ignore[no-untyped-call]
     try:
         try:
-            await _sent(connection, commands, seconds)
-        except Exception:  # a connection that Redis has closed in the meantime shows like this; the next try connects
-            await _sent(connection, commands, seconds)
+            await _send_once(connection, commands, seconds)
+        except Exception:  # Redis may have closed the pooled connection; the second try makes a new one
+            await _send_once(connection, commands, seconds)
     finally:
         await pool.release(connection)
 
 
-async def _sent(connection: AbstractConnection, commands: Sequence[bytes], seconds: float) -> None:
-    """Whatever goes wrong, no reply is left for who comes next."""
+async def _send_once(connection: AbstractConnection, commands: Sequence[bytes], seconds: float) -> None:
+    """Closes the connection after any error, so that no reply is left for its next user."""
     try:
         await connection.send_packed_command(b"".join(commands))
         async with asyncio.timeout(seconds):

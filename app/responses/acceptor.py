@@ -17,7 +17,7 @@ from app.protocol.requests.consistency import CONTEXTS, check_calls
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.response import response_object
 from app.protocol.types import Json
-from app.queue.celery_app import Priority
+from app.queue.message import Priority
 from app.responses.approvals import check_approvals, has_approvals
 from app.responses.continuation import check_continuation, continued_items
 from app.responses.deadlines import deadlines_of

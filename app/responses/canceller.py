@@ -9,7 +9,7 @@ from app.aio import BackgroundTasks
 from app.batching import Batcher
 from app.protocol.errors import InvalidRequest
 from app.protocol.types import Json
-from app.queue.celery_app import TaskQueue
+from app.queue.publisher import TaskQueue
 from app.responses.ids import may_exist
 from app.responses.reader import ResponseReader, no_such_response
 from app.store import responses

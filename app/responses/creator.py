@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from app.aio import BackgroundTasks
 from app.protocol.errors import InvalidRequest
-from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import responses
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter

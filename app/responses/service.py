@@ -15,7 +15,8 @@ from app.aio import BackgroundTasks
 from app.protocol.errors import Unavailable
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.types import Json
-from app.queue.celery_app import Priority, TaskQueue
+from app.queue.message import Priority
+from app.queue.publisher import TaskQueue
 from app.responses.abandoned import AbandonedResponses
 from app.responses.acceptor import RequestAcceptor
 from app.responses.attached import AttachedResponse

@@ -11,7 +11,7 @@ from contextlib import suppress
 from sqlalchemy import text
 
 from app.local.errors import LocalError
-from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import journal
 from app.store.database import StoreUnavailable
 from app.streaming.pubsub import PubSub, PubSubUnavailable

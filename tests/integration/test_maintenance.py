@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.queue.celery_app import QueueUnavailable
 from app.queue.message import Message
+from app.queue.publisher import QueueUnavailable
 from app.store import responses
 from app.store.database import Database
 from app.store.inserts import Inserter

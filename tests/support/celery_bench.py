@@ -8,7 +8,9 @@ from typing import Any
 
 import redis
 
-from app.queue.celery_app import TASK, Priority, TaskQueue, make_celery
+from app.queue.celery_app import make_celery
+from app.queue.message import TASK, Priority
+from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE
 from tests.support.queue_app import STORE

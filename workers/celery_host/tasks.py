@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from celery import Celery
 from celery.exceptions import Ignore
 
-from app.queue.celery_app import TASK
+from app.queue.message import TASK
 from workers.generation.cancellation import current_job
 from workers.generation.outcome import Outcome, ResponseFailed
 

@@ -19,7 +19,7 @@ from app.protocol.requests.compaction import Compact, compact_request
 from app.protocol.requests.input_tokens import CountTokens, count_request
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.queue.celery_app import Priority
+from app.queue.message import Priority
 from app.responses.input_tokens import input_tokens
 from app.responses.models import only_model
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
-from app.queue.celery_app import TaskQueue
+from app.queue.publisher import TaskQueue
 from app.store import journal, workers
 from app.store.workers import WorkerIdentity
 from app.streaming.pubsub import CHANNEL, PubSub

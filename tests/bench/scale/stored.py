@@ -16,7 +16,7 @@ from statistics import median
 from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
-from app.queue.celery_app import TaskQueue
+from app.queue.publisher import TaskQueue
 from app.store import context, journal, responses
 from app.store.journal import Entry
 from app.streaming.pubsub import PubSub

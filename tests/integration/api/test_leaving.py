@@ -19,7 +19,7 @@ from sqlalchemy import text
 from app.local.ports import free_port
 from app.protocol.status import Status
 from app.queue import publisher
-from app.queue.celery_app import TaskQueue
+from app.queue.publisher import TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import NewResponse

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from app.protocol.events import frames
 from app.protocol.status import Status
-from app.queue.celery_app import QueueUnavailable, TaskQueue
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.streaming.pubsub import PubSub

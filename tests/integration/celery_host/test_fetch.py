@@ -11,7 +11,8 @@ import pytest
 import redis
 from kombu import Consumer, Producer, Queue
 
-from app.queue.celery_app import Priority, make_celery
+from app.queue.celery_app import make_celery
+from app.queue.message import Priority
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
 from workers.celery_host.fetch import MOST_AT_ONCE

@@ -10,7 +10,8 @@ import httpx
 import pytest
 import redis
 
-from app.queue.celery_app import TASK, Priority, TaskQueue
+from app.queue.message import TASK, Priority
+from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE, Flower, Worker, own_database
 from tests.support.queue_app import SECRET, STORE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.queue.celery_app import Priority
+from app.queue.message import Priority
 from tests.support.celery_bench import Bench
 from tests.support.celery_processes import Worker
 from tests.support.queue_app import SECRET

