@@ -99,7 +99,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "thinking_token_budget": "the maximum number of reasoning tokens",
         "chat_template_kwargs": "arguments of the chat template; they override the model's `chat_template_args`",
         "cache_salt": "requests share cached prefixes only if they have the same salt",
-        "priority": "the engine's scheduler takes lower numbers first; it replaces that of `service_tier`'s",
+        "priority": "the engine's scheduler takes lower numbers first; it overrides the order of `service_tier`",
     }
 )
 """The table in docs/protocol.md; tests compare it with the page and with the fields."""

@@ -1,4 +1,4 @@
-"""The life of a response: the table keeps the promises made of it."""
+"""The table of status transitions allows no illegal change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_no_transition_goes_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("status", sorted(FINAL, key=lambda status: status.value))
-def test_every_final_status_can_be_reached_by_the_owner(status: Status) -> None:
+def test_a_response_in_progress_can_reach_every_final_status(status: Status) -> None:
     assert Status.IN_PROGRESS in sources_of(status)
 
 

@@ -1,4 +1,4 @@
-"""Frames and chunks: cut where the reader says, byte for byte."""
+"""Frames and chunks are cut at the event that the reader names, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_frame_holds_any_text_and_only_an_empty_line_ends_it(said: list[str]) 
 
 
 @given(texts, st.integers(0, 50), st.data())
-def test_a_chunk_after_a_number_is_the_rest_of_it(said: list[str], first: int, data: st.DataObject) -> None:
+def test_a_chunk_after_a_sequence_number_has_the_later_events(said: list[str], first: int, data: st.DataObject) -> None:
     chunk = chunk_of(said, first)
     after = data.draw(st.integers(-1, chunk.last - 1))
     rest = chunk.after(after)
@@ -42,6 +42,6 @@ def test_the_event_line_names_the_type() -> None:
 
 
 @given(texts, st.integers(1, 7), st.integers(0, 50))
-def test_chunks_that_follow_one_another_are_one_in_the_end(said: list[str], size: int, first: int) -> None:
+def test_consecutive_chunks_join_into_one(said: list[str], size: int, first: int) -> None:
     pieces = [chunk_of(said[at : at + size], first + at) for at in range(0, len(said), size)]
     assert join(pieces) == chunk_of(said, first)

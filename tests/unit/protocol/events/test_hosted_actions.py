@@ -1,4 +1,4 @@
-"""Calls that the server runs, in the event state machine: what is said of them, and when."""
+"""Calls of hosted tools in the event machine: which events they make, and when."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_code_is_added_streamed_interpreted_and_only_then_done() -> None:
     assert (events[9]["item"]["code"], events[9]["item"]["status"]) == ("1", "completed")
 
 
-def test_a_web_search_searches_only_while_it_searches() -> None:
+def test_a_web_search_is_searching_from_the_end_of_the_turn_to_its_result() -> None:
     stream = begun()
     assert kinds(stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))) == [
         "output_item.added",
@@ -118,7 +118,7 @@ def test_a_web_search_searches_only_while_it_searches() -> None:
 
 
 @pytest.mark.parametrize(("ok", "told"), [(True, ["mcp_call.completed"]), (False, ["mcp_call.failed"])])
-def test_an_mcp_call_tells_how_it_ended(ok: bool, told: list[str]) -> None:
+def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, told: list[str]) -> None:
     stream = fed(McpStart("docs", "read", "mcpr_1"), McpArguments('{"a":'), McpArguments("1}"), TurnEnd())
     assert kinds(stream.feed(ToolEnded(0, ok, {"output": "x"}))) == [*told, "output_item.done"]
     assert stream.response["output"][0] == {
@@ -141,7 +141,7 @@ def test_an_mcp_call_tells_how_it_ended(ok: bool, told: list[str]) -> None:
         [WholeCall(WEB_SEARCH, "browser.open", "{}", {"action": {"type": "open_page"}})],
     ],
 )
-def test_what_has_no_event_of_its_failure_is_just_done(call: list[Delta]) -> None:
+def test_a_failed_call_without_a_failure_event_is_just_done(call: list[Delta]) -> None:
     events = fed(*call, TurnEnd()).feed(ToolEnded(0, False, {}))
     assert kinds(events) == ["output_item.done"]
     assert events[0]["item"]["status"] == "failed"
@@ -198,7 +198,7 @@ def test_parallel_calls_end_in_any_order_each_under_its_own_index() -> None:
     ],
     ids=["nothing", "beyond", "negative", "not a list", "not started", "not a call", "twice", "a message"],
 )
-def test_a_result_for_what_does_not_wait_for_one_is_illegal_and_changes_nothing(
+def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing(
     said: list[Delta], delta: Delta
 ) -> None:
     stream = fed(*said)
@@ -208,7 +208,7 @@ def test_a_result_for_what_does_not_wait_for_one_is_illegal_and_changes_nothing(
     assert (frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending) == before
 
 
-def test_the_end_of_a_turn_starts_only_what_has_not_started() -> None:
+def test_the_end_of_a_turn_starts_each_call_once() -> None:
     stream = fed(CodeStart("python"), CodeText("1"), TurnEnd())
     assert stream.feed(TurnEnd()) == []
     stream.feed(WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": SEARCH}))
@@ -216,7 +216,7 @@ def test_the_end_of_a_turn_starts_only_what_has_not_started() -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "length", "fail", "cancel"])
-def test_the_end_of_a_response_ends_what_is_pending_as_incomplete(how: str) -> None:
+def test_the_end_of_a_response_ends_pending_items_as_incomplete(how: str) -> None:
     pending: list[Delta] = [
         Listing("docs"),
         McpStart("wiki", "read"),
@@ -234,7 +234,7 @@ def test_the_end_of_a_response_ends_what_is_pending_as_incomplete(how: str) -> N
 
 
 @pytest.mark.parametrize("cut", range(len(RICH) + 1))
-def test_a_machine_restored_behind_any_delta_goes_on_with_what_is_pending(cut: int) -> None:
+def test_a_machine_restored_after_any_delta_goes_on_with_pending_items(cut: int) -> None:
     stream = new_stream()
     events = stream.accept() + stream.begin()
     for delta in RICH[:cut]:
@@ -247,13 +247,13 @@ def test_a_machine_restored_behind_any_delta_goes_on_with_what_is_pending(cut: i
     assert restored.response == stream.response
 
 
-def test_a_rich_response_keeps_the_grammar_whatever_ends_it() -> None:
+def test_a_rich_response_keeps_the_grammar_with_every_ending() -> None:
     for cut in range(len(RICH) + 1):
         for how in ("stop", "length", "fail", "cancel"):
             grammar.check(play(RICH[:cut], how)[1])
 
 
-def test_usage_of_one_turn_has_no_details_of_turns() -> None:
+def test_usage_of_one_turn_has_no_turn_details() -> None:
     assert usage_object(Usage.of([Usage(3, 1, 5, 2)])) == {
         "input_tokens": 3,
         "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
@@ -263,7 +263,7 @@ def test_usage_of_one_turn_has_no_details_of_turns() -> None:
     }
 
 
-def test_usage_of_several_turns_is_their_sum_with_each_turns_own() -> None:
+def test_usage_of_several_turns_is_their_sum_with_turn_details() -> None:
     stream = begun()
     usage = Usage.of([Usage(3, 1, 5, 2), Usage(12, 8, 4, 0, 4)])
     final = stream.finish(Finish(FinishReason.STOP, usage), 1)[-1]["response"]["usage"]
@@ -298,7 +298,7 @@ def test_usage_of_several_turns_is_their_sum_with_each_turns_own() -> None:
         ([Approval("d", "f", "{}")], "output_item.done"),
     ],
 )
-def test_the_grammar_misses_an_event_of_a_hosted_call(said: list[Delta], spoil: str) -> None:
+def test_the_grammar_finds_a_missing_event_of_a_hosted_call(said: list[Delta], spoil: str) -> None:
     _, events = play(said, "stop")
     kept = [event for event in events if event["type"] != f"response.{spoil}"]
     assert len(kept) == len(events) - 1

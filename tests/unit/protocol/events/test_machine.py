@@ -1,4 +1,4 @@
-"""The event state machine, by its table, by the grammar, and by the openai package's own reader."""
+"""The event machine, tested against its table, a grammar of events and the openai package's own reader."""
 
 from __future__ import annotations
 
@@ -99,9 +99,7 @@ def at(state: State) -> ResponseStream:
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("given_input", Input)
-def test_every_cell_leads_where_the_table_says_and_a_missing_one_changes_nothing(
-    state: State, given_input: Input
-) -> None:
+def test_every_cell_leads_to_its_state_and_a_missing_cell_changes_nothing(state: State, given_input: Input) -> None:
     stream = at(state)
     before = copy.deepcopy((stream.response, stream.next_sequence))
     if given_input in TABLE[state]:
@@ -126,9 +124,9 @@ def test_every_legal_sequence_keeps_the_grammar(said: list[Delta], ending: str) 
 
 
 @given(deltas(), endings)
-def test_every_event_is_one_of_the_openai_packages(said: list[Delta], ending: str) -> None:
+def test_every_event_is_an_event_of_the_openai_package(said: list[Delta], ending: str) -> None:
     for event in play(said, ending)[1]:
-        if event["type"] != "response.cancelled":  # ours: every stream has exactly one terminal event
+        if event["type"] != "response.cancelled":  # only Longhaul has it
             SDK_EVENT.validate_python(event)
 
 
@@ -144,7 +142,7 @@ def test_the_openai_packages_reader_rebuilds_the_same_output(said: list[Delta], 
 
 
 def drop_parsed(item: dict[str, Any]) -> dict[str, Any]:
-    """The item without the fields that the openai package adds for its own `.parse`."""
+    """Returns the item without the fields that the openai package adds for its own `.parse`."""
     kept = {key: value for key, value in item.items() if key not in ("parsed", "parsed_arguments")}
     if "content" in kept:
         kept["content"] = [drop_parsed(part) for part in kept["content"]]
@@ -180,7 +178,7 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
     assert restored.response == stream.response
 
 
-def test_an_event_that_was_made_never_changes() -> None:
+def test_an_event_never_changes_after_it_was_made() -> None:
     stream = new_stream()
     events = stream.accept() + stream.begin() + stream.feed(Text("one"))
     before = copy.deepcopy(events)
@@ -207,7 +205,7 @@ def test_only_a_completed_response_has_completed_at() -> None:
     assert play([Text("x")], "cancel")[0].response["completed_at"] is None
 
 
-def test_a_failure_in_the_middle_closes_the_item_then_says_error_then_failed() -> None:
+def test_a_failure_closes_the_open_item_then_emits_error_then_failed() -> None:
     _, events = play([Text("x")], "fail")
     assert [event["type"] for event in events[-3:]] == ["response.output_item.done", "error", "response.failed"]
     assert events[-2]["message"] == "it broke"

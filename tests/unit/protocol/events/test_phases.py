@@ -1,4 +1,4 @@
-"""Preambles and answers: messages of their own, that say which they are."""
+"""Preambles and answers are separate messages, each with its phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def said(item: dict[str, object]) -> tuple[object, str]:
     return item.get("phase"), "".join(part.get("text") or part.get("refusal") for part in content)
 
 
-def test_text_of_another_phase_is_a_message_of_its_own() -> None:
+def test_text_of_another_phase_opens_a_message_of_its_own() -> None:
     items = output(
         Text("Look", phase="commentary"),
         Text(":", phase="commentary"),
@@ -43,7 +43,7 @@ def test_messages_without_a_phase_have_no_such_field() -> None:
 def test_a_restored_machine_knows_the_phase_of_its_open_message() -> None:
     stream = new_stream()
     events = [*stream.accept(), *stream.begin(), *stream.feed(Text("a", phase="commentary"))]
-    stream = ResponseStream.restore(copy.deepcopy(events))  # which takes them over
+    stream = ResponseStream.restore(copy.deepcopy(events))  # restore changes the events
     events += stream.feed(Text("b", phase="commentary"))
     events += stream.feed(Text("c", phase="final_answer"))
     events += stream.finish(Finish(FinishReason.STOP), 1)

@@ -1,4 +1,4 @@
-"""Every field of a request: honoured, or refused by a sentence that names it."""
+"""Every field of a request is honoured, or refused by a sentence that names it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_null_means_not_sent(field: str) -> None:
     assert stored(**{field: None}) == stored()
 
 
-HARMLESS = [
+DEFAULTS = [
     ("stream_options", {"include_obfuscation": False}),
     ("reasoning", {"context": "auto", "mode": "standard"}),
     ("context_management", []),
@@ -73,12 +73,12 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), HARMLESS)
-def test_what_we_do_anyhow_may_be_asked_for(field: str, value: Any) -> None:
+@pytest.mark.parametrize(("field", "value"), DEFAULTS)
+def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -> None:
     parse(**{field: value})
 
 
-NOT_YET = [
+UNSUPPORTED = [
     ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
     ("reasoning", {"summary": "detailed"}, "reasoning.summary"),
     ("reasoning", {"generate_summary": "concise"}, "reasoning.generate_summary"),
@@ -96,15 +96,15 @@ NOT_YET = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "named"), NOT_YET)
-def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any, named: str) -> None:
+@pytest.mark.parametrize(("field", "value", "named"), UNSUPPORTED)
+def test_an_unsupported_value_is_refused_by_name(field: str, value: Any, named: str) -> None:
     error = refusal(**{field: value}).error
     assert (error.param, error.code) == (named, "unsupported_parameter")
     assert error.message.startswith(f"'{named}' is not supported yet")
 
 
 @pytest.mark.parametrize("value", sorted(NOT_INCLUDED))
-def test_what_cannot_be_included_yet_is_refused_by_its_place(value: str) -> None:
+def test_an_unsupported_include_is_refused_with_its_path(value: str) -> None:
     error = refusal(include=["message.output_text.logprobs", value]).error
     assert (error.param, error.code) == ("include[1]", "unsupported_parameter")
     assert value in error.message
@@ -193,7 +193,7 @@ BAD_EXTRAS = [
 
 
 @pytest.mark.parametrize(("sent", "named"), BAD_EXTRAS)
-def test_a_bad_extra_is_refused_by_its_place(sent: dict[str, Any], named: str) -> None:
+def test_a_bad_extra_is_refused_with_its_path(sent: dict[str, Any], named: str) -> None:
     error = refusal(**sent).error
     assert error.param == named
     assert f"'{named}'" in error.message
@@ -209,7 +209,7 @@ def test_unknown_fields_inside_are_named_with_their_path() -> None:
     assert refusal(text={"shape": 1}).error.param == "text.shape"
 
 
-def test_something_to_go_on_with_may_stand_in_for_input() -> None:
+def test_a_request_that_continues_something_needs_no_input() -> None:
     for context in ({"previous_response_id": "resp_0"}, {"conversation": "conv_0"}):
         kept = parse_request(orjson.dumps({"model": "m", **context})).stored("resp_1", {})
         assert kept["input"] == []
@@ -222,13 +222,13 @@ def test_a_response_continues_one_thing() -> None:
 
 
 class TestFingerprint:
-    def test_it_is_that_of_the_value_not_of_the_bytes(self) -> None:
+    def test_the_same_value_in_other_bytes_has_the_same_fingerprint(self) -> None:
         one = parse_request(b'{"model":"m","input":"x","metadata":{"a":"1","b":"2"}}')
         same = parse_request(b'{ "input": "x", "metadata": {"b": "2", "a": "1"},  "model": "m"}')
         assert one.fingerprint() == same.fingerprint()
         assert len(one.fingerprint()) == 32
 
-    def test_another_body_has_another(self) -> None:
+    def test_another_body_has_another_fingerprint(self) -> None:
         assert parse().fingerprint() != parse(stream=True).fingerprint()
 
 
@@ -241,7 +241,7 @@ def test_a_missing_field_is_named(missing: str) -> None:
     assert caught.value.error.code == "missing_required_parameter"
 
 
-def test_of_several_faults_the_first_one_as_written_is_named() -> None:
+def test_the_first_of_several_faults_as_written_is_named() -> None:
     assert refusal(zzz=1, temperature=9).error.param == "zzz"
     assert refusal(temperature=9, zzz=1).error.param == "temperature"
     with pytest.raises(InvalidRequest) as caught:
@@ -315,7 +315,7 @@ class TestStored:
             "task": None,
         }
 
-    def test_what_was_sent_is_kept(self) -> None:
+    def test_every_field_that_was_sent_is_stored(self) -> None:
         sent = {
             "instructions": "Be brief.",
             "temperature": 0.25,
@@ -360,11 +360,11 @@ class TestStored:
     def test_a_conversation_is_an_id_or_an_object(self, sent: Any) -> None:
         assert stored(conversation=sent)["conversation"] == {"id": "conv_1"}
 
-    def test_whoever_wants_likely_tokens_gets_log_probabilities(self) -> None:
+    def test_top_logprobs_include_log_probabilities(self) -> None:
         assert stored(top_logprobs=2)["include"] == ["message.output_text.logprobs"]
         assert stored(top_logprobs=0)["include"] == []
 
-    def test_extras_are_kept_by_name_and_only_where_sent(self) -> None:
+    def test_extras_are_stored_only_if_sent(self) -> None:
         assert stored(top_k=5, seed=0, ignore_eos=False)["extra"] == {"top_k": 5, "seed": 0, "ignore_eos": False}
 
     def test_every_extra_is_kept(self) -> None:
@@ -391,7 +391,7 @@ class TestStored:
         assert stored(**sent)["extra"] == sent
         assert stored(stop="a")["extra"] == {"stop": ["a"]}
 
-    def test_the_models_defaults_fill_what_was_left_open(self) -> None:
+    def test_the_models_defaults_fill_absent_fields(self) -> None:
         kept = parse(top_p=0.5).stored("resp_1", {"temperature": 0.6, "top_p": 0.95})
         assert (kept["temperature"], kept["top_p"], kept["presence_penalty"]) == (0.6, 0.5, 0.0)
 

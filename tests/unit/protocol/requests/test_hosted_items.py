@@ -1,4 +1,4 @@
-"""Items of what the server ran, as clients send them back; and answers to approval requests."""
+"""Items of hosted tools, as clients send them back, and answers to approval requests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_items_come_back_as_the_sdk_dumps_them(item: Json, model: Any, dump: Any
     INPUT_ITEM.validate_python(kept)
 
 
-def test_an_answer_is_kept() -> None:
+def test_an_approval_response_is_stored() -> None:
     assert items(RESPONSE) == [RESPONSE]
     (kept,) = items(
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": False, "reason": "no"}
@@ -158,12 +158,12 @@ def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorOb
     return caught.value.error
 
 
-def test_only_answers_need_a_look_at_the_context() -> None:
+def test_only_approval_responses_need_the_context() -> None:
     assert has_approvals([REQUEST, RESPONSE])
     assert not has_approvals([REQUEST, CALL])
 
 
-def test_an_answer_is_to_a_request_of_the_context_or_of_the_input() -> None:
+def test_an_approval_answers_a_request_of_the_context_or_of_the_input() -> None:
     check_approvals([REQUEST], [RESPONSE], [TOOL])
     check_approvals([], [REQUEST, RESPONSE], [TOOL])
     for context, sent in (([], [RESPONSE]), ([], [RESPONSE, REQUEST]), ([{**REQUEST, "id": "x"}], [RESPONSE])):
@@ -180,16 +180,16 @@ def test_an_answer_is_to_a_request_of_the_context_or_of_the_input() -> None:
         ([REQUEST], [RESPONSE, RESPONSE], 1),
     ],
 )
-def test_a_request_is_answered_once(context: list[Json], sent: list[Json], index: int) -> None:
+def test_an_approval_request_is_answered_once(context: list[Json], sent: list[Json], index: int) -> None:
     found = refused(context, sent, [TOOL])
     assert (found.param, found.code) == (f"input[{index}].approval_request_id", "approval_already_given")
 
 
-def test_what_is_approved_needs_its_tool() -> None:
+def test_an_approved_call_needs_its_tool() -> None:
     assert refused([REQUEST], [RESPONSE], []).param == "input[0].approval_request_id"
     assert refused([REQUEST], [RESPONSE], [{**TOOL, "server_label": "x"}]).param == "input[0].approval_request_id"
     check_approvals([REQUEST], [{**RESPONSE, "approve": False}], [])
 
 
-def test_a_history_whose_call_ran_needs_no_tool_any_more() -> None:
+def test_an_approved_call_that_ran_needs_no_tool() -> None:
     check_approvals([], [REQUEST, RESPONSE, CALL], [])

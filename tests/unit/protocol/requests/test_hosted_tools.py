@@ -1,4 +1,4 @@
-"""Tools that the server runs: what a request may say of them, and which servers may run them."""
+"""Hosted tools: what a request may ask of them, and which MCP servers may run them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def error(**fields: Any) -> ErrorObject:
 
 
 class TestTools:
-    def test_tools_of_the_server_are_kept_with_every_field(self) -> None:
+    def test_hosted_tools_are_stored_with_every_field(self) -> None:
         location = {"type": "approximate"}
         rule = {"always": {"tool_names": ["write"]}, "never": {"read_only": True}}
         mcp = {**MCP, "server_url": URL, "server_description": "Docs.", "allowed_tools": ["read"]}
@@ -58,7 +58,7 @@ class TestTools:
             },
         ]
 
-    def test_an_mcp_tool_asks_for_approval_unless_it_is_told_not_to(self) -> None:
+    def test_an_mcp_tool_needs_approval_by_default(self) -> None:
         assert stored(tools=[MCP])["tools"] == [
             {
                 **MCP,
@@ -75,10 +75,10 @@ class TestTools:
         assert kept["allowed_tools"] == {"tool_names": None, "read_only": True}
 
     @pytest.mark.parametrize("kind", WEB_SEARCH.tool_types)
-    def test_a_search_is_echoed_under_the_name_that_was_sent(self, kind: str) -> None:
+    def test_a_web_search_is_echoed_with_the_type_that_was_sent(self, kind: str) -> None:
         assert stored(tools=[{"type": kind, "search_context_size": "medium"}])["tools"][0]["type"] == kind
 
-    def test_what_the_agents_sdk_sends_is_taken(self) -> None:
+    def test_the_tools_of_the_agents_sdk_are_accepted(self) -> None:
         sent = {**SEARCH, "filters": None, "user_location": None, "search_context_size": "medium"}
         assert stored(tools=[sent])["tools"][0]["type"] == "web_search"
 
@@ -155,7 +155,7 @@ class TestTools:
             [MCP, {**MCP, "server_url": URL}],
         ],
     )
-    def test_there_is_one_of_each(self, tools: list[Json]) -> None:
+    def test_a_hosted_tool_is_there_only_once(self, tools: list[Json]) -> None:
         found = error(tools=tools)
         assert (found.param, found.code) == ("tools", "invalid_value")
 
@@ -170,24 +170,24 @@ class TestSecrets:
         {**MCP, "server_label": "open"},
     ]
 
-    def test_they_are_headers_by_label(self) -> None:
+    def test_secrets_are_headers_by_server_label(self) -> None:
         assert parsed(tools=self.SENT).secrets() == {
             "docs": {"Authorization": "Bearer hunter2", "X-Key": "hunter3"},
             "wiki": {"X-Key": "hunter4"},
         }
 
-    def test_they_are_in_nothing_that_is_stored_or_shown(self) -> None:
+    def test_secrets_are_neither_stored_nor_shown(self) -> None:
         request = parsed(tools=self.SENT)
         document = request.stored("resp_1", {})
         assert b"hunter" not in orjson.dumps(document)
         assert b"hunter" not in orjson.dumps(response_object(document, response_id="resp_1", created_at=1))
         assert "hunter" not in repr(request.fields)
 
-    def test_no_error_repeats_them(self) -> None:
+    def test_no_error_repeats_a_secret(self) -> None:
         found = error(tools=[{**MCP, "headers": {"X-Key": "hunter2\n"}}])
         assert "hunter2" not in found.message
 
-    def test_they_are_sealed_as_what_they_are(self) -> None:
+    def test_sealed_secrets_open_only_as_secrets(self) -> None:
         seal = Sealer(bytes(KEY_BYTES - 1) + b"x")
         token = seal_headers(seal, {"X-Key": "hunter2"})
         assert "hunter2" not in token
@@ -211,7 +211,7 @@ class TestChoice:
             },
         ],
     )
-    def test_choices_of_the_servers_tools_are_kept(self, choice: Json) -> None:
+    def test_choices_of_hosted_tools_are_stored(self, choice: Json) -> None:
         assert stored(tools=ALL, tool_choice=choice)["tool_choice"] == choice
 
     FAULTS: ClassVar = [
@@ -232,7 +232,7 @@ class TestChoice:
     ]
 
     @pytest.mark.parametrize(("choice", "tools", "named"), FAULTS)
-    def test_a_choice_names_a_tool_that_is_there(self, choice: Json, tools: list[Json], named: str) -> None:
+    def test_a_choice_of_a_missing_tool_is_refused(self, choice: Json, tools: list[Json], named: str) -> None:
         found = error(tools=tools, tool_choice=choice)
         assert (found.param, found.code) == (named, "invalid_value")
         assert f"'{named}'" in found.message
@@ -241,7 +241,7 @@ class TestChoice:
         assert stored(tools=[MCP], tool_choice="required")["tool_choice"] == "required"
 
 
-def test_what_tools_return_may_be_included() -> None:
+def test_results_of_hosted_tools_may_be_included() -> None:
     wanted = ["code_interpreter_call.outputs", "web_search_call.action.sources"]
     assert stored(include=wanted)["include"] == wanted
 
@@ -257,12 +257,12 @@ def allowed(*tools: Json, servers: tuple[McpServer, ...] = SERVERS) -> None:
     check_servers(parsed(tools=list(tools)).fields.tools or (), servers)
 
 
-def test_a_server_of_each_kind_runs_its_tool() -> None:
+def test_each_hosted_tool_has_a_kind_of_server() -> None:
     allowed(CODE, FUNCTION, MCP, {**MCP, "server_label": "sandbox"}, {**MCP, "server_label": "x", "server_url": URL})
     allowed(SEARCH, servers=(McpServer("web", "browser", URL),))
 
 
-def test_headers_go_to_servers_that_take_them() -> None:
+def test_headers_are_accepted_for_servers_that_allow_them() -> None:
     allowed({**MCP, "server_label": "wiki", "headers": {"X-Key": "x"}, "authorization": "y"})
 
 
@@ -279,7 +279,7 @@ def test_headers_go_to_servers_that_take_them() -> None:
         ({**MCP, "authorization": "x"}, "tools[1].authorization"),
     ],
 )
-def test_what_the_operator_has_not_allowed_is_refused_by_its_place(tool: Json, named: str) -> None:
+def test_a_server_that_the_operator_did_not_allow_is_refused_with_its_path(tool: Json, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         allowed(FUNCTION, tool)
     found = caught.value.error

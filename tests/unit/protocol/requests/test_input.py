@@ -1,4 +1,4 @@
-"""`input`: every form that clients send, and what is wrong with the others."""
+"""`input`: every form that clients send, and the errors about other forms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def items(sent: Any) -> list[Json]:
-    """`input` as it is stored."""
+    """The items of `input`, as the store keeps them."""
     kept: list[Json] = parse_request(orjson.dumps({"model": "m", "input": sent})).stored("resp_ab", {})["input"]
     return kept
 
@@ -46,7 +46,7 @@ def said(value: str) -> Json:
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
 @pytest.mark.parametrize("typed", [{}, {"type": "message"}])
 @pytest.mark.parametrize("content", ["Hi", [{"type": "input_text", "text": "Hi"}]])
-def test_messages_of_callers(role: str, typed: Json, content: Any) -> None:
+def test_messages_of_clients_are_stored_as_input_parts(role: str, typed: Json, content: Any) -> None:
     (item,) = items([{"role": role, "content": content, **typed}])
     assert item == {
         "type": "message",
@@ -82,7 +82,7 @@ def test_output_messages_come_back_as_the_sdk_dumps_them(dump: Any) -> None:
     assert "phase" not in item
 
 
-def test_what_is_not_understood_but_harmless_is_kept() -> None:
+def test_annotations_and_logprobs_of_output_text_are_stored() -> None:
     annotation = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
     part = {"type": "output_text", "text": "Hi", "annotations": [annotation], "logprobs": []}
     sent = {"role": "assistant", "status": "incomplete", "phase": "final_answer", "content": [part]}
@@ -90,7 +90,7 @@ def test_what_is_not_understood_but_harmless_is_kept() -> None:
     assert (item["status"], item["phase"], item["content"]) == ("incomplete", "final_answer", [part])
 
 
-def test_items_get_ids_by_their_place() -> None:
+def test_items_get_ids_by_their_index() -> None:
     sent = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "id": "msg_x"}]
     assert [item["id"] for item in items([*sent, sent[0]])] == ["msg_ab_in0", "msg_x", "msg_ab_in2"]
 
@@ -173,7 +173,7 @@ FAULTS: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("sent", "named", "code"), FAULTS)
-def test_the_field_at_fault_is_named_as_the_caller_wrote_it(sent: Any, named: str, code: str) -> None:
+def test_the_field_at_fault_is_named_as_the_client_wrote_it(sent: Any, named: str, code: str) -> None:
     found = error(sent)
     assert found.param == named
     assert code in ("", found.code)
@@ -183,14 +183,14 @@ def test_the_field_at_fault_is_named_as_the_caller_wrote_it(sent: Any, named: st
 
 
 @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_ITEMS))
-def test_item_types_to_come_are_refused_by_name(kind: str) -> None:
+def test_unsupported_item_types_are_refused_by_name(kind: str) -> None:
     found = error([{"type": kind, "content": "x"}])
     assert (found.param, found.code) == ("input[0].type", "unsupported_parameter")
     assert kind in found.message
 
 
 @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_PARTS))
-def test_part_types_to_come_are_refused_by_name(kind: str) -> None:
+def test_unsupported_part_types_are_refused_by_name(kind: str) -> None:
     found = error([{"role": "user", "content": [{"type": kind, "x": 1}]}])
     assert (found.param, found.code) == ("input[0].content[0].type", "unsupported_parameter")
 
@@ -240,7 +240,7 @@ class TestCalls:
         assert (output["id"], output["output"]) == ("ctco_ab_in1", "1")
 
     @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}, {"by_alias": True}])
-    def test_they_come_back_as_the_sdk_dumps_them(self, dump: Any) -> None:
+    def test_calls_come_back_as_the_sdk_dumps_them(self, dump: Any) -> None:
         call = ResponseFunctionToolCall(
             type="function_call", id="fc_7", call_id="call_1", name="f", arguments="{}", status="completed"
         )

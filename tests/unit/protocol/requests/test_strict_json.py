@@ -1,4 +1,4 @@
-"""Bodies that are no JSON, or JSON that only an attacker sends."""
+"""Bodies that are not JSON, or JSON that only an attacker sends."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def error(body: bytes) -> ErrorObject:
         b"1",
     ],
 )
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     found = error(body)
     assert (found.param, found.code) == (None, "invalid_json")
     assert len(found.message) < 200
     assert "\n" not in found.message
 
 
-def test_an_empty_body_is_told_so() -> None:
+def test_the_error_about_an_empty_body_says_so() -> None:
     assert error(b"").message == "The body is empty; a JSON object is expected."
 
 
-def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
+def test_the_last_of_equal_keys_counts() -> None:
     assert parse_request(b'{"model": "a", "input": "x", "model": "b"}').model == "b"
 
 
@@ -72,7 +72,7 @@ def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
         ({"model": "m", "input": "x", "metadata": {"a\0": "b"}}, "metadata['a\\x00']"),
     ],
 )
-def test_the_nul_character_is_refused_where_it_is(body: Any, named: str) -> None:
+def test_the_nul_character_is_refused_with_its_path(body: Any, named: str) -> None:
     found = error(orjson.dumps(body))
     assert found.param == named
     assert found.message == f"Invalid '{named}': the character U+0000 is not allowed."
@@ -94,14 +94,14 @@ def test_deep_nesting_is_refused_without_recursion() -> None:
     error(nested(1000))
 
 
-def test_an_object_of_very_many_keys_is_refused() -> None:
+def test_an_object_with_too_many_keys_is_refused() -> None:
     many = {f"k{i}": 1 for i in range(MAX_KEYS + 1)}
     assert error(orjson.dumps(many)).message == f"Invalid body: an object with more than {MAX_KEYS} keys."
     assert error(orjson.dumps({"model": "m", "input": "x", "metadata": many})).param == "metadata"
 
 
 @pytest.mark.parametrize("value", [1, {}, []])
-def test_very_many_values_are_refused(value: Any) -> None:
+def test_a_body_with_too_many_values_is_refused(value: Any) -> None:
     found = error(orjson.dumps({"model": "m", "input": [value] * (MAX_CONTAINERS + 1)}))
     assert found.message == f"Invalid 'input': more than {MAX_CONTAINERS} values."
 
@@ -112,7 +112,7 @@ _fields = st.sampled_from(["model", "input", "metadata", "temperature", "text", 
 
 
 @given(st.dictionaries(_fields | st.text(), _json))
-def test_whatever_comes_is_parsed_or_refused_in_one_line(body: dict[str, Any]) -> None:
+def test_any_json_body_is_parsed_or_refused_in_one_line(body: dict[str, Any]) -> None:
     _parse_or_refuse(json.dumps(body).encode())
 
 
@@ -128,7 +128,7 @@ _items = st.fixed_dictionaries(
 
 
 @given(st.lists(_items | _json))
-def test_whatever_comes_as_input_is_parsed_or_refused_in_one_line(items: list[Any]) -> None:
+def test_any_input_is_parsed_or_refused_in_one_line(items: list[Any]) -> None:
     _parse_or_refuse(json.dumps({"model": "m", "input": items}).encode())
 
 
@@ -145,7 +145,7 @@ def _parse_or_refuse(body: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_bytes_come_are_decoded_or_refused(body: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
     try:
         decode_object(body)
     except InvalidRequest as refusal:

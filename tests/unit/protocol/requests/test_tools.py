@@ -1,4 +1,4 @@
-"""`tools`, `tool_choice`, `text` and `reasoning`; and what a request needs of its model."""
+"""`tools`, `tool_choice`, `text` and `reasoning`, and what a request asks of its model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestTools:
         assert stored(tools=[CUSTOM])["tools"][0]["format"] == {"type": "text"}
 
     @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_TOOLS))
-    def test_tools_to_come_are_refused_by_their_place(self, kind: str) -> None:
+    def test_unsupported_tools_are_refused_with_their_path(self, kind: str) -> None:
         found = error(tools=[FUNCTION, {"type": kind}])
         assert (found.param, found.code) == ("tools[1].type", "unsupported_parameter")
         assert kind in found.message
@@ -115,7 +115,7 @@ class TestChoice:
         assert stored(tools=BOTH, tool_choice=choice)["tool_choice"] == choice
 
     @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_CHOICES))
-    def test_choices_of_tools_to_come_are_refused(self, kind: str) -> None:
+    def test_choices_of_unsupported_tools_are_refused(self, kind: str) -> None:
         found = error(tools=BOTH, tool_choice={"type": kind})
         assert (found.param, found.code) == ("tool_choice.type", "unsupported_parameter")
 
@@ -148,7 +148,7 @@ class TestChoice:
         found = error(tools=BOTH, tool_choice=choice)
         assert (found.param, found.code) == (named, code)
 
-    def test_required_needs_tools(self) -> None:
+    def test_a_required_call_needs_tools(self) -> None:
         assert error(tool_choice="required").param == "tool_choice"
 
 
@@ -194,10 +194,10 @@ class TestReasoning:
         assert stored(reasoning={"effort": effort})["reasoning"] == {"effort": effort, "summary": None}
 
     @pytest.mark.parametrize("name", ["summary", "generate_summary"])
-    def test_a_summary_is_what_the_model_has(self, name: str) -> None:
+    def test_summary_auto_is_stored(self, name: str) -> None:
         assert stored(reasoning={name: "auto"})["reasoning"] == {"effort": None, "summary": "auto"}
 
-    def test_nothing_asked_is_nothing_kept(self) -> None:
+    def test_reasoning_is_stored_only_if_it_was_sent(self) -> None:
         assert stored()["reasoning"] is None
         assert stored(reasoning={})["reasoning"] == {"effort": None, "summary": None}
 
@@ -225,7 +225,7 @@ NEEDS = [
 
 
 @pytest.mark.parametrize(("sent", "named"), NEEDS)
-def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) -> None:
+def test_a_field_that_the_model_cannot_honour_is_refused_with_its_path(sent: Json, named: str) -> None:
     check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
         check_capabilities(stored(**sent), PLAIN)
@@ -241,7 +241,7 @@ def test_what_a_model_cannot_do_is_refused_by_its_place(sent: Json, named: str) 
         ({"enable_response_messages": True}, "enable_response_messages"),
     ],
 )
-def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: str) -> None:
+def test_harmony_fields_are_refused_for_other_models(sent: Json, named: str) -> None:
     check_capabilities(stored(**sent), HARMONY)
     with pytest.raises(InvalidRequest, match="does not speak harmony") as caught:
         check_capabilities(stored(**sent), ABLE)
@@ -255,14 +255,14 @@ def test_what_only_harmony_knows_is_refused_for_other_models(sent: Json, named: 
         ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, "include[1]"),
     ],
 )
-def test_harmony_gives_no_log_probabilities(sent: Json, named: str) -> None:
+def test_harmony_models_refuse_log_probabilities(sent: Json, named: str) -> None:
     check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
         check_capabilities(stored(**sent), HARMONY)
     assert caught.value.error.param == named
 
 
-def test_harmony_messages_are_a_context_like_another() -> None:
+def test_harmony_messages_exclude_any_other_context() -> None:
     messages = [{"role": "user", "content": "x"}]
     assert stored(input=None, previous_input_messages=messages)["previous_input_messages"] == messages
     found = error(previous_input_messages=messages, previous_response_id="resp_0")
@@ -275,7 +275,7 @@ def test_harmony_messages_are_a_context_like_another() -> None:
     "sent",
     [{"tools": BOTH, "tool_choice": "none"}, {"reasoning": {"effort": "none"}}, {"text": {"verbosity": "medium"}}],
 )
-def test_what_asks_for_nothing_is_taken_by_every_model(sent: Json) -> None:
+def test_a_request_that_asks_for_nothing_special_suits_every_model(sent: Json) -> None:
     check_capabilities(stored(**sent), PLAIN)
 
 

@@ -1,4 +1,4 @@
-"""Sealed texts: where the machine makes them, and what a model is shown of them."""
+"""Sealed text: when the machine seals it, and what a model reads of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_reasoning_is_sealed_when_it_ends() -> None:
     assert fold(events).response["output"][0]["encrypted_content"] == "<Hm.>"
 
 
-def test_a_machine_that_goes_on_seals_the_whole_of_it() -> None:
+def test_a_restored_machine_seals_the_whole_reasoning() -> None:
     stream = sealing()
     events = [*stream.accept(), *stream.begin(), *stream.feed(Reasoning("Hm"))]
     other = ResponseStream.restore(events)
@@ -42,18 +42,18 @@ def opened(*items: Json) -> list[Json]:
     return unsealed(items, lambda token: f"thought {token}", lambda token: f"summary {token}")
 
 
-def test_reasoning_gets_its_text_where_it_has_none() -> None:
+def test_sealed_reasoning_gets_its_text_if_it_has_none() -> None:
     sealed = {"type": "reasoning", "content": [], "summary": [], "encrypted_content": "x"}
     said = {**sealed, "content": [{"type": "reasoning_text", "text": "said"}]}
     assert [item["content"][0]["text"] for item in opened(sealed, said)] == ["thought x", "said"]
 
 
-def test_a_compaction_is_a_message() -> None:
+def test_a_compaction_becomes_a_user_message() -> None:
     (item,) = opened({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
     assert (item["type"], item["role"]) == ("message", "user")
     assert item["content"] == [{"type": "input_text", "text": f"{SUMMARY_HEAD}summary x"}]
 
 
-def test_anything_else_is_left_alone() -> None:
+def test_other_items_stay_as_they_are() -> None:
     items = [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "content": []}]
     assert opened(*items) == items
