@@ -27,22 +27,23 @@ from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
+"""That of pyproject.toml; a test compares them."""
 
 DESCRIPTION = "A self-hosted Responses API whose work outlives connections, processes and GPUs."
 
 
 def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = None) -> FastAPI:
-    """The app, by the environment where no settings are given. Ends the process, with one line, where they are bad.
+    """Returns the app. Without `settings` it reads them from the environment; bad ones end the process with one line.
 
-    Connects to nothing: that is for the lifespan, which waits neither for Postgres nor for Redis.
+    Connects to nothing. The lifespan does so, and waits neither for Postgres nor for Redis.
     """
     try:
         if settings is None:
             settings = load_settings()
             setup_logging(settings.log_level)
         catalog = catalog or load_catalog(settings)
-        _ = settings.database_dsn, settings.broker_url
+        _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
     app = FastAPIOffline(

@@ -1,6 +1,6 @@
-"""What routes need, from the app's lifespan; and whose request it is.
+"""What routes get from FastAPI: the parts of this process, the caller's project, checked headers and parameters.
 
-All of it is async: FastAPI sends every other dependency to a thread, which costs a request more than all its checks.
+Every dependency is async: FastAPI runs the others in threads, which costs a request more than all its checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What one API process is made of; `app.main` builds it."""
+    """The parts of one API process; `app.main` builds them."""
 
     settings: Settings
     catalog: ModelCatalog
@@ -42,7 +42,7 @@ class Runtime:
 
 
 class State(TypedDict):
-    """The lifespan's state, as Starlette hands it to requests."""
+    """The lifespan's state: Starlette passes it to every request."""
 
     runtime: Runtime
 
@@ -52,14 +52,14 @@ async def runtime_of(request: Request) -> Runtime:
 
 
 async def current_project() -> str:
-    """Whose responses a request sees. There are no API keys yet, so there is one project."""
+    """Returns the project whose responses the request sees: the one project, because there are no API keys yet."""
     return DEFAULT_PROJECT
 
 
 def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """Refuses query parameters that are not among `names`, and any that comes twice: none is ignored silently.
+    """Returns a dependency that refuses parameters not in `names`, and repeated ones that are not in `repeated`.
 
-    Those among `repeated` may come several times.
+    No parameter is ignored silently.
     """
 
     async def check(request: HTTPConnection) -> None:
@@ -71,7 +71,9 @@ def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPCon
             if name not in names:
                 raise InvalidRequest(f"Unknown query parameter: '{shown}'.", shown, "unknown_parameter")
             if name in seen and name not in repeated:
-                raise InvalidRequest(f"The query parameter '{shown}' comes twice.", shown, "invalid_value")
+                raise InvalidRequest(
+                    f"The query parameter '{shown}' comes twice; send it once.", shown, "invalid_value"
+                )
             seen.add(name)
 
     return check
@@ -82,7 +84,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 async def idempotency_key(request: Request) -> str | None:
-    """The caller's name for this request, if it has one. Raises InvalidRequest."""
+    """Returns the header's value, or None without the header. Raises InvalidRequest."""
     sent = request.headers.getlist(IDEMPOTENCY_KEY)
     if not sent:
         return None

@@ -1,9 +1,8 @@
-"""Errors as HTTP: the only place that knows status codes."""
+"""Errors as HTTP answers: the only module that knows status codes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -26,13 +25,15 @@ from app.protocol.errors import (
     UnsupportedMedia,
 )
 from app.protocol.text import shortened
+from app.protocol.types import Json
 from app.store.database import StoreUnavailable
 from app.streaming.pubsub import PubSubUnavailable
 
-NOT_READY = 503
-"""What `GET /health/ready` says while something is missing."""
+OK = 200
+SERVICE_UNAVAILABLE = 503
 
 RETRY_AFTER_SECONDS = 1
+MAX_URL_CHARS = 120
 
 _STATUS: dict[type[ApiError], int] = {
     InvalidRequest: 400,
@@ -42,39 +43,39 @@ _STATUS: dict[type[ApiError], int] = {
     TooLarge: 413,
     UnsupportedMedia: 415,
     ServerFault: 500,
-    Unavailable: 503,
+    Unavailable: SERVICE_UNAVAILABLE,
     TimedOut: 504,
 }
 
 
 def status_of(refusal: ApiError) -> int:
-    """The HTTP status of an error: its class's, or that of the nearest base."""
+    """Returns the HTTP status of the error's class, or of its nearest base class."""
     return next(_STATUS[kind] for kind in type(refusal).__mro__ if kind in _STATUS)
 
 
-def reply(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response with this body."""
+def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns a JSON answer."""
     return Response(orjson.dumps(body), status, headers, media_type="application/json")
 
 
 def refuse(refusal: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer to a request that is refused."""
+    """Returns the answer to a refused request."""
     status = status_of(refusal)
-    retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == NOT_READY else {}
+    retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == SERVICE_UNAVAILABLE else {}
     return reply(refusal.error.body(), status, {**retry, **(headers or {})})
 
 
 def crash() -> ServerFault:
-    """What a request is told that met a bug of ours: nothing about it."""
+    """Returns the error for a bug of ours. It says nothing about the bug."""
     return ServerFault("The server had an error while processing your request.")
 
 
 def refusal_of(error: Exception) -> ApiError | None:
-    """What to tell a request about what it raised; None: it is a bug."""
+    """Returns the error to answer an exception with, or None if the exception is a bug."""
     if isinstance(error, StoreUnavailable):
-        return Unavailable("The database cannot be reached at the moment; try again.")
+        return Unavailable("The database cannot be reached at the moment; send the request again.")
     if isinstance(error, PubSubUnavailable):
-        return Unavailable("Redis cannot be reached at the moment; try again.")
+        return Unavailable("Redis cannot be reached at the moment; send the request again.")
     return error if isinstance(error, ApiError) else None
 
 
@@ -85,33 +86,34 @@ async def _on_refusal(_: Request, error: Exception) -> Response:
 
 
 async def _on_validation(_: Request, error: Exception) -> Response:
-    """For routes that let FastAPI read parameters; none does today."""
+    """Answers a route whose parameters FastAPI reads. No route does so today."""
     assert isinstance(error, RequestValidationError)
     where = ".".join(str(step) for step in error.errors()[0]["loc"][1:])
     return refuse(InvalidRequest(f"Invalid value for '{where}'.", where or None, "invalid_value"))
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own: no such route, wrong method."""
+    """Answers errors of Starlette's router: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
-    url = shortened(f"{request.method} {request.url.path}", 120)
+    url = shortened(f"{request.method} {request.url.path}", MAX_URL_CHARS)
     if error.status_code == _STATUS[MethodNotAllowed]:
         allowed = ", ".join(sorted(_allowed(request)))
-        return refuse(MethodNotAllowed(f"Method not allowed ({url})."), {"allow": allowed})
+        message = f"Method not allowed ({url}); the 'allow' header lists the methods."
+        return refuse(MethodNotAllowed(message), {"allow": allowed})
     if error.status_code == _STATUS[NotFound]:
-        return refuse(NotFound(f"Invalid URL ({url}).", code="unknown_url"))
+        return refuse(NotFound(f"Invalid URL ({url}). '/docs' lists the routes.", code="unknown_url"))
     return reply(InvalidRequest(str(error.detail)).error.body(), error.status_code, error.headers)
 
 
 def _allowed(request: Request) -> set[str]:
-    """The methods of every route of this path (Starlette names those of the first one only)."""
+    """Returns the methods of all routes of this path. Starlette names those of the first route only."""
     routes: list[BaseRoute] = request.app.routes
     matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
     return {method for route in matching for method in getattr(route, "methods", None) or ()}
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Every error that leaves a route, in the shape of OpenAI's API."""
+    """Answers every error in the form of OpenAI's API."""
     for kind in (ApiError, StoreUnavailable, PubSubUnavailable):
         app.add_exception_handler(kind, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_validation)

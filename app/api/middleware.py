@@ -1,4 +1,4 @@
-"""The outermost layer of the app: request ids, and what is left of a crash."""
+"""The outermost layer of the app: request ids, the throttle, and answers to crashes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from app.protocol.errors import Unavailable
 log = logging.getLogger("longhaul.api")
 
 REQUEST_ID = "longhaul.request_id"
-"""Where in the scope of a request its id is."""
+"""The key of the request's id in its ASGI scope."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-_SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_VALID_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 class RequestIdMiddleware:
-    """Gives every answer an `x-request-id` (the caller's own where it sent a sane one), and answers crashes with 500.
+    """Gives every answer an `x-request-id` (the caller's own, if it sent a valid one), and answers crashes with 500.
 
-    A request that is cancelled because the server stops is told to come again: 503.
-    The log gets the crash's type and place but not its message, which may hold a prompt.
+    A request that is cancelled because the server stops is answered with 503.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._turnstile = Throttle()
+        self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -50,17 +49,18 @@ class RequestIdMiddleware:
             await send(message)
 
         try:
-            await self._turnstile.enter()
+            await self._throttle.enter()
             await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            # uvicorn's, of what outlives its grace; it would say 500 (found by tests/faults).
+            # uvicorn cancels what outlives its grace period, and would answer 500 (found by tests/faults).
             if not started and scope["type"] == "http":
-                await refuse(Unavailable("The server stops; send the request again."))(scope, receive, send_with_id)
+                error = Unavailable("The server is stopping; send the request again.")
+                await refuse(error)(scope, receive, send_with_id)
             raise
         except ClientDisconnect:
             log.debug("%s: the client left before its request was complete", request_id)
-        except Exception as error:
-            log_crash(error, scope)
+        except Exception as bug:
+            log_crash(bug, scope)
             if not started:
                 await refuse(crash())(scope, receive, send_with_id)
             elif scope["type"] == "websocket":
@@ -69,14 +69,14 @@ class RequestIdMiddleware:
 
 def _request_id(scope: Scope) -> str:
     sent = Headers(scope=scope).get("x-request-id", "")
-    return sent if _SANE_ID.fullmatch(sent) else f"req_{secrets.token_hex(16)}"
+    return sent if _VALID_ID.fullmatch(sent) else f"req_{secrets.token_hex(16)}"
 
 
 def log_crash(error: Exception, scope: Scope) -> None:
-    """Says where in the code a request crashed."""
+    """Logs the type of the error and its traceback. Its message may hold a prompt: that is logged at DEBUG only."""
     request_id = scope[REQUEST_ID]
-    place = "".join(traceback.format_tb(error.__traceback__))
-    what = f"{type(error).__module__}.{type(error).__qualname__}"
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
     method = scope.get("method", "WEBSOCKET")
-    log.error("%s %s (%s) crashed: %s\n%s", method, scope["path"], request_id, what, place)
+    log.error("%s %s (%s) crashed: %s\n%s", method, scope["path"], request_id, name, trace)
     log.debug("%s: %s", request_id, error)

@@ -1,8 +1,6 @@
-"""The OpenAPI document: FastAPI's, with the request body that we read ourselves."""
+"""The OpenAPI document: FastAPI's, with the request bodies that routes read themselves."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -14,9 +12,10 @@ from app.protocol.requests.compaction import Compact
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.input_tokens import CountTokens
+from app.protocol.types import Json
 
 BODIES = (CreateResponse, CountTokens, Compact, CreateConversation, UpdateConversation, CreateItems)
-"""The requests that we read ourselves."""
+"""The request bodies that FastAPI does not know of: routes read them."""
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 _REF = "#/components/schemas/{model}"
@@ -26,14 +25,14 @@ _CRASH = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """Made once per app, then kept."""
+def document(app: FastAPI) -> Json:
+    """Returns the document. It is made once per app."""
     if app.openapi_schema is None:
         app.openapi_schema = _with_our_errors(_with_requests(_generated(app)))
     return app.openapi_schema
 
 
-def _generated(app: FastAPI) -> dict[str, Any]:
+def _generated(app: FastAPI) -> Json:
     return get_openapi(
         title=app.title,
         version=app.version,
@@ -43,15 +42,15 @@ def _generated(app: FastAPI) -> dict[str, Any]:
     )
 
 
-def _with_requests(schema: dict[str, Any]) -> dict[str, Any]:
-    """Parts of requests whose name a part of an answer has, too, get another one."""
-    known = schema["components"]["schemas"]
+def _with_requests(schema: Json) -> Json:
+    """Adds the request bodies. A schema of theirs whose name an answer has too gets `Param` behind its name."""
+    schemas = schema["components"]["schemas"]
     _, made = models_json_schema([(model, "validation") for model in BODIES], ref_template=_REF)
     encoded = orjson.dumps(made["$defs"])
-    for name in made["$defs"].keys() & known.keys():
+    for name in made["$defs"].keys() & schemas.keys():
         encoded = encoded.replace(_quoted(name), _quoted(f"{name}Param"))
     parts = orjson.loads(encoded)
-    known |= {f"{name}Param" if name in known else name: part for name, part in parts.items()}
+    schemas |= {f"{name}Param" if name in schemas else name: part for name, part in parts.items()}
     return schema
 
 
@@ -59,8 +58,8 @@ def _quoted(name: str) -> bytes:
     return orjson.dumps(_REF.format(model=name))
 
 
-def _with_our_errors(schema: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI documents a 422 for every route with a parameter; ours never answer so. All can meet a bug of ours."""
+def _with_our_errors(schema: Json) -> Json:
+    """Removes FastAPI's 422, which no route answers, and adds the 500 of a crash to every route."""
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)

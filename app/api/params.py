@@ -1,4 +1,4 @@
-"""The queries of GET requests."""
+"""Query parameters."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from app.protocol.text import shortened
 from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery
 
 INCLUDE = ("include", "include[]")
-"""The parameter that may come several times, and how the openai package writes it."""
+"""The parameter that may be repeated, and the name by which the openai package sends it."""
 
 READ = ("stream", "starting_after", "include_obfuscation", *INCLUDE)
 LIST = ("after", "limit", "order", *INCLUDE)
 
 MAX_SEQUENCE = 2**31 - 2
-"""Postgres counts them in 32 bits, and looks for the one after."""
+"""The column has 32 bits, and queries ask for the number after it."""
 
 _BOOLEANS = {"true": True, "false": False}
+
+# Longer numbers are too large anyhow, and int() takes time that grows with the square of their length.
+_MAX_LIMIT_DIGITS = 4
+_MAX_SEQUENCE_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """How a response is to be read."""
+    """The query of `GET /v1/responses/{id}`."""
 
     stream: bool
     after: int
-    """Events after this sequence number; -1: all of them."""
+    """Events after this sequence number; -1: all events."""
     included: tuple[tuple[str, str], ...] = ()
-    """What is to be there, each with the name of the parameter that says so."""
+    """Values of `include`, each after the name of its parameter."""
 
 
 def read_query(query: QueryParams) -> ReadQuery:
-    """Raises InvalidRequest about the first parameter that cannot be honoured."""
+    """Raises InvalidRequest for the first parameter that is not supported."""
     check_include(query)
     if _boolean(query, "include_obfuscation"):
         message = "'include_obfuscation' is not supported yet."
@@ -50,45 +54,45 @@ def read_query(query: QueryParams) -> ReadQuery:
 
 
 def page_query(query: QueryParams) -> PageQuery:
-    """Raises InvalidRequest about the first parameter that cannot be honoured."""
+    """Raises InvalidRequest for the first parameter that is not supported."""
     check_include(query)
     return PageQuery(query.get("after"), _limit(query.get("limit")), _descending(query.get("order", "desc")))
 
 
 def check_include(query: QueryParams) -> None:
-    """What may be included is there anyhow; what may not is refused. Raises InvalidRequest."""
+    """Raises InvalidRequest for an `include` that is not supported; answers contain the others anyhow."""
     for name in INCLUDE:
         for value in query.getlist(name):
             shown = shortened(value)
             if value in NOT_INCLUDED:
                 raise InvalidRequest(f"'{name}': '{shown}' is not supported yet.", name, "unsupported_parameter")
             if value not in INCLUDED:
-                raise _unknown(name, shown, INCLUDED)
+                raise _unsupported_value(name, shown, INCLUDED)
 
 
 def _boolean(query: Mapping[str, str], name: str) -> bool:
     value = query.get(name, "false")
     if value not in _BOOLEANS:
-        raise _unknown(name, value, tuple(_BOOLEANS))
+        raise _unsupported_value(name, value, tuple(_BOOLEANS))
     return _BOOLEANS[value]
 
 
 def _descending(value: str) -> bool:
     if value not in ("asc", "desc"):
-        raise _unknown("order", value, ("asc", "desc"))
+        raise _unsupported_value("order", value, ("asc", "desc"))
     return value == "desc"
 
 
-def _unknown(name: str, value: str, known: tuple[str, ...]) -> InvalidRequest:
-    allowed = ", ".join(f"'{word}'" for word in known)
-    message = f"Invalid value for '{name}': '{shortened(value)}'. Supported values are: {allowed}."
+def _unsupported_value(name: str, value: str, supported: tuple[str, ...]) -> InvalidRequest:
+    values = ", ".join(f"'{each}'" for each in supported)
+    message = f"Invalid value for '{name}': '{shortened(value)}'. Supported values are: {values}."
     return InvalidRequest(message, name, "invalid_value")
 
 
 def _limit(value: str | None) -> int:
     if value is None:
         return DEFAULT_LIMIT
-    limit = int(value[:4]) if _is_number(value) else 0
+    limit = int(value[:_MAX_LIMIT_DIGITS]) if _is_number(value) else 0
     if not 1 <= limit <= MAX_LIMIT:
         message = f"Invalid value for 'limit': '{shortened(value)}'. Expected an integer between 1 and {MAX_LIMIT}."
         raise InvalidRequest(message, "limit", "invalid_value")
@@ -101,9 +105,9 @@ def _after(value: str | None) -> int | None:
     if not _is_number(value):
         message = f"Invalid value for 'starting_after': '{shortened(value)}'. Expected an integer >= 0."
         raise InvalidRequest(message, "starting_after", "invalid_value")
-    return min(int(value[:20]), MAX_SEQUENCE)
+    return min(int(value[:_MAX_SEQUENCE_DIGITS]), MAX_SEQUENCE)
 
 
 def _is_number(value: str) -> bool:
-    # Python's int() takes more than that: spaces, underscores, signs, other scripts' digits.
+    # int() alone accepts spaces, underscores, signs and the digits of other scripts.
     return value.isascii() and value.isdecimal()

@@ -1,4 +1,4 @@
-"""Whether this process can serve: Postgres, Redis, and a worker with a loaded engine."""
+"""Whether this server can generate responses now: Postgres, Redis, and a worker with a loaded engine."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from app.protocol.types import Json
 from app.store import workers
 from app.store.database import Database, StoreUnavailable
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What was found; `missing` says in words what this server lacks."""
+    """The result of a check; `missing` names what this server lacks."""
 
     missing: tuple[str, ...]
     models: tuple[str, ...]
@@ -33,7 +34,7 @@ class Readiness:
     def ready(self) -> bool:
         return not self.missing
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Json:
         return {
             "status": "ready" if self.ready else "not_ready",
             "missing": list(self.missing),
@@ -42,12 +43,12 @@ class Readiness:
 
 
 async def check(db: Database, pubsub: PubSub, catalog: ModelCatalog) -> Readiness:
-    """Looks at everything at once; answers within CHECK_SECONDS and a little. Never raises."""
-    redis, loaded = await asyncio.gather(_within(_heard(pubsub)), _within(_loaded(db)))
+    """Checks everything at once, within CHECK_SECONDS. Never raises."""
+    redis, ready_models = await asyncio.gather(_within(_is_connected(pubsub)), _within(workers.ready_models(db)))
     names = [model.name for model in catalog.models]
-    ready = tuple(name for name in names if name in (loaded or frozenset()))
+    ready = tuple(name for name in names if name in (ready_models or frozenset()))
     missing = []
-    if loaded is None:
+    if ready_models is None:
         missing.append("postgres")
     if not redis:
         missing.append("redis")
@@ -56,22 +57,18 @@ async def check(db: Database, pubsub: PubSub, catalog: ModelCatalog) -> Readines
     return Readiness(tuple(missing), ready, tuple(name for name in names if name not in ready))
 
 
-async def _heard(pubsub: PubSub) -> bool:
+async def _is_connected(pubsub: PubSub) -> bool:
     await pubsub.ping()
     return pubsub.connected
 
 
-async def _loaded(db: Database) -> set[str]:
-    return await workers.ready_models(db)
-
-
 async def _within(check: Awaitable[T]) -> T | None:
-    """What `check` returns; None where it fails or takes too long."""
+    """Returns the result of `check`, or None if it fails or takes too long."""
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             return await check
     except (TimeoutError, StoreUnavailable, PubSubUnavailable):
         return None
-    except Exception as error:  # a schema that is not there yet, for instance
+    except Exception as error:  # For instance, the schema does not exist yet.
         log.warning("readiness check failed: %s", type(error).__name__)
         return None

@@ -1,4 +1,4 @@
-"""What `/docs` shows. Requests and responses do not pass through these models: tests hold them against both."""
+"""The answers as `/docs` shows them. No answer passes through these models: tests compare them with real answers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class OutputMessageItem(Partial):
     status: Literal["in_progress", "completed", "incomplete"]
     content: list[OutputTextPart | RefusalPart]
     phase: Literal["commentary", "final_answer"] = "final_answer"
-    """Where the model tells a preamble from an answer."""
+    """For models that tell a preamble from an answer."""
 
 
 class ReasoningText(Shape):
@@ -185,7 +185,7 @@ class McpApprovalRequestItem(Shape):
 
 
 class Item(BaseModel):
-    """A message, a call, its output, reasoning, a compaction; with the fields of its type."""
+    """Any item, with the fields of its type."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -217,7 +217,7 @@ class ConversationDeleted(Shape):
 
 
 class InputTokensDetails(Partial):
-    """Lists have a number for each turn, where there was more than one."""
+    """Lists have one number for each turn, if the response had more than one turn."""
 
     cached_tokens: int
     cache_write_tokens: int
@@ -226,7 +226,7 @@ class InputTokensDetails(Partial):
 
 
 class OutputTokensDetails(Partial):
-    """The same; `tool_output_tokens` are those of the results of tools that the server ran, which are input."""
+    """As the input's details. `tool_output_tokens` are those of hosted tools' results, input of the next turn."""
 
     reasoning_tokens: int
     tool_output_tokens: int = 0
@@ -276,7 +276,7 @@ class ResponseConversation(Shape):
 
 
 class Response(Partial):
-    """A response, in whatever state. Times are epoch seconds."""
+    """A response in any state. Times are epoch seconds."""
 
     id: str
     object: Literal["response"]
@@ -321,7 +321,7 @@ class Response(Partial):
     safety_identifier: str | None
     prompt_cache_key: str | None
     user: str | None
-    # With `enable_response_messages`, once it is done.
+    # With `enable_response_messages`, once the response has ended.
     input_messages: list[Json] = []
     output_messages: list[Json] = []
 
@@ -377,27 +377,29 @@ CREATE_BODY: Json = {
 
 
 def body_of(model: type[BaseModel], *, required: bool = True) -> Json:
-    """A request body, for a route's documentation; `openapi.py` adds the schemas of these models."""
+    """Returns a request body for a route's documentation; `openapi.py` adds the schema of the model."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"required": required, "content": {"application/json": {"schema": schema}}}
 
 
 CREATE_HELP = """Four forms, by `background` and `stream`:
 
-* neither: the answer is the finished response; a client that leaves cancels it;
-* `stream`: its events as they come; a client that leaves cancels it;
-* `background`: the answer is the `queued` response, at once; it goes on whoever comes or goes;
-* both: as `background`, and its events can be read from any number on, as often as you like.
+* neither: the answer is the finished response; a client that disconnects cancels it;
+* `stream`: the answer is its events as they come; a client that disconnects cancels it;
+* `background`: the answer is the `queued` response, at once; it runs without any client;
+* both: as `background`, and its events can be read from any sequence number on, any number of times.
 """
 
-COUNT_HELP = """How many tokens the prompt of this request has. A worker of the model counts them, before other work."""
+COUNT_HELP = """Returns how many tokens the prompt has. A worker of the model counts them before other work."""
 
-COMPACT_HELP = """The model writes a summary, sealed into one item: send it as `input`, before what comes next."""
+COMPACT_HELP = """The model writes a summary, and the answer holds it sealed in one item.
 
-READ_HELP = """While it is in progress, the response shows its output so far.
+Send that item as the first of `input`."""
 
-With `stream=true` (for responses that were created with `stream` and `background`) the answer is its events after
-number `starting_after`, and those to come."""
+READ_HELP = """While it is in progress, the response has its output so far.
+
+With `stream=true` the answer is the events after number `starting_after`, up to the end of the response. The response
+must have been created with `stream` and `background`."""
 
 
 def _query(name: str, description: str, **schema: Any) -> Json:
@@ -406,13 +408,13 @@ def _query(name: str, description: str, **schema: Any) -> Json:
 
 _INCLUDED = {"type": "string", "enum": list(INCLUDED)}
 INCLUDE_PARAMETER = _query(
-    "include", "What is part of items anyhow, or was included at creation.", type="array", items=_INCLUDED
+    "include", "Parts that items have anyhow, or that were included at creation.", type="array", items=_INCLUDED
 )
 INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
 
 READ_PARAMETERS: list[Json] = [
     INCLUDE_PARAMETER,
-    _query("include_obfuscation", "Nothing is obfuscated.", type="boolean", enum=[False]),
+    _query("include_obfuscation", "Events are never obfuscated.", type="boolean", enum=[False]),
     _query("stream", "Read events instead of the object.", type="boolean", default=False),
     _query("starting_after", "With `stream`: events after this sequence number only.", type="integer", minimum=0),
 ]
@@ -423,19 +425,19 @@ CREATE_PARAMETERS: list[Json] = [
         "name": "Idempotency-Key",
         "in": "header",
         "required": False,
-        "description": "Your name for this request: repeated with the same body it is answered by the same response.",
+        "description": "Names this request. Repeated with the same body, it is answered with the same response.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     }
 ]
 
 LIST_PARAMETERS: list[Json] = [
     INCLUDE_PARAMETER,
-    _query("after", "Items behind the one of this id.", type="string", minLength=1),
-    _query("limit", "How many at most.", type="integer", minimum=1, maximum=100, default=20),
+    _query("after", "Items after the one with this id.", type="string", minLength=1),
+    _query("limit", "The largest number of items.", type="integer", minimum=1, maximum=100, default=20),
     _query("order", "The newest first, or the oldest.", type="string", enum=["asc", "desc"], default="desc"),
 ]
 
 
 def refusals(*statuses: int) -> dict[int | str, Json]:
-    """The errors of a route, for its documentation."""
+    """Returns the error answers of a route, for its documentation."""
     return {status: {"model": ErrorBody} for status in statuses}

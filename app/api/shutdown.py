@@ -1,7 +1,7 @@
-"""Knowing that the server is about to stop, before it waits for the streams that are open.
+"""Knowing that the server is about to stop, while streams are still open.
 
-uvicorn waits for every connection before it says so to the app (ASGI's lifespan.shutdown), and a stream that
-nobody tells would go on for hours. Its signal handler is the only sign before that.
+uvicorn waits for every connection before it tells the app (ASGI's lifespan.shutdown), and a stream that does not know
+would go on for hours. The signal is the only earlier sign.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Shutdown:
-    """An event: the server stops."""
+    """An event that is set when the server begins to stop."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -34,10 +34,10 @@ class Shutdown:
 
 
 @contextlib.contextmanager
-def set_by_signals(stopping: Shutdown) -> Iterator[None]:
-    """Hears SIGTERM and SIGINT before the handlers that are in place, which then run as ever.
+def set_by_signals(shutdown: Shutdown) -> Iterator[None]:
+    """Sets `shutdown` on SIGTERM and SIGINT, and then runs the handlers that were installed before.
 
-    Signals reach the main thread only: a server that runs in another one has to set `stopping` by itself.
+    Python runs signal handlers in the main thread only: a server in another thread has to call `shutdown.set` itself.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,8 +45,8 @@ def set_by_signals(stopping: Shutdown) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(stopping.set)
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(shutdown.set)
         handler = earlier[signal.Signals(number)]
         if callable(handler):
             handler(number, frame)
@@ -55,10 +55,10 @@ def set_by_signals(stopping: Shutdown) -> Iterator[None]:
             signal.raise_signal(number)
 
     for number in SIGNALS:
-        signal.signal(number, hear)
+        signal.signal(number, on_signal)
     try:
         yield
     finally:
         for number, handler in earlier.items():
-            if signal.getsignal(number) is hear:
+            if signal.getsignal(number) is on_signal:
                 signal.signal(number, handler)

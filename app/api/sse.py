@@ -1,7 +1,7 @@
 """Server-Sent Events. The frames come ready from the log: nothing is parsed or built here.
 
-sse-starlette was weighed: it encodes events one by one, from Python objects, and brings a ping and a shutdown of
-its own. We have bytes that must go out as they are, several events in one write, and our own rules for both.
+sse-starlette was considered. It encodes Python objects one by one, and has its own ping and shutdown. Our frames are
+bytes, several go out in one write, and our rules for keep-alives and shutdown differ.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HEADERS = {
 
 
 async def disconnected(receive: Receive) -> None:
-    """Returns once the client is gone. The request's body must have been read before."""
+    """Returns once the client is gone. The body of the request must have been read before."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def send_start(send: Send) -> None:
-    """The headers of a stream."""
+    """Sends the headers of a stream."""
     headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
@@ -40,9 +40,9 @@ async def send_end(send: Send, last: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], before: Iterable[Pulse] = ()) -> None:
-    """`before`, then `pulses` as they come, then `[DONE]`. One write holds whole events only."""
-    first = b"".join(map(as_bytes, before))
+async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], beginning: Iterable[Pulse] = ()) -> None:
+    """Sends `beginning` in one write, then `pulses` as they come, then `[DONE]`. A write holds whole events only."""
+    first = b"".join(map(as_bytes, beginning))
     if first:
         await send({"type": "http.response.body", "body": first, "more_body": True})
     async for pulse in pulses:
@@ -55,20 +55,21 @@ def as_bytes(pulse: Pulse) -> bytes:
 
 
 class EventStream(Response):
-    """A stream that its reader can resume: it ends with the response, with the reader, or with this server.
+    """A stream that its reader can resume. It ends with the response, with the reader, or with this server.
 
-    In the last case it has neither a terminal event nor `[DONE]`: the reader comes back with `starting_after`.
+    When the server stops, the stream has neither a terminal event nor `[DONE]`: the reader resumes it with
+    `starting_after`.
     """
 
-    def __init__(self, pulses: AsyncGenerator[Pulse, None], stopping: Shutdown) -> None:
+    def __init__(self, pulses: AsyncGenerator[Pulse, None], shutdown: Shutdown) -> None:
         super().__init__()
         self._pulses = pulses
-        self._stopping = stopping
+        self._shutdown = shutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_start(send)
-        finished = await run_until(self._send(send), disconnected(receive), self._stopping.wait())
-        if not finished and self._stopping.is_set:
+        finished = await run_until(self._send(send), disconnected(receive), self._shutdown.wait())
+        if not finished and self._shutdown.is_set:
             await send_end(send)
 
     async def _send(self, send: Send) -> None:

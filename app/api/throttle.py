@@ -1,8 +1,7 @@
-"""A burst of requests, a few at a time.
+"""A fast path for bursts: at most 32 requests begin in each turn of the event loop.
 
-All that arrives at once would be read, checked and routed before the first of it is asked of Postgres, and before
-anything else has its turn: streams that run, replies that have come. So in each turn of the event loop a few requests
-begin, and what the first ones need is under way while the last ones wait.
+The plain way is no throttle at all. Then a whole burst is read, checked and routed before the first request of it
+reaches Postgres, and running streams wait for that.
 """
 
 from __future__ import annotations
@@ -10,32 +9,32 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-FEW = 32
+MAX_PER_TURN = 32
 
 
 class Throttle:
-    """Lets `few` through in each turn of the loop, in the order in which they came."""
+    """Lets `max_per_turn` callers pass in each turn of the event loop, in the order in which they came."""
 
-    def __init__(self, few: int = FEW) -> None:
-        self._few = few
+    def __init__(self, max_per_turn: int = MAX_PER_TURN) -> None:
+        self._max_per_turn = max_per_turn
         self._passed = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
         if self._passed == 0:
-            asyncio.get_running_loop().call_soon(self._turn)
-        if self._passed < self._few:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        if self._passed < self._max_per_turn:
             self._passed += 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        await turn
+        passing = asyncio.get_running_loop().create_future()
+        self._waiting.append(passing)
+        await passing
 
-    def _turn(self) -> None:
+    def _next_turn(self) -> None:
         self._passed = 0
-        while self._waiting and self._passed < self._few:
-            if not (turn := self._waiting.popleft()).done():
-                turn.set_result(None)
+        while self._waiting and self._passed < self._max_per_turn:
+            if not (passing := self._waiting.popleft()).done():
+                passing.set_result(None)
                 self._passed += 1
         if self._passed:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._next_turn)

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP, with the head of an answer in one write with what follows it.
+"""A fast path for answers: uvicorn's HTTP protocol, which sends an answer's headers in one write with its body.
 
-uvicorn writes the head when it is told of it, and uvloop sends at once what is written: two system calls for each
-answer, each of which wakes the client.
+The plain way is uvicorn's own `httptools` protocol. It writes the headers at once, and uvloop sends every write at
+once: two system calls for each answer, and the client wakes up twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_HEAD = b"HTTP/1.1 "
+_STATUS_LINE = b"HTTP/1.1 "
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -22,30 +22,30 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class CoalescingTransport:
-    """A transport that holds a head back until the next write, or the loop's next turn where none comes before."""
+    """A transport that holds headers back until the next write, or until the next turn of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._head = b""
+        self._headers = b""
 
     def write(self, data: bytes) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.startswith(_HEAD):
-            self._head = data
-            self._loop.call_soon(self._send)
+        if self._headers:
+            data, self._headers = self._headers + data, b""
+        elif data.startswith(_STATUS_LINE):
+            self._headers = data
+            self._loop.call_soon(self._flush)
             return
         self._transport.write(data)
 
     def close(self) -> None:
-        self._send()
+        self._flush()
         self._transport.close()
 
-    def _send(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head)
+    def _flush(self) -> None:
+        if self._headers:
+            headers, self._headers = self._headers, b""
+            self._transport.write(headers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -1,4 +1,4 @@
-"""`/health`: for whatever watches this process."""
+"""`/health`: probes for load balancers and monitoring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from app.api import readiness, schemas
 from app.api.dependencies import RuntimeOf
-from app.api.errors import NOT_READY, reply
+from app.api.errors import OK, SERVICE_UNAVAILABLE, reply
 
 router = APIRouter(prefix="/health", tags=["health"])
 
@@ -20,9 +20,9 @@ async def live() -> Response:
 @router.get(
     "/ready",
     summary="Can this server generate responses now?",
-    responses={200: {"model": schemas.Ready}, NOT_READY: {"model": schemas.Ready}},
+    responses={OK: {"model": schemas.Ready}, SERVICE_UNAVAILABLE: {"model": schemas.Ready}},
     response_model=None,
 )
 async def ready(runtime: RuntimeOf) -> Response:
     found = await readiness.check(runtime.db, runtime.pubsub, runtime.catalog)
-    return reply(found.body(), 200 if found.ready else NOT_READY)
+    return reply(found.body(), OK if found.ready else SERVICE_UNAVAILABLE)

@@ -1,7 +1,7 @@
 """What goes over a WebSocket: JSON text frames, in the forms of openai's ResponsesClientEvent and -ServerEvent.
 
-Events of a response are those of its SSE stream, with the lane's `stream_id` where it has one. An error is nested
-(`{"type": "error", "status": 400, "error": {...}}`), where SSE has it flat.
+Events of a response are those of its SSE stream, with the `stream_id` of the request if it had one. An error is nested
+(`{"type": "error", "status": 400, "error": {...}}`); over SSE it is flat.
 Source: openai 3.52.0 (types/responses/responses_{client,server}_event.py) and OpenAI's guide "WebSocket mode".
 """
 
@@ -31,24 +31,30 @@ class Kind(Enum):
     STEER = "response.steer"
 
 
-_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
+_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
 _STEER_FIELDS = frozenset({"type", "previous_response_id", "input"})
+_CANCELLED = {
+    "type": "invalid_request_error",
+    "code": "response_cancelled",
+    "message": "The response was cancelled.",
+    "param": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent:
-    """One frame of a client; `fields` are those of its request, still unchecked."""
+    """One frame of a client; `fields` are those of its request, not checked yet."""
 
     kind: Kind
-    lane: str | None
+    stream_id: str | None
     fields: Json
 
 
 def read_event(frame: bytes) -> ClientEvent:
-    """The event in a text frame. Raises InvalidRequest."""
+    """Returns the event in a text frame. Raises InvalidRequest."""
     fields = decode_object(frame)
     kind = _kind(fields.pop("type", None))
-    return ClientEvent(kind, _lane(fields) if kind is Kind.CREATE else None, fields)
+    return ClientEvent(kind, _take_stream_id(fields) if kind is Kind.CREATE else None, fields)
 
 
 def _kind(sent: Any) -> Kind:
@@ -57,27 +63,27 @@ def _kind(sent: Any) -> Kind:
         raise InvalidRequest("Missing required parameter: 'type'.", "type", "missing_required_parameter")
     if sent not in names:
         shown = shortened(sent) if isinstance(sent, str) else type(sent).__name__
-        allowed = ", ".join(f"'{name}'" for name in names)
-        raise InvalidRequest(
-            f"Invalid value for 'type': '{shown}'. Supported values are: {allowed}.", "type", "invalid_value"
-        )
+        supported = ", ".join(f"'{name}'" for name in names)
+        message = f"Invalid value for 'type': '{shown}'. Supported values are: {supported}."
+        raise InvalidRequest(message, "type", "invalid_value")
     return Kind(sent)
 
 
-def _lane(fields: Json) -> str | None:
+def _take_stream_id(fields: Json) -> str | None:
+    """Removes the stream's id from the fields and returns it."""
     if "stream_id" not in fields:
         return None
-    lane = fields.pop("stream_id")
-    if not isinstance(lane, str) or not _LANE.fullmatch(lane):
+    stream_id = fields.pop("stream_id")
+    if not isinstance(stream_id, str) or not _STREAM_ID.fullmatch(stream_id):
         message = "Invalid 'stream_id': expected 1 to 256 letters, digits, underscores, hyphens and periods."
         raise InvalidRequest(message, "stream_id", "invalid_stream_id")
-    return lane
+    return stream_id
 
 
 def request_of(fields: Json) -> ResponseRequest:
-    """The request in a `response.create`, which always streams and never is in the background.
+    """Returns the request in a `response.create`, which always streams in the foreground.
 
-    With `generate` false it says nothing: its prompt is made, and is there to be continued. Raises InvalidRequest.
+    With `generate` false it only prepares a prompt that later requests may continue. Raises InvalidRequest.
     """
     body = dict(fields)
     generate = body.pop("generate", None)
@@ -93,53 +99,46 @@ def request_of(fields: Json) -> ResponseRequest:
 
 
 def steer_refused(fields: Mapping[str, Any]) -> str:
-    """The answer to a `response.steer`: no engine of ours takes input while it generates. Raises InvalidRequest."""
+    """Returns the answer to a `response.steer`: no engine takes input while it generates. Raises InvalidRequest."""
     for name in fields:
         if name not in _STEER_FIELDS:
             shown = shortened(name)
             raise InvalidRequest(f"Unknown parameter: '{shown}'.", shown, "unknown_parameter")
-    steered, sent = fields.get("previous_response_id"), fields.get("input")
-    if not isinstance(steered, str) or not isinstance(sent, str | list):
-        name = "input" if isinstance(steered, str) else "previous_response_id"
+    response_id, sent = fields.get("previous_response_id"), fields.get("input")
+    if not isinstance(response_id, str) or not isinstance(sent, str | list):
+        name = "input" if isinstance(response_id, str) else "previous_response_id"
         raise InvalidRequest(f"Missing required parameter: '{name}'.", name, "missing_required_parameter")
     message = "A response cannot be steered; continue it by 'previous_response_id' once it has ended."
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": message}
-    steer = {"previous_response_id": steered, "input": sent}
+    steer = {"previous_response_id": response_id, "input": sent}
     return _text({"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer})
 
 
-def error_event(refusal: ApiError, lane: str | None) -> str:
-    """What a request is refused with."""
-    return _text({"type": "error", "status": status_of(refusal), **refusal.error.body()}, lane)
+def error_event(refusal: ApiError, stream_id: str | None) -> str:
+    """Returns the frame of a request that is refused."""
+    return _text({"type": "error", "status": status_of(refusal), **refusal.error.body()}, stream_id)
 
 
-def server_events(encoded: bytes, lane: str | None) -> Iterator[str]:
-    """The events in a chunk's SSE frames, as text frames for a lane.
+def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:
+    """Yields the events in a chunk's SSE frames as text frames of a stream.
 
-    No client of OpenAI's knows `response.cancelled`: an error goes before it, as one goes before `response.failed`.
+    No client of OpenAI's knows `response.cancelled`: an error goes before it, as before `response.failed`.
     """
     for frame in frames.split(encoded):
         head, data = frame.removesuffix(b"\n\n").split(b"\ndata: ", 1)
         if head == b"event: error":
-            yield _nested(orjson.loads(data), lane)
+            yield _nested_error(orjson.loads(data), stream_id)
             continue
         if head == b"event: response.cancelled":
-            yield _text({"type": "error", "error": _CANCELLED}, lane)
-        yield data.decode() if lane is None else f'{data[:-1].decode()},"stream_id":"{lane}"}}'
+            yield _text({"type": "error", "error": _CANCELLED}, stream_id)
+        # Parsing and encoding again would cost more than this cut into the ready JSON.
+        yield data.decode() if stream_id is None else f'{data[:-1].decode()},"stream_id":"{stream_id}"}}'
 
 
-_CANCELLED = {
-    "type": "invalid_request_error",
-    "code": "response_cancelled",
-    "message": "The response was cancelled.",
-    "param": None,
-}
-
-
-def _nested(event: Json, lane: str | None) -> str:
+def _nested_error(event: Json, stream_id: str | None) -> str:
     error = {"type": "server_error", **{name: event.get(name) for name in ("code", "message", "param")}}
-    return _text({"type": "error", "sequence_number": event["sequence_number"], "error": error}, lane)
+    return _text({"type": "error", "sequence_number": event["sequence_number"], "error": error}, stream_id)
 
 
-def _text(event: Json, lane: str | None = None) -> str:
-    return orjson.dumps(event if lane is None else {**event, "stream_id": lane}).decode()
+def _text(event: Json, stream_id: str | None = None) -> str:
+    return orjson.dumps(event if stream_id is None else {**event, "stream_id": stream_id}).decode()

@@ -1,7 +1,7 @@
 """One client on one WebSocket, from the handshake to the end.
 
-Its responses are foreground responses: closing the socket cancels what is in progress, as leaving does over HTTP.
-It reads all the time: that is how pongs and the client's end are seen. uvicorn pings (`app/local/programs.py`).
+Its responses are foreground responses: closing the socket cancels them, as disconnecting does over HTTP. The session
+reads all the time: only a reader sees pongs and the client's end. uvicorn sends the pings (`app/local/programs.py`).
 """
 
 from __future__ import annotations
@@ -11,50 +11,50 @@ import asyncio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.api.body import LARGE_BYTES
 from app.api.dependencies import Runtime
 from app.api.errors import crash, refusal_of
 from app.api.middleware import log_crash
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
-from app.api.websocket.streams import Lane, Lanes, Waiting
+from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
-from app.protocol.events.chunk import Chunk
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.types import Json
-
-_LARGE_BYTES = 256 * 1024
+from app.responses.reader import Pulse
 
 
 class Session:
-    """`run` returns when the client is gone."""
+    """Reads the client's events and runs its requests. `run` returns when the client is gone."""
 
     def __init__(self, socket: WebSocket, runtime: Runtime, project: str) -> None:
         self._socket = socket
-        self._service = runtime.responses
+        self._responses = runtime.responses
         self._max_bytes = runtime.settings.max_body_bytes
         self._project = project
-        self._lanes = Lanes(self._answer, self._max_bytes)
+        self._streams = Streams(self._run_request, self._max_bytes)
 
     async def run(self) -> None:
         try:
             while (message := await self._socket.receive())["type"] != "websocket.disconnect":
-                await self._take(message)
-        except WebSocketDisconnect:  # it left while we sent
+                await self._read(message)
+        except WebSocketDisconnect:  # The client left while we sent.
             pass
         finally:
-            await self._lanes.close()
+            await self._streams.close()
 
-    async def _take(self, message: Message) -> None:
-        lane = None
+    async def _read(self, message: Message) -> None:
+        """Adds the client's request to its stream, or sends an error."""
+        stream_id = None
         try:
             frame = self._frame(message)
-            event = await asyncio.to_thread(read_event, frame) if len(frame) >= _LARGE_BYTES else read_event(frame)
-            lane = event.lane
+            event = await asyncio.to_thread(read_event, frame) if len(frame) >= LARGE_BYTES else read_event(frame)
+            stream_id = event.stream_id
             if event.kind is Kind.STEER:
                 await self._socket.send_text(steer_refused(event.fields))
             else:
-                self._lanes.add(lane, Waiting(event.fields, len(frame)))
+                self._streams.add(stream_id, PendingRequest(event.fields, len(frame)))
         except ApiError as refusal:
-            await self._socket.send_text(error_event(refusal, lane))
+            await self._socket.send_text(error_event(refusal, stream_id))
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -65,43 +65,47 @@ class Session:
             raise TooLarge(f"The frame is larger than {self._max_bytes} bytes.")
         return frame
 
-    async def _answer(self, lane: Lane, waiting: Waiting) -> None:
-        """One request, in its turn."""
+    async def _run_request(self, stream: Stream, pending: PendingRequest) -> None:
         try:
-            await self._answer_or_refuse(lane, waiting)
+            await self._respond_or_refuse(stream, pending)
         except WebSocketDisconnect:
-            self._lanes.forget()  # before `run` sees that the client is gone, the next one would begin
+            # Without this the stream's next request would begin before `run` sees that the client is gone.
+            self._streams.drop_pending()
 
-    async def _answer_or_refuse(self, lane: Lane, waiting: Waiting) -> None:
-        fields, large = waiting.fields, waiting.size >= _LARGE_BYTES
+    async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> None:
+        fields, is_large = pending.fields, pending.size >= LARGE_BYTES
         try:
-            await self._respond(lane, await asyncio.to_thread(request_of, fields) if large else request_of(fields))
+            request = await asyncio.to_thread(request_of, fields) if is_large else request_of(fields)
+            await self._respond(stream, request)
         except WebSocketDisconnect:
             raise
         except Exception as error:
             if (refusal := refusal_of(error)) is None:
                 log_crash(error, self._socket.scope)
                 refusal = crash()
-            await self._refuse(lane, fields, refusal)
+            await self._refuse(stream, fields, refusal)
 
-    async def _refuse(self, lane: Lane, fields: Json, refusal: ApiError) -> None:
-        """What could not be continued is forgotten: OpenAI's rule, so that its client starts again with all of it."""
-        if lane.latest is not None and fields.get("previous_response_id") == lane.latest:
-            lane.latest = None
-        await self._socket.send_text(error_event(refusal, lane.name))
+    async def _refuse(self, stream: Stream, fields: Json, refusal: ApiError) -> None:
+        """Sends the error, and forgets a response that could not be continued.
 
-    async def _respond(self, lane: Lane, request: ResponseRequest) -> None:
-        known = self._lanes.latest
-        async with self._service.attach(self._project, request, unstored=known) as foreground:
-            for pulse in await foreground.beginning():
-                await self._send(lane, request, pulse)
-            async for pulse in foreground:
-                await self._send(lane, request, pulse)
+        That is OpenAI's rule: the client then starts over with all of its items.
+        """
+        if stream.last_unstored is not None and fields.get("previous_response_id") == stream.last_unstored:
+            stream.last_unstored = None
+        await self._socket.send_text(error_event(refusal, stream.stream_id))
 
-    async def _send(self, lane: Lane, request: ResponseRequest, pulse: Chunk | None) -> None:
-        if pulse is None:  # time for a keep-alive, which is uvicorn's to send
+    async def _respond(self, stream: Stream, request: ResponseRequest) -> None:
+        unstored = self._streams.unstored
+        async with self._responses.attach(self._project, request, unstored=unstored) as response:
+            for pulse in await response.beginning():
+                await self._send(stream, request, pulse)
+            async for pulse in response:
+                await self._send(stream, request, pulse)
+
+    async def _send(self, stream: Stream, request: ResponseRequest, pulse: Pulse) -> None:
+        if pulse is None:  # A keep-alive is due, and uvicorn sends those.
             return
         if pulse.final and request.fields.store is False:
-            lane.latest = pulse.response_id
-        for text in server_events(pulse.frames, lane.name):
+            stream.last_unstored = pulse.response_id
+        for text in server_events(pulse.frames, stream.stream_id):
             await self._socket.send_text(text)

@@ -1,4 +1,7 @@
-"""The lanes of one WebSocket: requests of one lane are answered one after the other, lanes beside each other."""
+"""The streams of one WebSocket: requests of one stream run one after another, streams run side by side.
+
+A client names a stream by `stream_id`; requests without one share the unnamed stream.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +9,96 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from app.protocol.errors import InvalidRequest, Unavailable
+from app.protocol.types import Json
 
-NAMED = 32
-"""Lanes with a `stream_id` that one socket may have; OpenAI's limit."""
-ACTIVE = 16
-"""Responses that one socket may have in progress; more wait. OpenAI's limit."""
-WAITING = 256
-"""Requests that may wait in all lanes of a socket; so may so many bytes as one request may have."""
+MAX_NAMED = 32
+"""Named streams of one socket; OpenAI's limit."""
+MAX_ACTIVE = 16
+"""Responses of one socket in progress at once; further requests wait. OpenAI's limit."""
+MAX_PENDING = 256
+"""Requests of one socket that may wait. Together they may have as many bytes as one request."""
 
 
-@dataclass(slots=True)
-class Waiting:
-    """A request that was read, and how many bytes it came in."""
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """The fields of a request, and the size of its frame in bytes."""
 
-    fields: dict[str, Any]
+    fields: Json
     size: int
 
 
 @dataclass(slots=True)
-class Lane:
-    name: str | None
-    latest: str | None = None
-    """Its latest response, where that is not stored: this socket may continue it, and nobody else."""
-    waiting: deque[Waiting] = field(default_factory=deque)
-    working: asyncio.Task[None] | None = None
+class Stream:
+    """One stream: its pending requests, and the task that runs them."""
+
+    stream_id: str | None
+    last_unstored: str | None = None
+    """Its last response, if that is not stored: only this socket may continue it."""
+    pending: deque[PendingRequest] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
 
 
-Answer = Callable[[Lane, Waiting], Awaitable[None]]
+Run = Callable[[Stream, PendingRequest], Awaitable[None]]
 
 
-class Lanes:
-    """`answer` is called for each request in its turn, and raises nothing but CancelledError."""
+class Streams:
+    """Calls `run` for each request in its turn; `run` raises nothing but CancelledError."""
 
-    def __init__(self, answer: Answer, max_bytes: int) -> None:
-        self._answer = answer
+    def __init__(self, run: Run, max_bytes: int) -> None:
+        self._run = run
         self._max_bytes = max_bytes
-        self._lanes: dict[str | None, Lane] = {}
-        self._active = asyncio.Semaphore(ACTIVE)
-        self._count = 0
-        self._bytes = 0
+        self._streams: dict[str | None, Stream] = {}
+        self._active = asyncio.Semaphore(MAX_ACTIVE)
+        self._pending_count = 0
+        self._pending_bytes = 0
 
     @property
-    def latest(self) -> frozenset[str]:
-        """Responses that are not stored and that this socket may continue."""
-        return frozenset(lane.latest for lane in self._lanes.values() if lane.latest is not None)
+    def unstored(self) -> frozenset[str]:
+        """The responses that are not stored and that this socket may continue."""
+        streams = self._streams.values()
+        return frozenset(stream.last_unstored for stream in streams if stream.last_unstored is not None)
 
-    def add(self, name: str | None, request: Waiting) -> None:
-        """Takes a request for a lane. Raises InvalidRequest, and Unavailable where too many wait already."""
-        lane = self._lanes.get(name) or self._new(name)
-        if self._count >= WAITING or (self._count and self._bytes + request.size > self._max_bytes):
+    def add(self, stream_id: str | None, request: PendingRequest) -> None:
+        """Adds a request to a stream. Raises InvalidRequest, and Unavailable if too many requests wait."""
+        stream = self._streams.get(stream_id) or self._new(stream_id)
+        is_full = self._pending_count >= MAX_PENDING
+        if is_full or (self._pending_count and self._pending_bytes + request.size > self._max_bytes):
             message = "Too many requests wait on this WebSocket; send the next one when a response has ended."
             raise Unavailable(message, code="websocket_queue_full")
-        self._count += 1
-        self._bytes += request.size
-        lane.waiting.append(request)
-        if lane.working is None:
-            lane.working = asyncio.create_task(self._work(lane))
+        self._pending_count += 1
+        self._pending_bytes += request.size
+        stream.pending.append(request)
+        if stream.task is None:
+            stream.task = asyncio.create_task(self._run_all(stream))
 
-    def forget(self) -> None:
-        """What waits is not answered any more: there is nobody to answer."""
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-        self._count = self._bytes = 0
+    def drop_pending(self) -> None:
+        """Forgets the requests that wait: their client is gone."""
+        for stream in self._streams.values():
+            stream.pending.clear()
+        self._pending_count = self._pending_bytes = 0
 
     async def close(self) -> None:
-        """Gives up what is in progress, and forgets what waits."""
-        working = [lane.working for lane in self._lanes.values() if lane.working is not None]
-        for task in working:
+        """Cancels what runs."""
+        tasks = [stream.task for stream in self._streams.values() if stream.task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*working, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _new(self, name: str | None) -> Lane:
-        if name is not None and sum(known is not None for known in self._lanes) >= NAMED:
-            message = f"This WebSocket has {NAMED} values of 'stream_id' already; use one of those, or open another."
+    def _new(self, stream_id: str | None) -> Stream:
+        if stream_id is not None and sum(known is not None for known in self._streams) >= MAX_NAMED:
+            message = f"This WebSocket has {MAX_NAMED} values of 'stream_id'; use one of them, or another WebSocket."
             raise InvalidRequest(message, "stream_id", "websocket_stream_limit_reached")
-        return self._lanes.setdefault(name, Lane(name))
+        return self._streams.setdefault(stream_id, Stream(stream_id))
 
-    async def _work(self, lane: Lane) -> None:
-        while lane.waiting:
+    async def _run_all(self, stream: Stream) -> None:
+        while stream.pending:
             async with self._active:
-                if not lane.waiting:  # forgotten meanwhile
+                if not stream.pending:  # Dropped while this stream waited for a free place.
                     break
-                request = lane.waiting.popleft()
-                self._count -= 1
-                self._bytes -= request.size
-                await self._answer(lane, request)
-        lane.working = None
+                request = stream.pending.popleft()
+                self._pending_count -= 1
+                self._pending_bytes -= request.size
+                await self._run(stream, request)
+        stream.task = None

@@ -209,7 +209,7 @@ class TestLanes:
     async def test_a_socket_has_so_many_lanes_and_no_more(
         self, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(streams, "NAMED", 1)
+        monkeypatch.setattr(streams, "MAX_NAMED", 1)
         assert (await told(raw, creation(stream_id="a", model="x")))["error"]["code"] == "model_not_found"
         answer = await told(raw, creation(stream_id="b"))
         assert (answer["error"]["code"], answer["stream_id"]) == ("websocket_stream_limit_reached", "b")
@@ -218,12 +218,12 @@ class TestLanes:
     async def test_so_many_responses_are_in_progress_and_no_more(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
-        for number in range(streams.ACTIVE + 2):
+        for number in range(streams.MAX_ACTIVE + 2):
             await socket.response.create(model=MODEL, input="Hi", stream_id=f"lane{number}")
-        await until(lambda: _count(db, streams.ACTIVE), what="as many as may run")
-        assert len(await ids(db)) == streams.ACTIVE
+        await until(lambda: _count(db, streams.MAX_ACTIVE), what="as many as may run")
+        assert len(await ids(db)) == streams.MAX_ACTIVE
         async with player.at_work("Yes"):
-            for _ in range(streams.ACTIVE + 2):
+            for _ in range(streams.MAX_ACTIVE + 2):
                 await events(socket, ("response.completed",))
 
     async def test_what_waits_is_limited_by_number_and_by_size(
@@ -235,7 +235,7 @@ class TestLanes:
         answer = await told(raw, creation(input="x" * 12_000, stream_id="other"))
         assert (answer["status"], answer["error"]["code"]) == (503, "websocket_queue_full")
         assert answer["stream_id"] == "other"
-        monkeypatch.setattr(streams, "WAITING", 1)
+        monkeypatch.setattr(streams, "MAX_PENDING", 1)
         assert (await told(raw, creation()))["error"]["code"] == "websocket_queue_full"
 
 

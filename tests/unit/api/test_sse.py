@@ -9,9 +9,10 @@ import pytest
 from starlette.types import Message
 
 from app.api.shutdown import Shutdown
-from app.api.sse import EventStream, Pulse
+from app.api.sse import EventStream
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
+from app.responses.reader import Pulse
 from tests.support.waiting import until
 
 
@@ -67,8 +68,8 @@ class Source:
             self.closed = True
 
 
-async def run(source: Source, wire: Wire, stopping: Shutdown | None = None) -> None:
-    await EventStream(source.pulses(), stopping or Shutdown())({"type": "http"}, wire.receive, wire.send)
+async def run(source: Source, wire: Wire, shutdown: Shutdown | None = None) -> None:
+    await EventStream(source.pulses(), shutdown or Shutdown())({"type": "http"}, wire.receive, wire.send)
 
 
 async def test_the_headers_of_a_stream() -> None:
@@ -112,19 +113,19 @@ async def test_a_reader_who_leaves_closes_the_source() -> None:
 
 
 async def test_a_server_that_stops_ends_the_stream_without_done() -> None:
-    wire, source, stopping = Wire(), Source([chunk(0, 0)], then_wait=True), Shutdown()
-    running = asyncio.create_task(run(source, wire, stopping))
+    wire, source, shutdown = Wire(), Source([chunk(0, 0)], then_wait=True), Shutdown()
+    running = asyncio.create_task(run(source, wire, shutdown))
     await until(lambda: len(wire.writes) == 1)
-    stopping.set()
+    shutdown.set()
     await running
     assert source.closed
     assert (wire.writes, wire.complete) == ([chunk(0, 0).frames, b""], True)
 
 
 async def test_a_stream_that_begins_while_the_server_stops_ends_at_once() -> None:
-    wire, source, stopping = Wire(), Source([], then_wait=True), Shutdown()
-    stopping.set()
-    await run(source, wire, stopping)
+    wire, source, shutdown = Wire(), Source([], then_wait=True), Shutdown()
+    shutdown.set()
+    await run(source, wire, shutdown)
     assert wire.complete
 
 

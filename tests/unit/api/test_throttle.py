@@ -8,10 +8,10 @@ from app.api.throttle import Throttle
 
 
 async def test_a_burst_passes_a_few_in_each_turn_in_its_order() -> None:
-    turnstile, passed, seen = Throttle(few=2), list[int](), list[int]()
+    throttle, passed, seen = Throttle(max_per_turn=2), list[int](), list[int]()
 
     async def request(number: int) -> None:
-        await turnstile.enter()
+        await throttle.enter()
         passed.append(number)
 
     requests = [asyncio.create_task(request(number)) for number in range(7)]
@@ -24,9 +24,9 @@ async def test_a_burst_passes_a_few_in_each_turn_in_its_order() -> None:
 
 
 async def test_who_comes_alone_does_not_wait() -> None:
-    turnstile = Throttle(few=1)
+    throttle = Throttle(max_per_turn=1)
     for _ in range(3):
-        entering = turnstile.enter()
+        entering = throttle.enter()
         try:
             entering.send(None)
         except StopIteration:
@@ -37,18 +37,18 @@ async def test_who_comes_alone_does_not_wait() -> None:
 
 
 async def test_who_leaves_in_the_queue_holds_nobody_up() -> None:
-    turnstile = Throttle(few=1)
-    waiting = [asyncio.create_task(turnstile.enter()) for _ in range(5)]
+    throttle = Throttle(max_per_turn=1)
+    waiting = [asyncio.create_task(throttle.enter()) for _ in range(5)]
     await asyncio.sleep(0)
     for leaving in waiting[1:4]:
         leaving.cancel()
     await asyncio.wait_for(waiting[4], 10)
-    await asyncio.wait_for(turnstile.enter(), 10)
+    await asyncio.wait_for(throttle.enter(), 10)
 
 
 async def test_it_rests_when_nobody_comes() -> None:
-    turnstile = Throttle()
-    await turnstile.enter()
+    throttle = Throttle()
+    await throttle.enter()
     for _ in range(3):
         await asyncio.sleep(0)
-    assert turnstile._passed == 0
+    assert throttle._passed == 0

@@ -66,7 +66,7 @@ def creation(model: str, lane: str) -> dict[str, Any]:
 async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone(
     monkeypatch: pytest.MonkeyPatch, active: int
 ) -> None:
-    monkeypatch.setattr(streams, "ACTIVE", active)
+    monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
     runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
