@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from app.protocol.include import INCLUDED
-from app.protocol.item_types import ItemType
+from app.protocol.item_types import ITEM_TYPES
 from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.fields import OneOf
 from app.protocol.types import Json
 
 
@@ -190,7 +191,7 @@ class Item(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     id: str
-    type: ItemType
+    type: Annotated[str, OneOf(ITEM_TYPES)]
 
 
 class ItemList(Shape):

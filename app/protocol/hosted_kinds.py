@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from app.protocol.include import CODE_OUTPUTS, SEARCH_SOURCES
-
 ServerKind = Literal["python", "browser", "mcp"]
 WebSearchType = Literal["web_search", "web_search_2025_08_26"]
 WebSearchPreviewType = Literal["web_search_preview", "web_search_preview_2025_03_11"]
 """The older names of web search; the tool has fewer fields under them."""
+
+CODE_OUTPUTS = "code_interpreter_call.outputs"
+SEARCH_SOURCES = "web_search_call.action.sources"
+"""Values of `include`."""
 
 
 @dataclass(frozen=True, slots=True)

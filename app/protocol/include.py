@@ -1,23 +1,15 @@
-"""The values of a request's `include`, defined once for every package that looks for them."""
+"""The values of a request's `include`. Those that show results of hosted tools are in hosted_kinds.py."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from app.protocol.hosted_kinds import HOSTED_INCLUDES
 
 LOGPROBS = "message.output_text.logprobs"
+IMAGE_URLS = "message.input_image.image_url"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
-CODE_OUTPUTS = "code_interpreter_call.outputs"
-SEARCH_SOURCES = "web_search_call.action.sources"
 
-IncludeValue = Literal[
-    "message.output_text.logprobs",
-    "message.input_image.image_url",
-    "reasoning.encrypted_content",
-    "code_interpreter_call.outputs",
-    "web_search_call.action.sources",
-]
-INCLUDED: tuple[str, ...] = get_args(IncludeValue)
-"""What `include` may name. Image URLs are part of input items in any case."""
+INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING, *HOSTED_INCLUDES)
+"""The values that are honoured. Image URLs are part of input items in any case."""
 
 NOT_INCLUDED = frozenset(
     {

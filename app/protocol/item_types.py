@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 from app.protocol.hosted_kinds import KIND_OF_CALL
-
-ItemType = Literal[
-    "message",
-    "function_call",
-    "function_call_output",
-    "custom_tool_call",
-    "custom_tool_call_output",
-    "reasoning",
-    "compaction",
-    "code_interpreter_call",
-    "web_search_call",
-    "mcp_call",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
-]
-ITEM_TYPES: frozenset[str] = frozenset(get_args(ItemType))
 
 MESSAGE = "message"
 REASONING = "reasoning"
@@ -33,6 +14,21 @@ APPROVAL_RESPONSE = "mcp_approval_response"
 
 ITEM_REFERENCE = "item_reference"
 """Only in `input`: the item that it names is stored in its place."""
+
+ITEM_TYPES = (
+    MESSAGE,
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    REASONING,
+    COMPACTION,
+    *KIND_OF_CALL,
+    MCP_LIST_TOOLS,
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+)
+"""All types of stored items."""
 
 CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
 """Calls that the client runs."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import mcp_types as types
 
-from app.protocol.include import CODE_OUTPUTS, SEARCH_SOURCES
+from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall, HostedKind, action_of
 from workers.formats.calls.hosted_items import Result

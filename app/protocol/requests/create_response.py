@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.include import NOT_INCLUDED, IncludeValue
+from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
-from app.protocol.requests.fields import MAX_INT, Metadata, Penalty, SupportedValues, Text, Tokens
+from app.protocol.requests.fields import MAX_INT, Metadata, OneOf, Penalty, SupportedValues, Text, Tokens
 from app.protocol.requests.items import Item
 from app.protocol.requests.text_config import Reasoning, TextConfig
 from app.protocol.requests.tools import ToolChoice, Tools
@@ -34,7 +34,7 @@ def _refuse_unsupported(value: Any) -> Any:
     return value
 
 
-Included = Annotated[IncludeValue, BeforeValidator(_refuse_unsupported)]
+Included = Annotated[str, OneOf(INCLUDED), BeforeValidator(_refuse_unsupported)]
 """One value of `include`."""
 
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -45,6 +46,16 @@ class SupportedValues:
         names = [repr(known) for known in self.values if isinstance(known, str)]
         exception = f" (only {' or '.join(names)} is)" if names else ""
         raise refused(f"'{{path}}' is not supported yet{exception}.", "unsupported_parameter")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Marks a string field with these values: a `Literal` whose values are listed elsewhere."""
+
+    values: Sequence[str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.values))
 
 
 DirectCallers = Annotated[list[str] | None, SupportedValues((["direct"],))]

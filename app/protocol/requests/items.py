@@ -1,6 +1,6 @@
 """The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted_items.py.
 
-To add an item type: list it in `ItemType` (app/protocol/item_types.py), write its model, and make the model a member
+To add an item type: list it in `ITEM_TYPES` (app/protocol/item_types.py), write its model, and make the model a member
 of `Item`. docs/where.md has the rest of the way.
 """
 
@@ -175,7 +175,7 @@ def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
     return output if isinstance(output, str) else [part.stored() for part in output]
 
 
-_KNOWN = ITEM_TYPES | {ITEM_REFERENCE}
+_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE)
 _ROLES = ("user", "assistant", "system", "developer")
 
 
