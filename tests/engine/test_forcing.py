@@ -81,7 +81,7 @@ def test_a_slot_forgets_the_request_before(modules: Any) -> None:
 
 def test_a_token_that_another_processor_masked_is_forced_all_the_same(modules: Any) -> None:
     row = modules.torch.full((9,), float("-inf"))
-    modules.forcing.only(row, 4)
+    modules.forcing.allow_only(row, 4)
     assert row[4] == 0
     assert int(modules.torch.isfinite(row).sum()) == 1
 

@@ -21,7 +21,7 @@ from tests.engine.processes import alive, children, engine_processes, marked, ni
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, Sampling
-from workers.engine.lifeline import CPU_NICENESS, KEY, Lifeline, tie
+from workers.engine.lifeline import CPU_NICENESS, KEY, Lifeline, bind_to_parent
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "LONGHAUL_TEST_MARK"
@@ -124,14 +124,14 @@ def test_engine_processes_are_nicer_and_out_of_reach_of_the_terminal(own: Own) -
 
 
 def test_a_process_whose_parent_is_gone_already_ends_itself() -> None:
-    code = "from workers.engine.lifeline import tie; tie(1, 0); print('lives')"
+    code = "from workers.engine.lifeline import bind_to_parent; bind_to_parent(1, 0); print('lives')"
     ended = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
 def test_the_owner_is_not_tied_to_itself() -> None:
     before = niceness(0), os.getpgid(0)
-    tie(os.getpid(), 19)
+    bind_to_parent(os.getpid(), 19)
     assert (niceness(0), os.getpgid(0)) == before
 
 
@@ -147,8 +147,8 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
         assert line.processes() == [mine]
         assert other_line.processes() == []
         assert KEY not in vars(multiprocessing.current_process())["_config"]
-        line.cut()
-        assert line.gone(DEATH_SECONDS)
+        line.kill()
+        assert line.wait_until_gone(DEATH_SECONDS)
         assert not mine.is_alive()
         assert free.is_alive()
     finally:

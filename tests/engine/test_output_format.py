@@ -15,8 +15,10 @@ from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
-from workers.formats.chat.parser import AnswerRules, ChatParser, merge_deltas
+from workers.formats.answer import AnswerRules
+from workers.formats.chat.parser import ChatParser
 from workers.formats.chat.turn import build_chat_turn
+from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed, Turn, TurnContext
 
 pytestmark = pytest.mark.vllm
@@ -87,7 +89,7 @@ def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None) -> ChatP
     spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
     rules = AnswerRules(functions=frozenset({"get_weather"}))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
-    return ChatParser(formats._made(spec), prompt, rules)
+    return ChatParser(formats._make(spec), prompt, rules)
 
 
 def tokens_of(tokenizer: Any, text: str) -> list[int]:
@@ -172,7 +174,7 @@ async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: An
 async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from workers.engine.vllm.output_format import OutputFormats
 
-    monkeypatch.setattr("workers.engine.vllm.output_format.MOST_KEPT", 2)
+    monkeypatch.setattr("workers.engine.vllm.output_format.MAX_CACHED", 2)
     formats = OutputFormats(demo_model(), tokenizer, frozenset({tokenizer.eos_token_id}), None)
     specs = [OutputSpec(stop_tokens=(number,)) for number in range(3)]
     first, second, _ = [await formats.output_format(spec) for spec in specs]

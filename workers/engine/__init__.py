@@ -1,4 +1,4 @@
-"""Engines: token ids in, token ids out (`base.py`)."""
+"""Engines: token ids in, token ids out; `base.py` has the contract."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def make_engine(model: ServedModel) -> Engine:
-    """The engine that `model` asks for, not started yet. Raises ConfigError.
+    """Makes the engine of `model`, not started yet. Raises ConfigError.
 
-    Importing vLLM takes seconds and blocks: call this in a thread where an event loop is running.
+    Importing vLLM takes seconds and blocks: call this in a thread if an event loop is running.
     """
     if model.engine == "scripted":
         from workers.engine.scripted.engine import ScriptedEngine
@@ -38,9 +38,9 @@ def make_engine(model: ServedModel) -> Engine:
 
 
 def _set_environment(model: ServedModel) -> None:
-    """vLLM's import reads these, and its processes inherit them; what an operator has set stays."""
+    """Sets what vLLM's import reads and its processes inherit, but overrules nothing that an operator has set."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    os.environ[_START_METHOD] = "spawn"  # a fork of a worker with threads may hang, and has no lifeline
+    os.environ[_START_METHOD] = "spawn"  # a fork of a process with threads may hang, and has no lifeline
     if Path(model.path).is_dir():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,7 +1,7 @@
-"""A grammar of plain text -> the same text as it stands between the quotes of a JSON string.
+"""Turns a grammar of plain text into the grammar of that text inside a JSON string.
 
-A custom tool's input comes as a string in the JSON of a function call, so that its grammar must hold for
-the escaped text. Takes EBNF as xgrammar prints it: rules of string literals and character classes.
+A custom tool's input is a string in the JSON of a function call, so its grammar must describe the escaped text. The
+grammar is EBNF as xgrammar prints it: rules of string literals and character classes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 _LEXEME = re.compile(r'"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
-_FOREIGN = re.compile(r"\b\w*(?:Dispatch|Token)\(")
+_TOKEN_REFERENCE = re.compile(r"\b\w*(?:Dispatch|Token)\(")
 _CODE = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\(.)|(.)", re.DOTALL)
 _NAMED = {"n": 10, "r": 13, "t": 9, "b": 8, "f": 12, "v": 11, "0": 0, "a": 7, "e": 27}
 _ESCAPES = {34: r"\"", 92: r"\\", 8: r"\b", 9: r"\t", 10: r"\n", 12: r"\f", 13: r"\r"}
 _SPECIAL = (*range(32), 34, 92)
-"""What a JSON string has no plain form of."""
-_LAST = 0x10FFFF
+"""Characters that a JSON string cannot hold unescaped."""
+_MAX_CODE = 0x10FFFF
 
 Range = tuple[int, int]
 
 
 def in_json_string(ebnf: str) -> str:
-    """Raises ValueError for what a grammar of text does not have."""
-    if _FOREIGN.search(ebnf):
+    """The grammar of the escaped text. Raises ValueError if the grammar refers to tokens."""
+    if _TOKEN_REFERENCE.search(ebnf):
         raise ValueError("the grammar refers to tokens")
     return _LEXEME.sub(lambda found: _literal(found[0]) if found[0][0] == '"' else _class(found[0]), ebnf)
 
@@ -39,7 +39,9 @@ def _class(lexeme: str) -> str:
         ranges = list(_inverted(ranges))
     special = [code for code in _SPECIAL if any(first <= code <= last for first, last in ranges)]
     plain = [part for span in ranges for part in _without(span, special)]
-    chosen = ["[" + "".join(f"{_point(first)}-{_point(last)}" for first, last in plain) + "]"] if plain else []
+    chosen = (
+        ["[" + "".join(f"{_code_point(first)}-{_code_point(last)}" for first, last in plain) + "]"] if plain else []
+    )
     return "(" + " | ".join([*chosen, *(_quoted(_escaped(code)) for code in special)]) + ")"
 
 
@@ -55,17 +57,17 @@ def _codes(text: str) -> Iterator[int]:
 
 
 def _ranges(text: str) -> Iterator[Range]:
-    """The spans of a class; a dash between two characters makes one, an escaped dash is a dash."""
+    """The ranges of a class. A dash between two characters makes a range; an escaped dash is a dash."""
     parts = [(found[0], next(_codes(found[0]))) for found in _CODE.finditer(text)]
-    place = 0
-    while place < len(parts):
-        first = parts[place][1]
-        if place + 2 < len(parts) and parts[place + 1][0] == "-":
-            yield first, parts[place + 2][1]
-            place += 3
+    index = 0
+    while index < len(parts):
+        first = parts[index][1]
+        if index + 2 < len(parts) and parts[index + 1][0] == "-":
+            yield first, parts[index + 2][1]
+            index += 3
         else:
             yield first, first
-            place += 1
+            index += 1
 
 
 def _inverted(ranges: Iterable[Range]) -> Iterator[Range]:
@@ -74,8 +76,8 @@ def _inverted(ranges: Iterable[Range]) -> Iterator[Range]:
         if begin < first:
             yield begin, first - 1
         begin = max(begin, last + 1)
-    if begin <= _LAST:
-        yield begin, _LAST
+    if begin <= _MAX_CODE:
+        yield begin, _MAX_CODE
 
 
 def _without(span: Range, codes: Iterable[int]) -> Iterator[Range]:
@@ -99,5 +101,5 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _point(code: int) -> str:
+def _code_point(code: int) -> str:
     return f"\\U{code:08x}"

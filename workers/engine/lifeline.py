@@ -1,14 +1,13 @@
-"""Ties every process of an engine to the worker that started it: none outlives it, whatever killed it.
+"""Ties every process of an engine to the worker that started it: none outlives the worker, however it died.
 
-vLLM starts EngineCore, and that starts one process per device, by `multiprocessing`. The `_config` of
-a process is what `multiprocessing` hands down from parent to child to grandchild, and the first thing
-that a child unpickles: before it imports vLLM (seconds) and long before vLLM would load a plugin
-(after a handshake with its parent, for which it waits five minutes). An object in it that pickles as a
-call therefore runs in every engine process, first of all. What it calls asks the kernel for a SIGKILL
-when the parent dies, which also ends a process that hangs in native code.
+vLLM starts EngineCore, which starts one process per device, all by `multiprocessing`. `multiprocessing` hands the
+`_config` of a process down to its children and grandchildren, and a child unpickles it first. That is before it imports
+vLLM (seconds), and long before vLLM loads plugins (after a handshake with the parent, for which it waits five minutes).
+So an object in `_config` that unpickles as a function call runs first in every engine process. The function asks the
+kernel for a SIGKILL when the parent dies, which also ends a process that hangs in native code.
 
-Linux sends that signal when the *thread* dies that started the child: start an engine on a thread
-that lives as long as the engine.
+Linux sends that signal when the *thread* that started the child dies: start an engine on a thread that lives as long
+as the engine.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from config.process import die_with_parent
 
 KEY = "longhaul.lifeline"
 CPU_NICENESS = 10
-"""On a machine without an accelerator an engine takes what CPU there is: everybody else goes first."""
+"""Without an accelerator an engine takes all CPU time it can get, so every other process goes first."""
 
-_MOST_NICE = 19
+_MAX_NICENESS = 19
 
 
 class Lifeline:
-    """What the processes of one engine carry; `niceness` (0 to 19) is the least they take."""
+    """Is handed to all processes of one engine; `niceness` (0 to 19) is the lowest that they run with."""
 
     def __init__(self, niceness: int = 0) -> None:
         self.niceness = niceness
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tie, (os.getpid(), self.niceness)
+        return bind_to_parent, (os.getpid(), self.niceness)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Processes that `multiprocessing` makes in here belong to this lifeline, and so do theirs."""
+        """Processes that `multiprocessing` starts in this block belong to this lifeline, and so do their children."""
         handed_down = _handed_down(multiprocessing.current_process())
         handed_down[KEY] = self
         try:
@@ -50,16 +49,16 @@ class Lifeline:
             del handed_down[KEY]
 
     def processes(self) -> list[BaseProcess]:
-        """The living processes that were made under this lifeline, without their own children."""
+        """The living processes that were started under this lifeline, without their children."""
         return [child for child in multiprocessing.active_children() if _handed_down(child).get(KEY) is self]
 
-    def cut(self) -> None:
-        """Kills them; the kernel then kills their children."""
+    def kill(self) -> None:
+        """Kills these processes; the kernel then kills their children."""
         for child in self.processes():
             child.kill()
 
-    def gone(self, seconds: float) -> bool:
-        """Whether all of them are, by then at the latest: the kernel takes its time for a large one. Blocks."""
+    def wait_until_gone(self, seconds: float) -> bool:
+        """Waits until the processes are gone; False if one is left after `seconds`. Blocks."""
         end = time.monotonic() + seconds
         for child in self.processes():
             child.join(max(0.0, end - time.monotonic()))
@@ -71,15 +70,15 @@ def _handed_down(process: BaseProcess) -> dict[str, Any]:
     return config
 
 
-def tie(parent: int, niceness: int) -> Lifeline:
-    """Runs in a new engine process: makes it die with `parent`, the process that started it."""
+def bind_to_parent(parent: int, niceness: int) -> Lifeline:
+    """Runs in a new engine process and makes it die with `parent`, the process that started it."""
     if os.getpid() != parent:
-        os.setpgid(0, 0)  # Ctrl-C and a closed terminal are for the worker, which stops its engine itself
+        os.setpgid(0, 0)  # Ctrl-C and a closed terminal concern the worker, which stops its engine itself
         die_with_parent(parent)
         _be_nice(niceness)
     return Lifeline(niceness)
 
 
 def _be_nice(niceness: int) -> None:
-    if niceness > os.getpriority(os.PRIO_PROCESS, 0):  # less nice than before is for root
-        os.setpriority(os.PRIO_PROCESS, 0, min(niceness, _MOST_NICE))
+    if niceness > os.getpriority(os.PRIO_PROCESS, 0):  # only root may lower it
+        os.setpriority(os.PRIO_PROCESS, 0, min(niceness, _MAX_NICENESS))

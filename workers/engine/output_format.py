@@ -1,7 +1,7 @@
-"""How a model says things: the form that a request asks for, and what turns text into deltas.
+"""The output of a model: what a request asks of it, and the parsers that turn its text into deltas.
 
-An engine's `output_format` knows its model's formats: what marks reasoning and tool calls, and the grammar
-that holds an answer to a form. What is the same for all models is in `workers.formats`.
+An engine's output format knows how its model marks reasoning and tool calls, and which grammar enforces the form of an
+answer. `workers.formats` has what is the same for all models.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from enum import Enum
 from typing import Any, Literal, Protocol
 
 from app.protocol.events.deltas import Delta
-
-Json = dict[str, Any]
+from app.protocol.types import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Structured:
-    """A grammar that holds the output to a form; made by a `Dialect`, in the engine's own words."""
+    """A grammar that enforces the form of the output, in the engine's own notation."""
 
     tag: str
     """A structural tag (xgrammar's JSON)."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
-    """Of the prompt: where its reasoning ends, and the grammar sets in, depends on them."""
+    """Arguments of the chat template: they decide where reasoning ends, and so where the grammar starts to apply."""
 
 
 class ToolChoice(Enum):
-    """What a request says of tool calls."""
+    """Whether the model may or must call tools."""
 
     NONE = "none"
     AUTO = "auto"
     REQUIRED = "required"
     NAMED = "named"
-    """One call, to the one tool there is."""
+    """Must call the only tool, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,9 @@ class Tool:
     parameters: Mapping[str, Any] | None
     strict: bool
     field: str
-    """Where its sender wrote it (`tools[0]`)."""
+    """Its position in the request (`tools[0]`), for messages."""
     grammar: tuple[Literal["lark", "regex"], str] | None = None
-    """Of a custom tool: the syntax and the grammar that its `input` must fit."""
+    """For a custom tool: the syntax and the grammar that its `input` must match."""
 
     def as_function(self) -> Json:
         """As chat templates take it."""
@@ -64,59 +63,59 @@ class OutputSpec:
     """What a request asks of the form of its output."""
 
     tools: tuple[Tool, ...] = ()
-    """Those that may be called."""
+    """The tools that may be called."""
     choice: ToolChoice = ToolChoice.NONE
     single: bool = False
-    """One call at most."""
+    """At most one call."""
     closed: bool = False
-    """The model was shown other tools too: calls to them must be made impossible."""
+    """The model was shown other tools too; the grammar must rule out calls of them."""
     text_format: Mapping[str, Any] = field(default_factory=lambda: {"type": "text"})
     """As openai's ResponseFormatTextConfig."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     stop_tokens: tuple[int, ...] = ()
-    """Tokens of the request's own that end the answer, and are no text."""
+    """Further tokens that end the answer, from the request; they are no text."""
     special_tokens: bool = False
-    """Show special tokens in the text."""
+    """Whether special tokens are shown in the text."""
 
 
 class Decoder(Protocol):
-    """Token ids -> text, incrementally; pure but for its own state."""
+    """Token ids to text, incrementally; pure but for its own state."""
 
     def feed(self, token_ids: Sequence[int]) -> str:
-        """The characters that are certain now: never half a UTF-8 sequence, never a special token."""
+        """The characters that are certain by now: never half a UTF-8 sequence, never a special token."""
 
     def flush(self) -> str:
-        """What was held back, at the end (a cut UTF-8 sequence becomes U+FFFD)."""
+        """What was held back, at the end of the tokens; a cut UTF-8 sequence becomes U+FFFD."""
 
 
 class OutputParser(Protocol):
-    """Decoded text -> what the model said, by the model's format; pure but for its own state."""
+    """Decoded text to deltas, by the model's format; pure but for its own state."""
 
     @property
     def plain(self) -> bool:
-        """Whether text is nothing but text here, until a marker comes: then it may be fed in any pieces."""
+        """Whether all text until the next marker token is plain text, so that it may be fed in pieces of any size."""
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
-        """What is certain now. Feed it token by token: what comes out must not depend on batches."""
+        """The deltas that are certain by now. Feed it token by token: the result must not depend on batches."""
 
     def flush(self, *, cut: bool) -> list[Delta]:
-        """What was held back, at the end. `cut`: the model was not done; half a call is no text then either."""
+        """What was held back, at the end. `cut`: the model was interrupted; half a call is no text then either."""
 
 
 class OutputFormat(Protocol):
-    """How the model says text, reasoning and calls in one request."""
+    """How the model writes text, reasoning and calls for one request."""
 
     @property
     def structured(self) -> Structured | None:
-        """What holds the output to the form that was asked for; None where nothing has to."""
+        """The grammar that enforces the form of the output; None if nothing has to be enforced."""
 
     @property
     def end_tokens(self) -> frozenset[int]:
-        """Tokens that end a turn: they are no text, and no markup."""
+        """Tokens that end a turn: they are no text, and the parser does not get them."""
 
     @property
     def markers(self) -> frozenset[int]:
-        """Tokens that may be markup; their text is never divided."""
+        """Tokens that may mark reasoning or calls; their text is never divided."""
 
     def decoder(self) -> Decoder: ...
 

@@ -1,7 +1,7 @@
-"""A folder for the temporary files of one engine, gone with it.
+"""A folder for the temporary files of one engine, removed with it.
 
-A process that is killed leaves its folder behind; the next one to open a folder on the machine removes
-it. A lock, which the kernel lets go of when its holder dies, tells a dead folder from a living one.
+A process that is killed leaves its folder behind. The next process on the machine that opens a folder removes it: the
+kernel releases a lock when its holder dies, so a folder without a held lock is abandoned.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ _LOCK = "lock"
 
 
 class Scratch:
+    """One folder; it exists from `open` to `remove`."""
+
     def __init__(self) -> None:
         self._path: Path | None = None
         self._lock: IO[str] | None = None
 
     def open(self) -> Path:
-        """Makes the folder, for this user alone."""
-        _sweep(Path(tempfile.gettempdir()))
+        """Makes the folder, which only this user can read."""
+        _remove_abandoned(Path(tempfile.gettempdir()))
         self._path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = (self._path / _LOCK).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -39,9 +41,12 @@ class Scratch:
         self._path = self._lock = None
 
 
-def _sweep(folder: Path) -> None:
-    """Removes what dead processes left. A folder without a lock is about to get one."""
+def _remove_abandoned(folder: Path) -> None:
+    """Removes the folders of dead processes. A folder without a lock file is about to get one."""
     for lock in folder.glob(f"{PREFIX}*/{_LOCK}"):
-        with suppress(OSError), lock.open("r+") as file:  # held, another user's, or just removed
+        with (
+            suppress(OSError),
+            lock.open("r+") as file,
+        ):  # the lock is held, belongs to another user, or was just removed
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)

@@ -31,7 +31,7 @@ from config.models import ServedModel, load_models
 from tests.bench.client.tally import Tally, own_cpu
 from tests.bench.load import Load, Time
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.cores import threads
+from workers.engine.vllm.cpu_executor import compute_threads
 
 Prompt = Sequence[int]
 
@@ -40,7 +40,7 @@ class BareEngine:
     def __init__(self, model: ServedModel) -> None:
         self._template_args = dict(model.chat_template_args)
         args = engine_args(model)
-        with threads(args):
+        with compute_threads(args):
             self._llm = AsyncLLM.from_engine_args(args)
         self._rounds = 0
 

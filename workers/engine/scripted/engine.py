@@ -20,6 +20,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.protocol.events.deltas import FinishReason
+from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import (
@@ -32,7 +33,7 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
-from workers.engine.output_format import Decoder, Json, OutputFormat, OutputSpec, Structured
+from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
 

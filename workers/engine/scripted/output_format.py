@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
-from workers.engine.output_format import Decoder, Json, OutputParser, OutputSpec, Structured, ToolChoice
+from app.protocol.types import Json
+from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, ToolChoice
 from workers.engine.scripted.script import ANSWER, BEGIN, CALL, CALL_END, END, MARK_TEXTS, MARKS, THINK, THINK_END
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*(?=\S)')

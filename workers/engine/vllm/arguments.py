@@ -1,4 +1,4 @@
-"""A served model -> vLLM's AsyncEngineArgs."""
+"""A served model to vLLM's AsyncEngineArgs."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.config import StructuredOutputsConfig
-from vllm.config.lora import MaxLoRARanks
-from vllm.platforms import current_platform
 
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.vllm.cores import default_backend
-from workers.engine.vllm.errors import one_line
+from workers.engine.vllm import compat
+from workers.engine.vllm.cpu_executor import default_executor
+from workers.engine.vllm.errors import error_message
 
 _QUIET = {"disable_log_stats": True, "enable_log_requests": False, "use_tqdm_on_load": False}
 _BACKEND = "xgrammar"
-"""The one that knows structural tags, which all our grammars are."""
+"""The only backend for structural tags; all our grammars are structural tags."""
 
 
 def engine_args(model: ServedModel) -> AsyncEngineArgs:
-    """Raises ConfigError where the path, a name or a value cannot be used."""
+    """Raises ConfigError if the path, a name or a value cannot be used."""
     if model.path.startswith((".", "/")) and not Path(model.path).is_dir():
         raise ConfigError(f"model {model.name!r}: the path {model.path!r} is not a folder")
     _check_names(model)
-    args = {**_QUIET, **_lora(model), **default_backend(model.engine_args), **model.engine_args, "model": model.path}
+    args = {**_QUIET, **_lora(model), **default_executor(model.engine_args), **model.engine_args, "model": model.path}
     if model.context_length is not None:
         args["max_model_len"] = model.context_length
     if model.reasoning_parser is not None:
@@ -38,8 +37,8 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
         return AsyncEngineArgs(**args)
     except ConfigError:
         raise
-    except Exception as error:  # it builds a dozen config objects, each with errors of its own
-        raise ConfigError(f"model {model.name!r}: engine_args: {one_line(error)}") from None
+    except Exception as error:  # vLLM builds a dozen config objects, each with its own errors
+        raise ConfigError(f"model {model.name!r}: engine_args: {error_message(error)}") from None
 
 
 def _check_names(model: ServedModel) -> None:
@@ -68,18 +67,11 @@ def _grammars(model: ServedModel) -> dict[str, Any]:
 
 
 def _lora(model: ServedModel) -> Mapping[str, Any]:
-    """What the model's adapters need, where `engine_args` says nothing else."""
+    """The defaults that a model with adapters needs; `engine_args` may overrule them."""
     if not model.adapters:
         return {}
-    most = max(_rank(model, adapter.path) for adapter in model.adapters)
-    rank = next((known for known in sorted(get_args(MaxLoRARanks)) if known >= most), most)
-    return {"enable_lora": True, "max_loras": _slots(model), "max_lora_rank": rank}
-
-
-def _slots(model: ServedModel) -> int:
-    """A slot for each adapter. vLLM's kernels for the CPU read the last slot for whoever has no adapter: it stays empty
-    (0.32, lora/ops/torch_ops: `lora_b_weights[-1]`)."""
-    return len(model.adapters) + (1 if current_platform.is_cpu() else 0)
+    rank = compat.supported_lora_rank(max(_rank(model, adapter.path) for adapter in model.adapters))
+    return {"enable_lora": True, "max_loras": compat.lora_slots(len(model.adapters)), "max_lora_rank": rank}
 
 
 def _rank(model: ServedModel, path: str) -> int:

@@ -1,9 +1,8 @@
-"""One AsyncLLM, as an Engine."""
+"""The engine contract (workers/engine/base.py), kept by one AsyncLLM."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -12,11 +11,9 @@ from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
-from vllm.platforms import current_platform
-from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.exceptions import EngineDeadError
 
 from app.protocol.events.deltas import FinishReason
+from app.protocol.types import Json
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import (
@@ -30,32 +27,34 @@ from workers.engine.base import (
     Sampling,
 )
 from workers.engine.lifeline import CPU_NICENESS, Lifeline
-from workers.engine.output_format import Decoder, Json, OutputFormat, OutputSpec, Structured
+from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scratch import Scratch
+from workers.engine.vllm import compat
 from workers.engine.vllm.arguments import engine_args
-from workers.engine.vllm.cores import threads
+from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.decoder import VllmDecoder
-from workers.engine.vllm.errors import one_line, was_killed
+from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.generation import Generation
-from workers.engine.vllm.harmony import structured
+from workers.engine.vllm.harmony_grammar import structured
 from workers.engine.vllm.loading import Loaded, load
 
-_CUT_EVERY = 0.1  # seconds between attempts to end an engine that is still starting
+_KILL_INTERVAL = 0.1
+"""Seconds between attempts to end an engine that is still starting."""
 _SHUTDOWN_SECONDS = 2.0
-"""Until processes of vLLM's that do not end by themselves are killed: they have nothing to save."""
+"""vLLM's processes have this long to end by themselves; then they are killed. They have nothing to save."""
 _GONE_SECONDS = 10.0
-"""Until a killed process that the kernel still has is left to it."""
+"""How long to wait for the kernel to remove killed processes: a large one takes its time."""
 _DEAD = "the engine has died"
 
 
 class VllmEngine:
-    """One AsyncLLM. vLLM's own processes are tied to this one by a lifeline (`lifeline.py`)."""
+    """One AsyncLLM. A lifeline (`lifeline.py`) ties vLLM's processes to this one."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._lifeline = Lifeline(CPU_NICENESS if current_platform.is_cpu() else 0)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # the lifeline hangs on it: one for life
-        self._scratch = Scratch()  # for vLLM's sockets, which it leaves lying about
+        self._lifeline = Lifeline(CPU_NICENESS if compat.runs_on_cpu() else 0)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
+        self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
         self._launch: asyncio.Future[Loaded] | None = None
         self._loaded: Loaded | None = None
@@ -84,15 +83,15 @@ class VllmEngine:
 
     def _load(self, args: AsyncEngineArgs) -> Loaded:
         try:
-            os.environ["VLLM_RPC_BASE_PATH"] = str(self._scratch.open())
-            with threads(args), self._lifeline.attached():
+            compat.set_socket_folder(self._scratch.open())
+            with compute_threads(args), self._lifeline.attached():
                 return load(self._model, args)
         except ConfigError:
             raise
-        except Exception as error:  # whatever a model, a device or a library may come up with
-            if was_killed(error):
+        except Exception as error:  # a model, a device or a library may raise anything
+            if compat.was_killed(error):
                 raise EngineDead(f"model {self._model.name!r}: its engine was killed while it started") from None
-            raise ConfigError(f"model {self._model.name!r}: vLLM cannot start: {one_line(error)}") from None
+            raise ConfigError(f"model {self._model.name!r}: vLLM cannot start: {error_message(error)}") from None
 
     async def stop(self) -> None:
         async with self._stopping:
@@ -100,8 +99,8 @@ class VllmEngine:
                 await self._abandon_start()
                 await self._shut_down()
             finally:
-                self._lifeline.cut()
-                await asyncio.to_thread(self._lifeline.gone, _GONE_SECONDS)
+                self._lifeline.kill()
+                await asyncio.to_thread(self._lifeline.wait_until_gone, _GONE_SECONDS)
                 self._scratch.remove()
                 self._thread.shutdown(wait=False)
 
@@ -109,20 +108,17 @@ class VllmEngine:
         loaded, self._loaded = self._loaded, None
         if loaded is None:
             return
-        llm = loaded.llm
-        llm.output_processor.propagate_error(EngineDeadError())  # it would leave its readers waiting
-        if llm.output_handler is not None:
-            llm.output_handler.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, partial(llm.shutdown, timeout=_SHUTDOWN_SECONDS))
-        llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
+        compat.end_streams(loaded.llm)
+        shut_down = partial(compat.shut_down, loaded.llm, _SHUTDOWN_SECONDS)
+        await asyncio.get_running_loop().run_in_executor(self._thread, shut_down)
 
     async def _abandon_start(self) -> None:
         launch, self._launch = self._launch, None
         if launch is None:
             return
         while not launch.done():
-            self._lifeline.cut()  # the engine cannot be told to give up, but it fails without its processes
-            await asyncio.wait({launch}, timeout=_CUT_EVERY)
+            self._lifeline.kill()  # vLLM has no way to abandon a start, but it fails without its processes
+            await asyncio.wait({launch}, timeout=_KILL_INTERVAL)
         if launch.exception() is None:
             self._loaded = launch.result()
 
@@ -147,7 +143,7 @@ class VllmEngine:
         self._alive()
         if not spec.tools and spec.text_format["type"] == "text":
             return structured(spec)
-        return await asyncio.to_thread(structured, spec)  # grammars take their time
+        return await asyncio.to_thread(structured, spec)  # compiling a grammar is slow
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())
@@ -184,7 +180,7 @@ class VllmEngine:
                     if (delta := generation.delta(output)) is not None:
                         yield delta
         except VLLMClientError as error:
-            raise InvalidSampling(one_line(error)) from None
+            raise InvalidSampling(error_message(error)) from None
         except VLLMError as error:
             raise self._failure(error) from None
         finally:
@@ -198,11 +194,11 @@ class VllmEngine:
             raise EngineDead(_DEAD if self._loaded else "the engine is not running")
         return self._loaded
 
-    def _llm(self) -> AsyncLLM:
+    def _llm(self) -> compat.AsyncLLM:
         return self._alive().llm
 
     def _room(self, prompt: Sequence[int]) -> int:
-        """Output tokens that fit behind `prompt`."""
+        """Output tokens that fit after `prompt`."""
         if not prompt:
             raise EngineError("the prompt is empty")
         room = self.context_length - len(prompt)
@@ -210,8 +206,8 @@ class VllmEngine:
             raise PromptTooLong(len(prompt), self.context_length)
         return room
 
-    def _failure(self, error: Exception, what: str = "") -> EngineError | EngineDead:
-        if isinstance(error, EngineDeadError) or self._loaded is None or self._loaded.llm.errored:
+    def _failure(self, error: Exception, prefix: str = "") -> EngineError | EngineDead:
+        if isinstance(error, compat.EngineDeadError) or self._loaded is None or self._loaded.llm.errored:
             return EngineDead(_DEAD)
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        return EngineError(what + one_line(cause))
+        return EngineError(prefix + error_message(cause))

@@ -1,30 +1,18 @@
-"""What vLLM's errors say, in one line."""
+"""One line of plain text from an error of vLLM or pydantic."""
 
 from __future__ import annotations
-
-import re
 
 from pydantic import ValidationError
 from vllm.exceptions import VLLMError
 
-_KILLED = re.compile(r"Failed core proc\(s\): \{(\}|[^}]*: -\d)")
-"""What vLLM (0.32, v1/engine/utils.py) says of a start during which a process of the engine was ended by a signal, or
-ended so that nobody knows how."""
+
+def error_message(error: BaseException) -> str:
+    """The message for a user."""
+    return " ".join(_message(error).split())
 
 
-def was_killed(error: BaseException) -> bool:
-    """Whether an engine could not start because somebody (the kernel, short of memory) killed it: not its fault."""
-    return isinstance(error, RuntimeError) and _KILLED.search(str(error)) is not None
-
-
-def one_line(error: BaseException) -> str:
-    """What it says to a user."""
-    return " ".join(_said(error).split())
-
-
-def _said(error: BaseException) -> str:
-    """Of pydantic's several complaints, one that names a field."""
-    if isinstance(error, ValidationError):
+def _message(error: BaseException) -> str:
+    if isinstance(error, ValidationError):  # of several complaints, the one that names a field most precisely
         details = max(error.errors(include_url=False, include_input=False), key=lambda each: len(each["loc"]))
         field = next((f"{part}: " for part in details["loc"] if str(part).isidentifier()), "")
         return field + details["msg"].removeprefix("Value error, ")

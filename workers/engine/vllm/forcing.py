@@ -1,11 +1,11 @@
-"""Makes a sampler walk over tokens that another engine committed.
+"""Leads a sampler through tokens that another engine committed.
 
-Where the sampler has a memory (a grammar, penalties, a seed, `min_tokens`, ...), a request that goes on
-behind committed tokens must not take them as prompt. They are generated again, and this logits processor
-leaves the sampler no other choice: everything that counts tokens or draws advances as it did the first
-time. vLLM loads it by class path, in its own process; it has two model runners with a class each.
+A sampler with a memory (a grammar, penalties, a seed, `min_tokens`) must not get committed tokens as part of the
+prompt. Instead they are generated again, and this logits processor leaves the sampler one choice for each. Whatever
+counts tokens or draws then stands where it stood. tests/engine/test_resume.py holds it to that.
 
-Tried on the real engine: shared facts of this project, and tests/engine/test_resume.py.
+vLLM loads a class of this module by its path, in its own process; each of its two model runners has an interface of
+its own.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams
-from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
-from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
+
+from workers.engine.vllm import compat
 
 FORCED = "longhaul_forced"
 PROMPT_LENGTH = "longhaul_prompt_length"
 
 
 def extra_args(forced: Sequence[int], prompt_length: int) -> dict[str, Any]:
-    """What a request's `extra_args` must hold for these tokens to be its first."""
+    """The `extra_args` of a request whose first tokens must be these."""
     return {FORCED: list(forced), PROMPT_LENGTH: prompt_length}
 
 
-class ForcedPrefix(AdapterLogitsProcessor):  # type: ignore[misc]
+def class_path(*, second_model_runner: bool) -> str:
+    """The processor for one of vLLM's model runners."""
+    return f"{__name__}:{(ForcedPrefixV2 if second_model_runner else ForcedPrefix).__name__}"
+
+
+class ForcedPrefix(compat.AdapterLogitsProcessor):  # type: ignore[misc]
     """For vLLM's first model runner."""
 
     def is_argmax_invariant(self) -> bool:
@@ -40,14 +45,14 @@ class ForcedPrefix(AdapterLogitsProcessor):  # type: ignore[misc]
 
         def force(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             if len(output_ids) < len(forced):
-                only(logits, forced[len(output_ids)])
+                allow_only(logits, forced[len(output_ids)])
             return logits
 
         return force
 
 
-class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
-    """For its second one: requests live in slots, and every step is told which row of logits is whose."""
+class ForcedPrefixV2(compat.LogitsProcessor):  # type: ignore[misc]
+    """For its second model runner: requests live in slots, and every step names the slot of each row of logits."""
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         super().__init__(vllm_config, req_states)
@@ -61,20 +66,19 @@ class ForcedPrefixV2(LogitsProcessor):  # type: ignore[misc]
             self._forced[req_idx] = (extra[FORCED], extra[PROMPT_LENGTH])
         return req_idx in self._forced
 
-    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-        if self._forced.keys().isdisjoint(ctx.idx_mapping_np.tolist()):
+    def apply(self, logits: torch.Tensor, ctx: compat.LogitsContext) -> torch.Tensor:
+        if self._forced.keys().isdisjoint(compat.slots(ctx)):
             return logits
-        rows = zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)
-        for row, (slot, position) in enumerate(rows):
+        for row, (slot, position) in enumerate(compat.rows(ctx)):
             forced, prompt_length = self._forced.get(slot, ([], 0))
-            place = position + 1 - prompt_length
-            if 0 <= place < len(forced):
-                only(logits[row], forced[place])
+            index = position + 1 - prompt_length
+            if 0 <= index < len(forced):
+                allow_only(logits[row], forced[index])
         return logits
 
 
-def only(logits: torch.Tensor, token: int) -> None:
-    """Leaves this token alone in a row of logits."""
+def allow_only(logits: torch.Tensor, token: int) -> None:
+    """Leaves this token as the only choice in a row of logits."""
     kept = logits[token].clone()
     logits.fill_(float("-inf"))
     logits[token] = torch.where(torch.isfinite(kept), kept, torch.zeros_like(kept))

@@ -1,4 +1,4 @@
-"""One request on its way through the engine: what vLLM is given, and what its outputs become."""
+"""One request on its way through the engine: its input for vLLM, and vLLM's outputs as deltas."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length":
 
 
 class Generation:
-    """`room`: output tokens that fit behind the prompt. Raises InvalidSampling or CannotContinue.
+    """`room`: output tokens that fit after the prompt. Raises InvalidSampling or CannotContinue.
 
-    Where the sampler has no memory, committed tokens are prompt; else they are forced.
+    Committed tokens become part of the prompt if the sampler has no memory; otherwise they are forced.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Generation:
         self._sampling = sampling
         self._reader = logprobs
         self._forced: list[int] = []
-        """Tokens that must come, in order, and are not delivered."""
+        """Tokens that the engine has still to generate, in order; they are not delivered."""
         if committed and has_memory(sampling):
             self._force(committed, can_force)
         else:
@@ -50,7 +50,7 @@ class Generation:
 
     @property
     def is_over(self) -> bool:
-        """The committed tokens were all that it may have."""
+        """The committed tokens use up `max_tokens`."""
         return self._left < 1
 
     @property
@@ -63,12 +63,12 @@ class Generation:
 
     @property
     def parser_args(self) -> Mapping[str, Any] | None:
-        """What the engine's own reasoning parser must know, to see where a grammar sets in."""
+        """For the engine's own reasoning parser, which finds where the grammar starts to apply."""
         structured = self._sampling.structured
         return None if structured is None else {"chat_template_kwargs": dict(structured.template_args)}
 
     def delta(self, output: Any) -> EngineDelta | None:
-        """None: nothing but what was committed already. Raises EngineError."""
+        """None if the output holds only tokens that were committed already. Raises EngineError or CannotContinue."""
         completion = output.outputs[0]
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
@@ -92,9 +92,9 @@ class Generation:
         self.params.extra_args = forcing.extra_args(committed, len(self._tokens))
 
     def _known(self, token_ids: Sequence[int]) -> int:
-        """How many of the first of these were forced."""
+        """How many of these tokens, from the first, were forced. Raises CannotContinue if others came."""
         known = min(len(self._forced), len(token_ids))
         if self._forced[:known] != list(token_ids[:known]):
-            raise CannotContinue  # it went another way: never go on wrongly
+            raise CannotContinue
         del self._forced[:known]
         return known

@@ -1,9 +1,10 @@
-"""Grammars that hold an answer to a form, as xgrammar's structural tags, checked before anything runs.
+"""Grammars that enforce the form of an answer, as xgrammar's structural tags, compiled once before anything runs.
 
-vLLM builds the tags of tool calls by the model's own format; three things are added here. White space in
-JSON is bounded: a small model could otherwise write blanks for ever. Where a call's JSON begins with
-blanks (`{"name": "f", "arguments": `), it may be written without as well. And the input of a custom tool
-that has a grammar is held to it.
+vLLM builds the tags of tool calls in the model's own format. This module adds three things:
+
+* White space in JSON is bounded: a small model could otherwise write blanks for ever.
+* If a call's JSON begins with blanks (`{"name": "f", "arguments": `), it may also be written without them.
+* The input of a custom tool follows the tool's grammar, if it has one.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import xgrammar
-from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
-from vllm.v1.structured_output.utils import compile_regex_with_timeout
 
+from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.json_grammar import in_json_string
-from workers.engine.output_format import Json, Tool
-from workers.engine.vllm.errors import one_line
+from workers.engine.output_format import Tool
+from workers.engine.vllm import compat
+from workers.engine.vllm.errors import error_message
 
-MOST_BLANKS = 8
-"""Characters of white space between two pieces of JSON: enough for some indentation."""
-CUSTOM = "longhaul.custom "
-"""Begins the `title` of a custom tool's schema; its name follows."""
+MAX_BLANKS = 8
+"""Characters of white space between two tokens of JSON: enough for some indentation."""
+CUSTOM_TITLE = "longhaul.custom "
+"""A custom tool's schema has this `title`, followed by the tool's name."""
 
 _INPUT_HEAD = r'\{ ?"input" ?: ?"'
 
 
 def text_format(spec: Mapping[str, Any]) -> Json | None:
-    """A format for `text.format` (openai's ResponseFormatTextConfig). Raises InvalidSampling."""
+    """The format for `text.format` (openai's ResponseFormatTextConfig); None for plain text. Raises InvalidSampling."""
     if spec["type"] == "json_object":
         return json_format({"type": "object"})
     if spec["type"] == "json_schema":
@@ -40,31 +41,31 @@ def text_format(spec: Mapping[str, Any]) -> Json | None:
 
 
 def tag_of(format_: Json) -> str:
-    """The structural tag of a format, as the engine takes it."""
+    """The structural tag of a format, as JSON."""
     return json.dumps({"type": "structural_tag", "format": format_})
 
 
 def tool_tag(tag: str, tools: Iterable[Tool]) -> str:
-    """vLLM's structural tag of tool calls, with what it lacks. Raises InvalidSampling."""
+    """vLLM's structural tag of tool calls, completed. Raises InvalidSampling."""
     grammars = {tool.name: tool for tool in tools if tool.grammar is not None}
-    finished = json.dumps(_finished(json.loads(tag), grammars))
+    completed = json.dumps(_completed(json.loads(tag), grammars))
     try:
-        xgrammar.Grammar.from_structural_tag(finished)
-    except Exception as error:  # its own C++ errors
-        raise InvalidSampling(f"tools: they cannot be made a grammar: {one_line(error)}") from None
-    return finished
+        xgrammar.Grammar.from_structural_tag(completed)
+    except Exception as error:  # xgrammar's C++ errors
+        raise InvalidSampling(f"tools: they cannot be made a grammar: {error_message(error)}") from None
+    return completed
 
 
 def check_tool(tool: Tool) -> None:
-    """Raises InvalidSampling where its parameters or its grammar cannot be held to."""
+    """Raises InvalidSampling if its parameters or its grammar cannot be enforced."""
     if tool.grammar is not None:
         _input_grammar(tool)
     elif tool.strict and tool.parameters is not None:
         check_schema(tool.parameters, f"{tool.field}.parameters")
 
 
-def can_hold(tool: Tool) -> bool:
-    """Whether a call's arguments can be held to the tool's parameters."""
+def can_enforce(tool: Tool) -> bool:
+    """Whether a grammar can hold a call's arguments to the tool's parameters."""
     try:
         check_schema(tool.parameters or {}, "")
     except InvalidSampling:
@@ -73,45 +74,49 @@ def can_hold(tool: Tool) -> bool:
 
 
 def check_schema(schema: Mapping[str, Any], field: str) -> None:
-    """Raises InvalidSampling where the engine cannot hold an answer to this JSON schema."""
+    """Raises InvalidSampling if no grammar can be made of this JSON schema."""
     try:
-        if has_xgrammar_unsupported_json_features(dict(schema)):
+        if not compat.can_enforce(schema):
             raise ValueError("it has a feature that cannot be enforced")
         xgrammar.Grammar.from_json_schema(json.dumps(schema))
-    except Exception as error:  # its own C++ errors, and a RecursionError
+    except Exception as error:  # xgrammar's C++ errors, and a RecursionError
         raise InvalidSampling(f"{field}: this JSON schema cannot be made a grammar: {_reason(error)}") from None
 
 
 def json_format(schema: Mapping[str, Any]) -> Json:
-    return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MOST_BLANKS}
+    return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MAX_BLANKS}
 
 
 def arguments_format(tool: Tool) -> Json:
-    """A format for the JSON of a call's arguments. Raises InvalidSampling."""
+    """The format for the JSON of a call's arguments. Raises InvalidSampling."""
     if tool.grammar is not None:
         return _custom_format(tool)
     return json_format(tool.parameters or {"type": "object"})
 
 
-def _finished(node: Any, grammars: Mapping[str, Tool]) -> Any:
+def _completed(node: Any, grammars: Mapping[str, Tool]) -> Any:
     if isinstance(node, list):
-        return [_finished(each, grammars) for each in node]
+        return [_completed(each, grammars) for each in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "json_schema":
-        return _finished_json(node, grammars)
-    made = {key: _finished(value, grammars) for key, value in node.items()}
+        return _completed_json(node, grammars)
+    made = {key: _completed(value, grammars) for key, value in node.items()}
     if isinstance(made.get("tags"), list):
-        made["tags"] += [tight for tag in made["tags"] if (tight := _tight(tag)) is not None]
+        made["tags"] += [tight for tag in made["tags"] if (tight := _without_blanks(tag)) is not None]
     return made
 
 
-def _finished_json(node: Json, grammars: Mapping[str, Tool]) -> Json:
+def _completed_json(node: Json, grammars: Mapping[str, Tool]) -> Json:
     schema = node["json_schema"]
     title = schema.get("title", "") if isinstance(schema, dict) else ""
-    tool = grammars.get(title.removeprefix(CUSTOM)) if isinstance(title, str) and title.startswith(CUSTOM) else None
+    tool = (
+        grammars.get(title.removeprefix(CUSTOM_TITLE))
+        if isinstance(title, str) and title.startswith(CUSTOM_TITLE)
+        else None
+    )
     if tool is None:
-        return {**node, "max_whitespace_cnt": node.get("max_whitespace_cnt") or MOST_BLANKS}
+        return {**node, "max_whitespace_cnt": node.get("max_whitespace_cnt") or MAX_BLANKS}
     if node.get("style", "json") != "json":
         raise InvalidSampling(f"{tool.field}.format: this model's tool calls cannot be held to a grammar")
     return _custom_format(tool)
@@ -123,8 +128,8 @@ def _custom_format(tool: Tool) -> Json:
     return {"type": "sequence", "elements": [head, grammar, {"type": "const_string", "value": '"}'}]}
 
 
-def _tight(tag: Json) -> Json | None:
-    """The same call without blanks in its JSON, where it has some."""
+def _without_blanks(tag: Json) -> Json | None:
+    """The tag for the same call without blanks in its JSON; None if it has none."""
     begin = tag.get("begin")
     if not isinstance(begin, str):
         return None
@@ -136,16 +141,13 @@ def _input_grammar(tool: Tool) -> str:
     assert tool.grammar is not None
     syntax, definition = tool.grammar
     try:
-        if syntax == "regex":
-            grammar = compile_regex_with_timeout(xgrammar.Grammar.from_regex, definition)
-        else:
-            grammar = xgrammar.Grammar.from_lark(definition)
-        return in_json_string(str(grammar))
-    except Exception as error:  # its own C++ errors
+        compiled = compat.regex_grammar if syntax == "regex" else xgrammar.Grammar.from_lark
+        return in_json_string(str(compiled(definition)))
+    except Exception as error:  # xgrammar's C++ errors
         raise InvalidSampling(f"{tool.field}.format.definition: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
-    """Without the time and place in its source that xgrammar puts first."""
-    said = one_line(error)
-    return said.split("] ", 1)[-1].split(": ", 1)[-1] if said.startswith("[") else said
+    """The message without xgrammar's prefix: a time and a line of its source."""
+    message = error_message(error)
+    return message.split("] ", 1)[-1].split(": ", 1)[-1] if message.startswith("[") else message

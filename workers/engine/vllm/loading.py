@@ -8,22 +8,21 @@ from typing import Any
 
 from vllm import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
-from vllm.v1.engine.async_llm import AsyncLLM
 
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
+from workers.engine.vllm import compat, forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering
 
-_FORCING = "workers.engine.vllm.forcing:"
 _GPT_OSS = "gpt_oss"
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    llm: AsyncLLM
+    llm: compat.AsyncLLM
     rendering: Rendering
     formats: OutputFormats
     logprobs: LogprobReader
@@ -32,54 +31,46 @@ class Loaded:
     """Whether committed tokens can be forced through its sampler."""
 
     def adapter(self, name: str | None) -> LoRARequest | None:
-        """Raises InvalidSampling."""
+        """Raises InvalidSampling for an unknown name."""
         if name is not None and name not in self.adapters:
             raise InvalidSampling(f"model {name!r} is no adapter of this engine")
         return None if name is None else self.adapters[name]
 
 
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
-    """Starts the engine's processes. Raises ConfigError, and whatever vLLM may come up with."""
+    """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
     config = args.create_engine_config()
-    if config.model_config.hf_config.model_type == _GPT_OSS and not model.harmony and model.format == "auto":
-        raise ConfigError(f'model {model.name!r}: it speaks harmony, which its path does not tell: format = "harmony"')
+    if compat.model_type(config) == _GPT_OSS and not model.harmony and model.format == "auto":
+        raise ConfigError(
+            f'model {model.name!r}: it speaks harmony, but its path does not say so: set format = "harmony"'
+        )
     can_force = _add_forcing(config)
-    llm = AsyncLLM.from_vllm_config(
-        config, disable_log_stats=args.disable_log_stats, enable_log_requests=args.enable_log_requests
-    )
+    llm = compat.start(config, args)
     try:
         tokenizer = llm.renderer.get_tokenizer()
         _check_tokenizer(model, tokenizer)
-        formats = OutputFormats(model, tokenizer, _end_tokens(llm, tokenizer), llm.model_config)
+        formats = OutputFormats(model, tokenizer, compat.end_token_ids(llm, tokenizer), llm.model_config)
     except Exception:
-        llm.shutdown()
-        llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads: vLLM leaves them to the collector
+        compat.shut_down(llm)
         raise
-    adapters = {each.name: LoRARequest(each.name, place + 1, each.path) for place, each in enumerate(model.adapters)}
+    adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(llm, Rendering(llm), formats, LogprobReader(tokenizer), adapters, can_force)
 
 
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
-    """Raises ConfigError where a model that is to speak harmony has another vocabulary."""
+    """Raises ConfigError if a model that is to speak harmony has another vocabulary."""
     if model.harmony:
-        from workers.formats.harmony.encoding import fits  # loads it: not for everyone
+        from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
 
-        if not fits(tokenizer):
+        if not harmony_vocabulary.matches(tokenizer):
             raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
 
 
 def _add_forcing(config: Any) -> bool:
-    """Where vLLM takes no logits processors (its first model runner, when it speculates), none is added."""
-    second = config.use_v2_model_runner
+    """Adds the logits processor that forces tokens. False where vLLM accepts none: its first model runner, with
+    speculative decoding."""
+    second = compat.uses_second_model_runner(config)
     if config.speculative_config is not None and not second:
         return False
-    own = _FORCING + ("ForcedPrefixV2" if second else "ForcedPrefix")
-    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), own]
+    compat.add_logits_processor(config, forcing.class_path(second_model_runner=second))
     return True
-
-
-def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end a turn."""
-    named = llm.model_config.try_get_generation_config().get("eos_token_id")
-    tokens = named if isinstance(named, list) else [named]
-    return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)

@@ -1,12 +1,11 @@
-"""How a model says things, by vLLM's own reasoning and tool parsers.
+"""A model's output format, by vLLM's own reasoning and tool parsers.
 
-vLLM's parsers take one of its API's requests and adjust it: what grammar holds the output to the calls
-that were asked for, and whether special tokens are part of the text. Its streaming parsers are fed token by
-token; where they differ from their twins for whole texts, they rule.
+vLLM's parsers take one of its API's requests and adjust it: the grammar that enforces the requested calls, and whether
+special tokens are part of the text. Its streaming parsers are fed token by token; if one differs from its twin for
+whole texts, the streaming parser decides.
 
-Grammars are made only where something has to be enforced, for they give the sampler a memory: a schema for
-the text, a required or named call, a strict function, a custom tool's grammar, and a choice among the tools
-that the model was shown.
+A grammar gives the sampler a memory, so one is made only if something has to be enforced: a schema for the text, a
+required or named call, a strict function, a custom tool's grammar, or a choice among the tools that were shown.
 """
 
 from __future__ import annotations
@@ -17,27 +16,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from openai.types.responses import FunctionTool, ToolChoiceFunction
-from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-from vllm.parser import Parser, ParserManager
 from vllm.sampling_params import StructuredOutputsParams
-from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
-from workers.engine.vllm import grammar
+from workers.engine.vllm import compat, grammar
 from workers.engine.vllm.decoder import VllmDecoder
-from workers.engine.vllm.errors import one_line
+from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.output_parser import PlainParser, VllmOutputParser
 
-MOST_KEPT = 64
-LONGEST_KEPT = 20_000
-"""Letters of a form that is kept, tools and schemas and all."""
+MAX_CACHED = 64
+MAX_CACHED_CHARS = 20_000
+"""A longer request, with its tools and schemas as text, is not cached."""
 
 
 class OutputFormats:
-    """Makes the formats of one model. Raises ConfigError where a parser is unknown or not of this tokenizer."""
+    """Makes a model's output formats. Raises ConfigError if a parser is unknown or does not fit the tokenizer."""
 
     def __init__(self, model: ServedModel, tokenizer: Any, end_tokens: frozenset[int], model_config: Any) -> None:
         self._tokenizer = tokenizer
@@ -47,25 +43,25 @@ class OutputFormats:
         self._can_call = model.tool_parser is not None
         self._plain = self._parser_class(model, None)
         self._calling = self._parser_class(model, model.tool_parser)
-        self._known: OrderedDict[str, VllmOutputFormat] = OrderedDict()
-        """By what their forms say: most requests ask for the same few."""
+        self._cache: OrderedDict[str, VllmOutputFormat] = OrderedDict()
+        """By the text of what a request asks: most requests ask for the same few things."""
 
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
         if spec.choice is not ToolChoice.NONE and not self._can_call:
             raise InvalidSampling("tools: this model calls no tools")
-        said = repr(spec)
-        if (found := self._known.get(said)) is not None:
-            self._known.move_to_end(said)
+        key = repr(spec)
+        if (found := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
             return found
-        made = await asyncio.to_thread(self._made, spec)  # grammars take their time
-        if len(said) <= LONGEST_KEPT:
-            self._known[said] = made
-            if len(self._known) > MOST_KEPT:
-                self._known.popitem(last=False)
+        made = await asyncio.to_thread(self._make, spec)  # compiling a grammar is slow
+        if len(key) <= MAX_CACHED_CHARS:
+            self._cache[key] = made
+            if len(self._cache) > MAX_CACHED:
+                self._cache.popitem(last=False)
         return made
 
-    def _made(self, spec: OutputSpec) -> VllmOutputFormat:
+    def _make(self, spec: OutputSpec) -> VllmOutputFormat:
         for tool in spec.tools:
             grammar.check_tool(tool)
         parser = self._parser(spec)
@@ -73,8 +69,8 @@ class OutputFormats:
         if parser is not None:
             try:
                 request = _adjusted(parser, request, spec)
-            except ValueError as error:  # vLLM's own refusals are ones
-                raise InvalidSampling(f"tool_choice: {one_line(error)}") from None
+            except ValueError as error:  # raised by vLLM for a choice that the parser cannot enforce
+                raise InvalidSampling(f"tool_choice: {error_message(error)}") from None
         tag = _tag(request, spec)
         return VllmOutputFormat(
             parser=self._parser,
@@ -86,36 +82,33 @@ class OutputFormats:
             markers=self._markers,
         )
 
-    def _parser(self, spec: OutputSpec) -> Parser | None:
-        made = self._plain if spec.choice is ToolChoice.NONE else self._calling
-        if made is None:
+    def _parser(self, spec: OutputSpec) -> compat.Parser | None:
+        parser = self._plain if spec.choice is ToolChoice.NONE else self._calling
+        if parser is None:
             return None
         tools = _functions(spec)
         args = dict(spec.template_args)
-        return made(self._tokenizer, tools, chat_template_kwargs=args, model_config=self._model_config)
+        return parser(self._tokenizer, tools, chat_template_kwargs=args, model_config=self._model_config)
 
-    def _parser_class(self, model: ServedModel, tool_parser: str | None) -> type[Parser] | None:
+    def _parser_class(self, model: ServedModel, tool_parser: str | None) -> type[compat.Parser] | None:
         try:
-            found: type[Parser] | None = ParserManager.get_parser(
-                tool_parser_name=tool_parser,
-                reasoning_parser_name=model.reasoning_parser,
-                enable_auto_tools=tool_parser is not None,
-                model_name=model.path,
-                tokenizer=self._tokenizer,
+            return compat.parser_class(
+                self._tokenizer, model.path, reasoning_parser=model.reasoning_parser, tool_parser=tool_parser
             )
-            return found
-        except Exception as error:  # a parser is a program
+        except Exception as error:  # a parser is a program and may raise anything
             names = " and ".join(filter(None, (model.reasoning_parser, tool_parser)))
-            raise ConfigError(f"model {model.name!r}: {names}: {one_line(error)}") from None
+            raise ConfigError(f"model {model.name!r}: {names}: {error_message(error)}") from None
 
 
 class VllmOutputFormat:
+    """See `workers.engine.output_format.OutputFormat`."""
+
     def __init__(
         self,
         *,
         parser: Any,
         spec: OutputSpec,
-        request: ResponsesRequest,
+        request: compat.ResponsesRequest,
         structured: Structured | None,
         tokenizer: Any,
         end_tokens: frozenset[int],
@@ -135,15 +128,15 @@ class VllmOutputFormat:
 
     def parser(self, prompt: Sequence[int]) -> OutputParser:
         parser = self._parser(self._spec)
-        # Of its own: a output_format serves several responses, and parsers may write into their requests.
+        # a copy: one format serves several responses, and parsers may write into their request
         return PlainParser() if parser is None else VllmOutputParser(parser, self._request.model_copy(), prompt)
 
 
-def _request(spec: OutputSpec) -> ResponsesRequest:
-    """The form in vLLM's words. Raises InvalidSampling where a schema cannot be made a grammar."""
+def _request(spec: OutputSpec) -> compat.ResponsesRequest:
+    """`spec` as a request of vLLM's API. Raises InvalidSampling if no grammar can be made of a schema."""
     forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
     text = None if forced else grammar.text_format(spec.text_format)
-    return ResponsesRequest(
+    return compat.ResponsesRequest(
         model="",
         input="",
         tools=[function.model_dump() for function in _functions(spec)],
@@ -160,7 +153,7 @@ def _choice(spec: OutputSpec) -> Any:
 
 
 def _is_enforced(spec: OutputSpec) -> bool:
-    """Whether calls are held to a grammar."""
+    """Whether a grammar enforces the calls."""
     return (
         spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
         or (spec.choice is ToolChoice.AUTO and spec.text_format["type"] != "text")
@@ -169,36 +162,36 @@ def _is_enforced(spec: OutputSpec) -> bool:
     )
 
 
-def _adjusted(parser: Parser, request: ResponsesRequest, spec: OutputSpec) -> ResponsesRequest:
-    if spec.choice is ToolChoice.AUTO and _is_enforced(spec):
-        parser.tool_strict_level = ToolStrictLevel.FUNCTION
-    adjusted: ResponsesRequest = parser.adjust_request(request)
+def _adjusted(parser: compat.Parser, request: compat.ResponsesRequest, spec: OutputSpec) -> compat.ResponsesRequest:
+    """The request with the grammar of its calls. Raises InvalidSampling, and ValueError."""
+    enforce = spec.choice is ToolChoice.AUTO and _is_enforced(spec)
+    adjusted = compat.adjusted_request(parser, request, enforce_functions=enforce)
     held = adjusted.structured_outputs is not None and adjusted.structured_outputs.structural_tag is not None
     if not held and (custom := next((tool for tool in spec.tools if tool.grammar), None)):
         raise InvalidSampling(f"{custom.field}.format: this model's tool calls cannot be held to a grammar")
     return adjusted
 
 
-def _tag(request: ResponsesRequest, spec: OutputSpec) -> str | None:
-    """The structural tag of all that has to be enforced."""
-    wanted = request.extract_structured_outputs()
-    if wanted is None:
+def _tag(request: compat.ResponsesRequest, spec: OutputSpec) -> str | None:
+    """The structural tag of everything that has to be enforced."""
+    enforced = compat.enforced_output(request)
+    if enforced is None:
         return None
-    if wanted.structural_tag is not None:
-        return grammar.tool_tag(wanted.structural_tag, spec.tools)
-    return grammar.tool_tag(grammar.tag_of(grammar.json_format(wanted.json)), spec.tools)
+    if enforced.structural_tag is not None:
+        return grammar.tool_tag(enforced.structural_tag, spec.tools)
+    return grammar.tool_tag(grammar.tag_of(grammar.json_format(enforced.json)), spec.tools)
 
 
 def _functions(spec: OutputSpec) -> list[FunctionTool]:
-    """The tools in vLLM's words. Where calls are held to a grammar anyhow, so are their arguments."""
+    """The tools as vLLM's API takes them. If a grammar enforces the calls anyway, it enforces their arguments too."""
     enforced = _is_enforced(spec)
-    return [_function(tool, strict=tool.strict or (enforced and grammar.can_hold(tool))) for tool in spec.tools]
+    return [_function(tool, strict=tool.strict or (enforced and grammar.can_enforce(tool))) for tool in spec.tools]
 
 
 def _function(tool: Tool, *, strict: bool) -> FunctionTool:
     parameters = dict(tool.parameters) if tool.parameters is not None else None
     if tool.grammar is not None:
-        parameters = {**(parameters or {}), "title": grammar.CUSTOM + tool.name}
+        parameters = {**(parameters or {}), "title": grammar.CUSTOM_TITLE + tool.name}
     return FunctionTool(
         type="function", name=tool.name, description=tool.description, parameters=parameters, strict=strict
     )

@@ -1,4 +1,4 @@
-"""Text -> deltas, by vLLM's streaming parsers."""
+"""Text to deltas, by vLLM's streaming parsers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-from vllm.parser import Parser
-
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
+from workers.engine.vllm import compat
 
-_LONGEST_MARK = 64  # characters, more than any
+_MAX_MARK = 64
+"""Characters; no parser's mark of a call is longer."""
 
 
 class PlainParser:
-    """All text is text."""
+    """For models without parsers: all text is text."""
 
     plain = True
 
@@ -27,56 +26,53 @@ class PlainParser:
 
 
 class VllmOutputParser:
-    """One streaming parser."""
+    """See `workers.engine.output_format.OutputParser`."""
 
     plain = False
-    """It may take any text for markup."""
+    """A vLLM parser may take any text for a mark."""
 
-    def __init__(self, parser: Parser, request: ResponsesRequest, prompt: Sequence[int]) -> None:
-        self._parser = parser
-        self._request = request
-        self._prompt = list(prompt)
-        self._call = -1
-        self._unsaid = ""
-        """Text of which the parser has not said anything."""
-        parser.set_prompt_token_ids(self._prompt)
+    def __init__(self, parser: compat.Parser, request: compat.ResponsesRequest, prompt: Sequence[int]) -> None:
+        self._parser = compat.StreamingParser(parser, request, prompt)
+        self._call_index = -1
+        self._withheld = ""
+        """Text that went into the parser since it last returned something."""
 
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
-        return self._read(text, list(token_ids), finished=False)
+        return self._read(text, token_ids, finished=False)
 
     def flush(self, *, cut: bool) -> list[Delta]:
-        said = self._read("", [], finished=True)
+        deltas = self._read("", (), finished=True)
         if cut:  # a call that begins only now has half a name
-            return list(takewhile(lambda delta: not isinstance(delta, CallStart), said))
-        return said or self._withheld()
+            return list(takewhile(lambda delta: not isinstance(delta, CallStart), deltas))
+        return deltas or self._unfinished_call_start()
 
-    def _read(self, text: str, token_ids: list[int], *, finished: bool) -> list[Delta]:
-        message = self._parser.parse_delta(text, token_ids, self._request, self._prompt, finished=finished)
-        self._unsaid += text
+    def _read(self, text: str, token_ids: Sequence[int], *, finished: bool) -> list[Delta]:
+        message = self._parser.feed(text, token_ids, finished=finished)
+        self._withheld += text
         if message is None:
-            self._unsaid = self._unsaid[-_LONGEST_MARK:]
+            self._withheld = self._withheld[-_MAX_MARK:]
             return []
         if message.content or message.reasoning or message.tool_calls:
-            self._unsaid = self._unsaid.partition(message.content)[2] if message.content else ""
-        said: list[Delta] = [Reasoning(message.reasoning)] if message.reasoning else []
+            self._withheld = self._withheld.partition(message.content)[2] if message.content else ""
+        deltas: list[Delta] = [Reasoning(message.reasoning)] if message.reasoning else []
         if message.content:
-            said.append(Text(message.content))
+            deltas.append(Text(message.content))
         for call in message.tool_calls or ():
-            said += self._of_call(call)
-        return said
+            deltas += self._call_deltas(call)
+        return deltas
 
-    def _withheld(self) -> list[Delta]:
-        """Text like the beginning of a call, which no call followed: some of vLLM's parsers keep it for ever."""
-        start = getattr(self._parser.tool_parser, "tool_call_start_token", None)
-        if isinstance(start, str) and self._unsaid and start.startswith(self._unsaid) and start != self._unsaid:
-            return [Text(self._unsaid)]
+    def _unfinished_call_start(self) -> list[Delta]:
+        """Text that looked like the start of a call which never came: some of vLLM's parsers withhold it for good."""
+        start = self._parser.call_start
+        if start and self._withheld and start.startswith(self._withheld) and start != self._withheld:
+            return [Text(self._withheld)]
         return []
 
-    def _of_call(self, call: Any) -> list[Delta]:
-        said: list[Delta] = []
+    def _call_deltas(self, call: Any) -> list[Delta]:
+        deltas: list[Delta] = []
         if call.function is not None and call.function.name:
-            self._call = call.index
-            said.append(CallStart(call.function.name))
-        if call.function is not None and call.function.arguments and call.index == self._call:
-            said.append(CallArguments(call.function.arguments))
-        return said
+            self._call_index = call.index
+            deltas.append(CallStart(call.function.name))
+        if call.function is not None and call.function.arguments and call.index == self._call_index:
+            deltas.append(CallArguments(call.function.arguments))
+        return deltas

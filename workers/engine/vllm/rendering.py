@@ -1,65 +1,60 @@
-"""Messages -> a prompt, by the model's chat template, and its processor where they hold images."""
+"""Messages to a prompt, by the model's chat template, and by its processor if they hold images."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
-from vllm.renderers.params import ChatParams
-from vllm.v1.engine.async_llm import AsyncLLM
 
+from app.protocol.types import Json
 from workers.engine.base import EngineError, Message, Prompt
-from workers.engine.output_format import Json
+from workers.engine.vllm import compat
 
 SHORT = 1000
-"""Bytes of messages, as JSON, that are rendered at once: about half a millisecond. The way through a thread, where all
-of its Python fights with the event loop's for the interpreter, takes half as long again for a short prompt."""
+"""Bytes of messages, as JSON, that are rendered on the event loop: about half a millisecond. A thread would take half
+as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
 
 
 class Rendering:
     """The chat template of one engine. For the code of one event loop."""
 
-    def __init__(self, llm: AsyncLLM) -> None:
-        self._renderer = llm.renderer
+    def __init__(self, llm: compat.AsyncLLM) -> None:
+        self._renderer = compat.ChatRenderer(llm)
         self._config = llm.model_config
-        # we count ourselves
-        self._tokens = dataclasses.replace(self._renderer.default_chat_tok_params, max_total_tokens=None)
         self._in_thread = 0
-        """While a thread is busy with a tokenizer, vLLM gives the next one a copy of it, which takes long to make."""
+        """Renderings in threads now. While a thread uses the tokenizer, vLLM copies it for the next one, which is
+        slow."""
 
     async def render(
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
     ) -> Prompt:
-        """Off the event loop, but for short texts. Raises EngineError for an image that may not be fetched, and what a
+        """Renders long texts in a thread. Raises EngineError for an image that may not be fetched, and whatever a
         template raises."""
         has_images = _check_images(messages, self._config)
         args = {"add_generation_prompt": True, **template_args}
         if tools:
             args["tools"] = list(tools)
-        params = ChatParams(chat_template_kwargs=args)
         own = list(map(_own, messages))
         if not self._in_thread and not has_images and _is_short(own, tools):
-            _, [made] = self._renderer.render_chat([own], params, self._tokens)
+            made = self._renderer.render(own, args)
         else:
-            made = await self._rendered_elsewhere(own, params)
+            made = await self._render_in_thread(own, args)
         prompt = Prompt(made["prompt_token_ids"])
-        prompt.media = made if made.get("type") == "multimodal" else None
+        prompt.media = made if compat.has_media(made) else None
         return prompt
 
-    async def _rendered_elsewhere(self, messages: list[Any], params: ChatParams) -> Any:
+    async def _render_in_thread(self, messages: list[Any], args: Mapping[str, Any]) -> Any:
         self._in_thread += 1
         try:
-            _, [made] = await self._renderer.render_chat_async([messages], params, self._tokens)
-            return made
+            return await self._renderer.render_in_thread(messages, args)
         finally:
             self._in_thread -= 1
 
 
 def _own(message: Message) -> dict[str, Any]:
-    """A copy: vLLM turns the arguments of calls from text to objects in place."""
+    """A copy: vLLM replaces the arguments of calls by objects, in place."""
     return dict(message) if all(isinstance(each, str) for each in message.values()) else copy.deepcopy(dict(message))
 
 
@@ -68,10 +63,9 @@ def _is_short(messages: Sequence[Json], tools: Sequence[Json]) -> bool:
 
 
 def _check_images(messages: Sequence[Message], config: Any) -> bool:
-    """Whether there are any. What a request names is not fetched from just anywhere: the operator says from where, or
-    from nowhere."""
+    """Whether there are images. Raises EngineError for a URL that the operator has not allowed to be fetched."""
     found = False
-    for url in _images(messages):
+    for url in _image_urls(messages):
         found = True
         if not config.is_multimodal_model:
             raise EngineError("this model takes no images")
@@ -80,7 +74,7 @@ def _check_images(messages: Sequence[Message], config: Any) -> bool:
     return found
 
 
-def _images(messages: Sequence[Message]) -> Iterator[str]:
+def _image_urls(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         content = message.get("content")
         for part in content if isinstance(content, list) else ():

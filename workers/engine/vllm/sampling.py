@@ -1,4 +1,4 @@
-"""Sampling -> vLLM's SamplingParams, and whether a sampler has a memory."""
+"""`Sampling` to vLLM's SamplingParams, and whether a sampler has a memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllm.exceptions import VLLMError
 from vllm.sampling_params import RequestOutputKind
 
 from workers.engine.base import InvalidSampling, Sampling
-from workers.engine.vllm.errors import one_line
+from workers.engine.vllm.errors import error_message
 
 _EXTRAS = frozenset(
     {
@@ -31,12 +31,12 @@ _EXTRAS = frozenset(
         "top_k",
     }
 )
-"""What a request may set beside `Sampling`'s own fields. Not: stop strings (there is no detokenizer in the
-engine), several choices, and what decides the form of the output."""
+"""Parameters that a request may set besides `Sampling`'s own fields. Excluded are stop strings (the engine has no
+detokenizer), several choices, and what decides the form of the output."""
 _NOT_SAMPLED = frozenset({"cache_salt"})
-_MOST = {"top_k": 2**31 - 1, "min_tokens": 2**31 - 1, "seed": 2**63 - 1}
-"""Bounds that vLLM does not check: a larger number would break the engine for everybody."""
-_FORGETFUL: Mapping[str, tuple[Any, ...]] = {
+_MAX = {"top_k": 2**31 - 1, "min_tokens": 2**31 - 1, "seed": 2**63 - 1}
+"""Bounds that vLLM does not check: a larger number would break the engine for all requests."""
+_WITHOUT_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "bad_words": (None, []),
     "min_tokens": (None, 0),
     "repetition_detection": (None,),
@@ -45,36 +45,37 @@ _FORGETFUL: Mapping[str, tuple[Any, ...]] = {
     "structured_outputs": (None,),
     "thinking_token_budget": (None,),
 }
-"""Extras that give the sampler a memory, with the values that do not."""
+"""Parameters that give the sampler a memory, each with the values that do not."""
 _PARAMS: TypeAdapter[Any] = TypeAdapter(SamplingParams)
 
 
 def has_memory(sampling: Sampling) -> bool:
-    """Whether the next token depends on how many of the tokens before it were sampled.
+    """Whether the next token depends on which of the tokens before it were sampled.
 
-    If not, a request may go on from prompt + committed tokens alone: penalties count output tokens, a seed
-    counts draws, `min_tokens` counts both, and a grammar walks over the output. (A temperature without a
-    seed promises nothing.)
+    If not, a request may continue from prompt + committed tokens alone. Penalties count output tokens, a seed counts
+    draws, `min_tokens` counts both, and a grammar advances with the output. (A temperature without a seed promises
+    nothing.)
     """
     return bool(
         sampling.structured
         or sampling.presence_penalty
         or sampling.frequency_penalty
-        or any(sampling.extra.get(name) not in without for name, without in _FORGETFUL.items())
+        or any(sampling.extra.get(name) not in without for name, without in _WITHOUT_MEMORY.items())
     )
 
 
 def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
-    """Deltas of bare token ids; at most `room` of them. Raises InvalidSampling, which names the parameter."""
+    """Parameters for deltas of token ids without text, at most `room` tokens. Raises InvalidSampling, which names the
+    parameter."""
     for name, value in sampling.extra.items():
         if name not in _EXTRAS:
             raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
-        if name in _MOST and isinstance(value, int) and abs(value) > _MOST[name]:
-            raise InvalidSampling(f"{name} must be at most {_MOST[name]}")
+        if name in _MAX and isinstance(value, int) and abs(value) > _MAX[name]:
+            raise InvalidSampling(f"{name} must be at most {_MAX[name]}")
     try:
         params = _PARAMS.validate_python(_values(sampling, room))
     except (ValidationError, VLLMError, ValueError, TypeError) as error:
-        raise InvalidSampling(one_line(error)) from None
+        raise InvalidSampling(error_message(error)) from None
     params.output_kind = RequestOutputKind.DELTA
     params.detokenize = False
     return params

@@ -1,13 +1,13 @@
-"""Grammars that hold a harmony answer to a form: structural tags over whole messages, their headers included.
+"""Grammars that enforce the form of a harmony answer: structural tags over whole messages, headers included.
 
     ((thoughts | preamble | call) <|start|>assistant)*  (answer | call)
 
-where the form says which calls and answers there may be. A grammar is made only where something has to be
-enforced, for it gives the sampler a memory. An ancestor is vllm.parser.harmony, which knows one message of analysis
-and one of commentary.
+The request says which calls and answers may occur. A grammar is made only if something has to be enforced, because it
+gives the sampler a memory. vllm.parser.harmony, which inspired this, knows one message of analysis and one of
+commentary.
 
-* Stop tokens (`<|return|>`, `<|call|>`) are not written in a grammar: xgrammar lets them through where it is at an end.
-* gpt-oss writes a call's header in two ways, and `json` with `<|constrain|>` before it or not: all are allowed.
+* A grammar does not contain stop tokens (`<|return|>`, `<|call|>`): xgrammar lets them pass at its end.
+* gpt-oss writes a call's header in two ways, and `json` with or without `<|constrain|>` before it: all are allowed.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from collections.abc import Iterable
 
 import xgrammar
 
+from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Json, OutputSpec, Structured, Tool, ToolChoice
+from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
 from workers.engine.vllm import grammar
-from workers.engine.vllm.errors import one_line
+from workers.engine.vllm.errors import error_message
 
 _END = "<|end|>"
 _NEXT = "<|start|>assistant"
 _TEXT: Json = {"type": "any_text", "excludes": ["<|start|>", "<|channel|>"]}
-"""Text in which no other message begins."""
+"""Text that does not begin another message."""
 _LAST = [_END, ""]
 _JSON_KINDS = (" <|constrain|>json", " json")
 _CODE_KINDS = (" code", " <|constrain|>code", "")
-_THINKS = ("python", "browser")
-"""Tools that are called in the analysis channel."""
+_ANALYSIS_TOOLS = ("python", "browser")
+"""Tools that are called in the analysis channel, as gpt-oss was trained."""
 
 
 def structured(spec: OutputSpec) -> Structured | None:
-    """What holds an answer to `form`; its tools are named as calls name them. Raises InvalidSampling."""
+    """The grammar for an answer; None if nothing has to be enforced. `spec` names its tools as calls name them.
+
+    Raises InvalidSampling.
+    """
     for tool in spec.tools:
         grammar.check_tool(tool)
     content = grammar.text_format(spec.text_format)
@@ -42,8 +46,8 @@ def structured(spec: OutputSpec) -> Structured | None:
     tag = grammar.tag_of(_answer(spec, content))
     try:
         xgrammar.Grammar.from_structural_tag(tag)
-    except Exception as error:  # its own C++ errors
-        raise InvalidSampling(f"tools: they cannot be made a grammar: {one_line(error)}") from None
+    except Exception as error:  # xgrammar's C++ errors
+        raise InvalidSampling(f"tools: they cannot be made a grammar: {error_message(error)}") from None
     return Structured(tag)
 
 
@@ -54,7 +58,7 @@ def _is_enforced(spec: OutputSpec) -> bool:
 
 
 def _answer(spec: OutputSpec, content: Json | None) -> Json:
-    calls = [call for tool in spec.tools for call in _calls(tool, strict=_holds(spec, tool))]
+    calls = [call for tool in spec.tools for call in _calls(tool, strict=_is_held(spec, tool))]
     forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
     between = [
         _tag("<|channel|>analysis<|message|>", _TEXT, _END),
@@ -68,11 +72,11 @@ def _answer(spec: OutputSpec, content: Json | None) -> Json:
     return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
 
 
-def _holds(spec: OutputSpec, tool: Tool) -> bool:
-    """Whether the arguments of the tool's calls are held to its parameters; where it can be done, calls that have to
-    be made are."""
+def _is_held(spec: OutputSpec, tool: Tool) -> bool:
+    """Whether the grammar holds the arguments of the tool's calls to its parameters: those of required calls too, if
+    that is possible."""
     forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
-    return tool.strict or (forced and grammar.can_hold(tool))
+    return tool.strict or (forced and grammar.can_enforce(tool))
 
 
 def _finals(content: Json | None) -> list[Json]:
@@ -81,11 +85,11 @@ def _finals(content: Json | None) -> list[Json]:
 
 
 def _calls(tool: Tool, *, strict: bool) -> Iterable[tuple[str, Json]]:
-    """Each way to begin a call of this tool, and what may follow."""
-    thinks = tool.name.split(".")[0] in _THINKS and not tool.name.startswith("functions.")
-    channels = ("analysis", "commentary") if thinks else ("commentary", "analysis")
+    """Every way to begin a call of this tool, with the content that may follow."""
+    in_analysis = tool.name.split(".")[0] in _ANALYSIS_TOOLS and not tool.name.startswith("functions.")
+    channels = ("analysis", "commentary") if in_analysis else ("commentary", "analysis")
     text = grammar.arguments_format(tool) if strict else _TEXT
-    for kind in _CODE_KINDS if thinks else _JSON_KINDS:
+    for kind in _CODE_KINDS if in_analysis else _JSON_KINDS:
         for channel in channels:
             yield f" to={tool.name}<|channel|>{channel}{kind}<|message|>", text
             yield f"<|channel|>{channel} to={tool.name}{kind}<|message|>", text

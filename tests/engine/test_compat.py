@@ -1,0 +1,165 @@
+"""vLLM's internals are as workers/engine/vllm/compat.py expects them, and nothing else of the product uses any.
+
+A failure here after an update of vLLM names the internal that has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests.engine.cases import Case
+
+PACKAGE = Path(__file__).parents[2] / "workers" / "engine" / "vllm"
+DOCUMENTED = ("vllm", "vllm.config", "vllm.exceptions", "vllm.inputs", "vllm.lora.request", "vllm.sampling_params")
+"""Modules of vLLM's public interface."""
+
+SIGNATURES = {
+    "vllm.v1.engine.async_llm:AsyncLLM.from_vllm_config": ["vllm_config", "disable_log_stats", "enable_log_requests"],
+    "vllm.v1.engine.async_llm:AsyncLLM.generate": [
+        *("prompt", "sampling_params", "request_id", "priority", "lora_request", "reasoning_parser_kwargs")
+    ],
+    "vllm.v1.engine.async_llm:AsyncLLM.shutdown": ["timeout"],
+    "vllm.v1.engine.async_llm:AsyncLLM.get_num_unfinished_requests": [],
+    "vllm.v1.engine.output_processor:OutputProcessor.propagate_error": ["e"],
+    "vllm.v1.engine.detokenizer:IncrementalDetokenizer.from_new_request": ["tokenizer", "request"],
+    "vllm.v1.engine.detokenizer:FastIncrementalDetokenizer.decode_next": ["next_token_id"],
+    "vllm.v1.engine.detokenizer:SlowIncrementalDetokenizer.decode_next": ["next_token_id"],
+    "vllm.v1.engine:EngineCoreRequest": [
+        *("request_id", "prompt_token_ids", "mm_features", "sampling_params", "pooling_params", "arrival_time"),
+        *("lora_request", "cache_salt", "data_parallel_rank"),
+    ],
+    "vllm.renderers.base:BaseRenderer.render_chat": ["conversations", "chat_params", "tok_params"],
+    "vllm.renderers.base:BaseRenderer.render_chat_async": ["conversations", "chat_params", "tok_params"],
+    "vllm.renderers.params:ChatParams": ["chat_template_kwargs"],
+    "vllm.parser:ParserManager.get_parser": [
+        *("tool_parser_name", "reasoning_parser_name", "enable_auto_tools", "model_name", "tokenizer")
+    ],
+    "vllm.parser:Parser.adjust_request": ["request"],
+    "vllm.parser:Parser.set_prompt_token_ids": ["prompt_token_ids"],
+    "vllm.parser:Parser.parse_delta": [
+        *("delta_text", "delta_token_ids", "request", "prompt_token_ids", "finished"),
+    ],
+    "vllm.v1.structured_output.backend_xgrammar:has_xgrammar_unsupported_json_features": ["schema"],
+    "vllm.v1.structured_output.utils:compile_regex_with_timeout": ["fn", "pattern"],
+    "vllm.v1.sample.logits_processor:AdapterLogitsProcessor.new_req_logits_processor": ["params"],
+    "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.__init__": ["vllm_config", "req_states"],
+    "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.add_request": ["req_idx", "sampling_params"],
+    "vllm.v1.worker.gpu.sample.logits_processor:LogitsProcessor.apply": ["logits", "ctx"],
+}
+"""Internals that are called, with the parameters that we pass, or that vLLM passes to our classes."""
+
+
+def found(path: str) -> Any:
+    module, _, names = path.partition(":")
+    return attrgetter(names)(importlib.import_module(module))
+
+
+def imported_modules(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def test_only_compat_imports_vllms_internals() -> None:
+    files = [file for file in PACKAGE.glob("*.py") if file.name != "compat.py"]
+    assert len(files) > 10
+    for file in files:
+        deep = {name for name in imported_modules(file) if name.split(".")[0] == "vllm"} - set(DOCUMENTED)
+        assert not deep, f"{file.name} imports {deep}: let compat.py do that"
+
+
+def test_no_module_touches_private_attributes_of_others() -> None:
+    for file in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                assert isinstance(node.value, ast.Name) and node.value.id == "self", f"{file.name}:{node.lineno}"
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")  # vLLM's own, at import
+class TestInternals:
+    @pytest.mark.parametrize("path", SIGNATURES)
+    def test_a_function_takes_what_we_pass(self, path: str) -> None:
+        parameters = inspect.signature(found(path)).parameters
+        assert [name for name in SIGNATURES[path] if name not in parameters] == []
+
+    @pytest.mark.parametrize("variable", ["VLLM_RPC_BASE_PATH", "VLLM_CPU_OMP_THREADS_BIND"])
+    def test_an_environment_variable_is_known(self, variable: str) -> None:
+        assert variable in found("vllm.envs:environment_variables")
+
+    def test_variables_of_the_quiet_start_are_known(self) -> None:
+        known = found("vllm.envs:environment_variables")
+        names = ("VLLM_LOGGING_LEVEL", "VLLM_LOGGING_STREAM", "VLLM_NO_USAGE_STATS", "VLLM_WORKER_MULTIPROC_METHOD")
+        assert [name for name in names if name not in known] == []
+
+    def test_lora_ranks_are_numbers(self) -> None:
+        from workers.engine.vllm import compat
+
+        assert all(isinstance(rank, int) for rank in get_args(found("vllm.config.lora:MaxLoRARanks")))
+        assert [compat.supported_lora_rank(rank) for rank in (1, 8, 9, 10**6)] == [1, 8, 16, 10**6]
+
+    def test_cores_have_a_node_and_a_number(self) -> None:
+        from workers.engine.vllm import compat
+
+        assert compat.physical_cores() >= 1
+
+    def test_a_killed_process_is_told_from_a_failed_start(self) -> None:
+        from workers.engine.vllm import compat
+
+        assert "Failed core proc(s): " in inspect.getsource(importlib.import_module("vllm.v1.engine.utils"))
+        message = "Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+        assert compat.was_killed(RuntimeError(message.format("{'EngineCore': -9}")))
+        assert compat.was_killed(RuntimeError(message.format("{}")))
+        assert not compat.was_killed(RuntimeError(message.format("{'EngineCore': 1}")))
+
+    def test_rendering_takes_token_params_without_a_limit(self) -> None:
+        fields = {field.name for field in dataclasses.fields(found("vllm.renderers.params:TokenizeParams"))}
+        assert "max_total_tokens" in fields
+
+    def test_a_parser_has_a_strict_level_and_a_tool_parser(self) -> None:
+        assert found("vllm.tool_parsers.tool_strict_level:ToolStrictLevel.FUNCTION")
+        parser = found("vllm.parser:Parser")
+        source = "".join(inspect.getsource(base) for base in parser.__mro__[:-1])
+        assert "tool_strict_level" in source
+        assert "tool_parser" in source
+
+    def test_structured_outputs_have_a_tag_and_a_schema(self) -> None:
+        found("vllm.entrypoints.openai.responses.protocol:ResponsesRequest.extract_structured_outputs")
+        fields = {field.name for field in dataclasses.fields(found("vllm.sampling_params:StructuredOutputsParams"))}
+        assert {"structural_tag", "json"} <= fields
+
+    def test_a_step_of_the_second_model_runner_names_its_rows(self) -> None:
+        context = found("vllm.v1.worker.gpu.sample.logits_processor:LogitsContext")
+        names = {"idx_mapping_np", "expanded_idx_mapping", "pos"}
+        assert names <= set(context.__annotations__)
+
+    def test_vllm_finds_the_executor_by_its_path(self) -> None:
+        from workers.engine.vllm import compat
+
+        module, _, name = compat.IN_CORE_EXECUTOR.rpartition(".")
+        assert found(f"{module}:{name}") is compat.InCore
+        assert issubclass(compat.InCore, found("vllm.v1.executor:Executor"))
+
+    async def test_a_running_engine_has_what_its_end_needs(self, vllm_case: Case) -> None:
+        llm = vllm_case.engine._loaded.llm  # type: ignore[attr-defined]
+        assert callable(llm.output_processor.propagate_error)
+        assert callable(llm.engine_core.resources.ctx.destroy)
+        assert llm.output_handler is None or callable(llm.output_handler.cancel)
+        assert llm.errored is False
+        assert isinstance(llm.model_config.max_model_len, int)
+        assert isinstance(llm.model_config.is_multimodal_model, bool)
+        assert isinstance(llm.vllm_config.use_v2_model_runner, bool)
+        assert llm.renderer.default_chat_tok_params is not None
+        assert isinstance(llm.model_config.try_get_generation_config(), dict)
+        assert hasattr(llm.model_config, "logits_processors")

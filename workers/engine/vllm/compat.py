@@ -1,0 +1,289 @@
+"""Every use of a vLLM internal: names, attributes and messages that vLLM does not promise to its users.
+
+The other modules of this package import vLLM's documented names only (`vllm`, `vllm.config`, `vllm.exceptions`,
+`vllm.inputs`, `vllm.lora.request`, `vllm.sampling_params`) and call this module for the rest. Tried with vLLM 0.32:
+tests/engine/test_compat.py names the internal that a new version has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import xgrammar
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.config.lora import MaxLoRARanks
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.parser import Parser, ParserManager
+from vllm.platforms import current_platform
+from vllm.renderers.params import ChatParams
+from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
+from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+from vllm.v1.structured_output.utils import compile_regex_with_timeout
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcessor
+
+__all__ = [
+    "CPU_TUNING",
+    "IN_CORE_EXECUTOR",
+    "AdapterLogitsProcessor",
+    "AsyncLLM",
+    "ChatRenderer",
+    "EngineDeadError",
+    "LogitsContext",
+    "LogitsProcessor",
+    "Parser",
+    "ResponsesRequest",
+    "StreamingParser",
+    "TokenStream",
+]
+
+CPU_TUNING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
+"""Environment variables by which an operator assigns the cores to vLLM's own CPU executor."""
+
+_SOCKET_FOLDER = "VLLM_RPC_BASE_PATH"
+_KILLED = re.compile(r"Failed core proc\(s\): \{(\}|[^}]*: -\d)")
+"""vLLM's message (v1/engine/utils.py) about a start during which a signal ended a process of the engine, or during
+which a process ended for an unknown reason."""
+
+
+# -- the machine and the configuration
+
+
+def runs_on_cpu() -> bool:
+    """Whether vLLM found no accelerator on this machine."""
+    return bool(current_platform.is_cpu())
+
+
+def physical_cores() -> int:
+    """The cores that this process may use, hyper-threads not counted."""
+    return len({(cpu.numa_node, cpu.physical_core) for cpu in get_allowed_cpu_list()})
+
+
+def supported_lora_rank(rank: int) -> int:
+    """The smallest rank of vLLM's kernels that holds an adapter of this rank; the rank itself if none does."""
+    return int(next((known for known in sorted(get_args(MaxLoRARanks)) if known >= rank), rank))
+
+
+def lora_slots(adapters: int) -> int:
+    """A slot for each adapter. vLLM's CPU kernels read the last slot for requests without an adapter, so there it stays
+    empty (lora/ops/torch_ops: `lora_b_weights[-1]`)."""
+    return adapters + (1 if runs_on_cpu() else 0)
+
+
+def model_type(config: Any) -> str:
+    """The architecture that the model's config.json names; `config` is vLLM's VllmConfig."""
+    return str(config.model_config.hf_config.model_type)
+
+
+def uses_second_model_runner(config: Any) -> bool:
+    """vLLM has two model runners; logits processors have another interface in the second."""
+    return bool(config.use_v2_model_runner)
+
+
+def add_logits_processor(config: Any, class_path: str) -> None:
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), class_path]
+
+
+# -- the engine's processes
+
+
+class InCore(UniProcExecutor):  # type: ignore[misc]  # vLLM's types are not followed
+    """vLLM's executor for one device, which runs the model in EngineCore's own process.
+
+    `CpuPlatform` replaces that executor by "mp" when it is asked for as "uni"; it does not know this name.
+    """
+
+
+IN_CORE_EXECUTOR = f"{__name__}.{InCore.__name__}"
+
+
+def set_socket_folder(folder: Path) -> None:
+    """Where vLLM makes the sockets of the engines that start from now on; it leaves them there."""
+    os.environ[_SOCKET_FOLDER] = str(folder)
+
+
+def start(config: Any, args: AsyncEngineArgs) -> AsyncLLM:
+    """Starts the engine's processes and waits for them. Raises whatever vLLM raises."""
+    return AsyncLLM.from_vllm_config(
+        config, disable_log_stats=args.disable_log_stats, enable_log_requests=args.enable_log_requests
+    )
+
+
+def was_killed(error: BaseException) -> bool:
+    """Whether a start failed because a process of the engine was killed, for instance for lack of memory."""
+    return isinstance(error, RuntimeError) and _KILLED.search(str(error)) is not None
+
+
+def end_streams(llm: AsyncLLM) -> None:
+    """Raises EngineDeadError in every reader: `shutdown` alone would leave them waiting."""
+    llm.output_processor.propagate_error(EngineDeadError())
+    if llm.output_handler is not None:
+        llm.output_handler.cancel()
+
+
+def shut_down(llm: AsyncLLM, timeout: float | None = None) -> None:
+    """Ends the engine's processes; after `timeout` seconds they are killed. Blocks."""
+    llm.shutdown(timeout=timeout)
+    llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads, which vLLM leaves to the garbage collector
+
+
+def end_token_ids(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a turn, by the model's generation config and its tokenizer."""
+    named = llm.model_config.try_get_generation_config().get("eos_token_id")
+    tokens = named if isinstance(named, list) else [named]
+    return frozenset(token for token in (*tokens, tokenizer.eos_token_id) if token is not None)
+
+
+# -- prompts and text
+
+
+class ChatRenderer:
+    """Messages to vLLM's engine input, by the model's chat template. For the code of one event loop."""
+
+    def __init__(self, llm: AsyncLLM) -> None:
+        self._renderer = llm.renderer
+        # max_total_tokens: the caller compares the prompt with the context length itself
+        self._tokens = replace(self._renderer.default_chat_tok_params, max_total_tokens=None)
+
+    def render(self, messages: list[Any], template_args: Mapping[str, Any]) -> Any:
+        _, [made] = self._renderer.render_chat([messages], self._params(template_args), self._tokens)
+        return made
+
+    async def render_in_thread(self, messages: list[Any], template_args: Mapping[str, Any]) -> Any:
+        _, [made] = await self._renderer.render_chat_async([messages], self._params(template_args), self._tokens)
+        return made
+
+    def _params(self, template_args: Mapping[str, Any]) -> ChatParams:
+        return ChatParams(chat_template_kwargs=dict(template_args))
+
+
+def has_media(engine_input: Mapping[str, Any]) -> bool:
+    return engine_input.get("type") == "multimodal"
+
+
+class TokenStream:
+    """vLLM's incremental detokenizer (Rust for fast tokenizers, Python for others), one token at a time.
+
+    With `special`, special tokens are text too.
+    """
+
+    def __init__(self, tokenizer: Any, *, special: bool) -> None:
+        self._stream = IncrementalDetokenizer.from_new_request(tokenizer, _DECODER_REQUESTS[special])
+        self._special = special
+
+    def next(self, token_id: int) -> str:
+        """The characters that this token completes."""
+        self._stream.token_ids.append(token_id)  # the Python detokenizer reads it there
+        text: str = self._stream.decode_next(token_id)
+        return text
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """These tokens alone, whatever came before."""
+        text: str = self._stream.tokenizer.decode(list(token_ids), skip_special_tokens=not self._special)
+        return text
+
+
+def _decoder_request(special: bool) -> EngineCoreRequest:
+    return EngineCoreRequest(
+        request_id="decoder",
+        prompt_token_ids=[],
+        mm_features=None,
+        sampling_params=SamplingParams(skip_special_tokens=not special),
+        pooling_params=None,
+        arrival_time=0.0,
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+    )
+
+
+_DECODER_REQUESTS = {special: _decoder_request(special) for special in (False, True)}
+
+
+# -- reasoning and tool parsers
+
+
+def parser_class(
+    tokenizer: Any, model_path: str, *, reasoning_parser: str | None, tool_parser: str | None
+) -> type[Parser] | None:
+    """vLLM's parser of these names; None if both are None. Raises what the parser raises."""
+    found: type[Parser] | None = ParserManager.get_parser(
+        tool_parser_name=tool_parser,
+        reasoning_parser_name=reasoning_parser,
+        enable_auto_tools=tool_parser is not None,
+        model_name=model_path,
+        tokenizer=tokenizer,
+    )
+    return found
+
+
+def adjusted_request(parser: Parser, request: ResponsesRequest, *, enforce_functions: bool) -> ResponsesRequest:
+    """The request with the grammar of the parser's tool calls. Raises ValueError if the parser cannot enforce it.
+
+    `enforce_functions`: hold calls to the functions that were offered, also if the model may choose not to call.
+    """
+    if enforce_functions:
+        parser.tool_strict_level = ToolStrictLevel.FUNCTION
+    adjusted: ResponsesRequest = parser.adjust_request(request)
+    return adjusted
+
+
+def enforced_output(request: ResponsesRequest) -> Any | None:
+    """The request's StructuredOutputsParams: `structural_tag` or `json` is set; None if nothing is enforced."""
+    return request.extract_structured_outputs()
+
+
+class StreamingParser:
+    """vLLM's streaming parser for one answer."""
+
+    def __init__(self, parser: Parser, request: ResponsesRequest, prompt: Sequence[int]) -> None:
+        self._parser = parser
+        self._request = request
+        self._prompt = list(prompt)
+        parser.set_prompt_token_ids(self._prompt)
+
+    def feed(self, text: str, token_ids: Sequence[int], *, finished: bool) -> Any | None:
+        """A DeltaMessage (`content`, `reasoning`, `tool_calls`), or None."""
+        return self._parser.parse_delta(text, list(token_ids), self._request, self._prompt, finished=finished)
+
+    @property
+    def call_start(self) -> str | None:
+        """The text that begins a tool call, if the parser has one."""
+        start = getattr(self._parser.tool_parser, "tool_call_start_token", None)
+        return start if isinstance(start, str) else None
+
+
+# -- grammars and logits
+
+
+def can_enforce(schema: Mapping[str, Any]) -> bool:
+    """Whether vLLM holds an answer to every feature of this JSON schema."""
+    return not has_xgrammar_unsupported_json_features(dict(schema))
+
+
+def regex_grammar(pattern: str) -> xgrammar.Grammar:
+    """xgrammar's grammar of a regular expression, with vLLM's time limit. Raises what xgrammar raises."""
+    grammar: xgrammar.Grammar = compile_regex_with_timeout(xgrammar.Grammar.from_regex, pattern)
+    return grammar
+
+
+def slots(context: LogitsContext) -> list[int]:
+    """The slots of the requests in this step of the second model runner."""
+    found: list[int] = context.idx_mapping_np.tolist()
+    return found
+
+
+def rows(context: LogitsContext) -> list[tuple[int, int]]:
+    """Of each row of logits: its request's slot, and the position of the token that the model was fed."""
+    return list(zip(context.expanded_idx_mapping.tolist(), context.pos.tolist(), strict=True))
