@@ -24,8 +24,9 @@ from tests.support.longhaul import Longhaul
 from tests.support.python_server import python_server
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
-from workers.formats.calls.hosted import NameStyle, hosted_tools_of
-from workers.formats.chat.parser import AnswerRules
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.harmony.parser import HarmonyParser
 
 pytestmark = pytest.mark.vllm
@@ -141,7 +142,7 @@ def said_at(point: Point) -> list[Json]:
     tools = point.request["tools"]
     hosted = hosted_tools_of(point.request, SEEN.listings, NameStyle.HARMONY)
     names = {kind: frozenset(tool["name"] for tool in tools if tool["type"] == kind) for kind in ("function", "custom")}
-    parser = HarmonyParser(AnswerRules(functions=names["function"], custom=names["custom"], hosted=hosted), {})
+    parser = HarmonyParser(AnswerRules(functions=names["function"], custom=names["custom"], hosted=hosted))
     deltas = [*parser.feed(point.tokens).deltas, *parser.flush().deltas]
     output: list[Json] = play(deltas, "stop")[0].response["output"]
     return output

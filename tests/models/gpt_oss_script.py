@@ -10,9 +10,10 @@ from app.protocol.item_types import HOSTED_CALLS
 from tests.models.gpt_oss_folder import script
 from tests.support.deltas import play
 from tests.support.requests import message, stored_request
-from workers.formats.calls.hosted import NameStyle, hosted_tools_of
-from workers.formats.chat.parser import AnswerRules
-from workers.formats.harmony import encoding as harmony
+from workers.engine import harmony_vocabulary as harmony
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.turn import PastTurn, TurnContext
 
@@ -126,7 +127,7 @@ def _answered(request: Json, text: str, told: list[Json]) -> tuple[list[Json], l
     hosted = hosted_tools_of(request, SEEN.listings, NameStyle.HARMONY)
     functions = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "function")
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
-    parser = HarmonyParser(AnswerRules(functions=functions, custom=custom, hosted=hosted), {})
+    parser = HarmonyParser(AnswerRules(functions=functions, custom=custom, hosted=hosted))
     deltas = [*parser.feed(encoded(text)).deltas, *parser.flush().deltas]
     stream, _ = play(deltas, "stop")
     items, calls, outputs = stream.response["output"], list(parser.calls), []

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from workers.formats.harmony import encoding as harmony
+from workers.engine import harmony_vocabulary as harmony
 
 PLAIN = 199998
 """Tokens that are bytes; the special ones follow."""

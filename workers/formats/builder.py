@@ -1,4 +1,4 @@
-"""Which format a model is talked to in."""
+"""Builds a turn in the format that a model was trained on."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ async def build_turn(
     request: Mapping[str, Any],
     items: Sequence[Mapping[str, Any]],
     past: Sequence[PastTurn],
-    seen: TurnContext,
+    context: TurnContext,
 ) -> Turn:
-    """The turn of a stored request behind `items` and its own `past` turns.
+    """The next turn of a stored request, after `items` (earlier context, then its input) and its own `past` turns.
 
     Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
     if model.harmony:
-        from workers.formats.harmony.turn import build_harmony_turn  # loads its vocabulary: not for everyone
+        from workers.formats.harmony.turn import build_harmony_turn  # loads a vocabulary that other models do not need
 
-        return await build_harmony_turn(engine, model, request, items, past, seen)
-    return await build_chat_turn(engine, model, request, items, past, seen)
+        return await build_harmony_turn(engine, model, request, items, past, context)
+    return await build_chat_turn(engine, model, request, items, past, context)

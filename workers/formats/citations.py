@@ -1,12 +1,12 @@
-"""What a model cites: marks of gpt-oss's browser in its text -> annotations of type url_citation.
+"""Citations of pages that the browser showed, as annotations of type url_citation.
 
-A model that was shown a page by the browser cites lines of that view as `【3†L8-L10】`: the cursor it was shown under,
-and the lines. The mark stays in the text; behind the delta that ends it comes the annotation, whose indexes are those
-of the mark in the message's text (characters; `end_index` is behind the last).
+A model that read a page cites its lines as `【3†L8-L10】`: the page's cursor and the lines. The mark stays in the text;
+the annotation follows the delta that ends the mark. Its indexes are the mark's position in the message's text, in
+characters; `end_index` is exclusive.
 
     call["sources"] = {"3": {"url": ..., "title": ..., "results": [{"url", "title", "lines": [4, 5]}, ...]}}
 
-says what a cursor shows: one page, or (`results`, with no url of its own) the results of a search by their lines.
+names what a cursor shows: one page, or the results of a search by their lines (`results`, without a url of its own).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import Any
 
 from app.protocol.events.deltas import Annotation, Delta, Text
 
-Json = Mapping[str, Any]
-Sources = Mapping[str, Json]
-"""By cursor, as JSON has them: as text."""
+Source = Mapping[str, Any]
+Sources = Mapping[str, Source]
+"""By cursor; JSON keys are strings."""
 
 _OPEN, _CLOSE = "【", "】"
 _MARK = re.compile(r"【(?P<cursor>\d{1,9})†L(?P<first>\d{1,9})(?:-L?(?P<last>\d{1,9}))?】")
-_LONGEST = 40
-"""Characters of a mark."""
+_MAX_MARK = 40
+"""The most characters of a mark."""
 
 
-def sources_of(items: Iterable[Json]) -> dict[str, Json]:
-    """What the cursors of these items' calls show; of one cursor, what it showed last."""
-    found: dict[str, Json] = {}
+def sources_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Source]:
+    """What the cursors of these items' calls show; for each cursor, what it showed last."""
+    found: dict[str, Source] = {}
     for item in items:
         found |= (item.get("call") or {}).get("sources") or {}
     return found
 
 
 class Citations:
-    """Puts annotations into one answer's deltas. A delta is never divided, so that nothing depends on batches
-    as long as deltas come token by token."""
+    """Adds annotations to one answer's deltas. It never divides a delta, so with deltas token by token the result does
+    not depend on batches."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -45,14 +45,14 @@ class Citations:
         """Characters of the open message."""
         self._phase: str | None = None
         self._open = ""
-        """The end of its text, from a mark's first character on."""
+        """The end of its text, from the first character of an unfinished mark."""
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
         if not self._sources:
             return list(deltas)
-        return [said for delta in deltas for said in self._step(delta)]
+        return [annotated for delta in deltas for annotated in self._annotate(delta)]
 
-    def _step(self, delta: Delta) -> list[Delta]:
+    def _annotate(self, delta: Delta) -> list[Delta]:
         if not isinstance(delta, Text):
             self._length, self._open = 0, ""
             return [delta]
@@ -63,11 +63,11 @@ class Citations:
     def _read(self, text: str) -> list[Annotation]:
         start = self._length - len(self._open)
         self._length += len(text)
-        seen = self._open + text
-        found = [self._annotation(mark, start) for mark in _MARK.finditer(seen)]
-        last = seen.rfind(_OPEN)
-        begun = last >= 0 and _CLOSE not in seen[last:] and len(seen) - last < _LONGEST
-        self._open = seen[last:] if begun else ""
+        text = self._open + text
+        found = [self._annotation(mark, start) for mark in _MARK.finditer(text)]
+        last = text.rfind(_OPEN)
+        unfinished = last >= 0 and _CLOSE not in text[last:] and len(text) - last < _MAX_MARK
+        self._open = text[last:] if unfinished else ""
         return [annotation for annotation in found if annotation is not None]
 
     def _annotation(self, mark: re.Match[str], start: int) -> Annotation | None:
@@ -84,8 +84,8 @@ class Citations:
             }
         )
 
-    def _source(self, cursor: str, line: int) -> Json | None:
-        """What was cited, where it has an address."""
+    def _source(self, cursor: str, line: int) -> Source | None:
+        """The cited page or result; None if it is unknown or has no URL."""
         shown = self._sources.get(str(int(cursor)))
         if shown is None or shown.get("url"):
             return shown

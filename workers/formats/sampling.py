@@ -10,16 +10,16 @@ from app.protocol.include import LOGPROBS
 from workers.engine.base import Sampling
 from workers.engine.output_format import Structured
 
-OURS = frozenset(
+NOT_SAMPLED = frozenset(
     {"stop", "include_stop_str_in_output", "skip_special_tokens", "priority", "chat_template_kwargs"},
 )
-"""Extras that are not the sampler's: see `workers.formats`, and `priority_of`."""
+"""Parameters of `extra` that other modules handle; the sampler does not get them."""
 
 
 def sampling_of(
     request: Mapping[str, Any], structured: Structured | None = None, adapter: str | None = None
 ) -> Sampling:
-    """What the engine needs of a request (app/protocol/requests/request.py)."""
+    """The engine's sampling parameters for a request (app/protocol/requests/request.py)."""
     return Sampling(
         temperature=request["temperature"],
         top_p=request["top_p"],
@@ -29,27 +29,27 @@ def sampling_of(
         logprobs=_logprobs(request),
         structured=structured,
         adapter=adapter,
-        extra={name: value for name, value in request["extra"].items() if name not in OURS},
+        extra={name: value for name, value in request["extra"].items() if name not in NOT_SAMPLED},
     )
 
 
 def remaining_sampling(sampling: Sampling, spent: int) -> Sampling:
-    """The same for a turn behind others, which had `spent` tokens of what the whole answer may, or must, have."""
+    """The same for a later turn: earlier turns spent this many tokens of the answer's minimum and maximum."""
     if not spent:
         return sampling
-    most = None if sampling.max_tokens is None else max(sampling.max_tokens - spent, 1)
-    least = sampling.extra.get("min_tokens")
-    extra = sampling.extra if least is None else {**sampling.extra, "min_tokens": max(least - spent, 0)}
-    return replace(sampling, max_tokens=most, extra=extra)
+    max_tokens = None if sampling.max_tokens is None else max(sampling.max_tokens - spent, 1)
+    min_tokens = sampling.extra.get("min_tokens")
+    extra = sampling.extra if min_tokens is None else {**sampling.extra, "min_tokens": max(min_tokens - spent, 0)}
+    return replace(sampling, max_tokens=max_tokens, extra=extra)
 
 
 def priority_of(request: Mapping[str, Any], priority: int) -> int:
-    """Its place in the engine's own queue (lower goes first): the one it asks for, else its queue priority."""
+    """The priority in the engine's own queue (lower goes first): the request's, or else its queue priority."""
     asked: int = request["extra"].get("priority", priority)
     return asked
 
 
 def _logprobs(request: Mapping[str, Any]) -> int | None:
-    """`top_logprobs` alone asks for them too."""
-    most: int = request["top_logprobs"]
-    return most if most or LOGPROBS in (request.get("include") or ()) else None
+    """`top_logprobs` alone requests them too."""
+    top: int = request["top_logprobs"]
+    return top if top or LOGPROBS in (request.get("include") or ()) else None

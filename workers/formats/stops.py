@@ -1,7 +1,7 @@
-"""Stop strings over decoded text: found in the middle of a token or across tokens, and nothing behind them said.
+"""Stop strings in decoded text: within a token or across tokens; the text after one is dropped.
 
-Of the stop strings, the one counts that is complete first. Text that may still become one is held back,
-and no more than that. A token goes out with the first of its text.
+Of several stop strings, the one that is complete first counts. Only text that may still become a stop string is held
+back. A token comes out with the first piece of its text.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 class TokenKind(Enum):
     TEXT = "text"
     MARKER = "marker"
-    """May be markup: its text is never divided."""
-    END = "silent"
-    """Ends a turn: no text, and nothing for a parser."""
+    """May mark reasoning or a call: its text is never divided."""
+    END = "end"
+    """Ends a turn: it is no text, and parsers do not get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Piece:
 
 
 class StopStrings:
-    """`keep`: the stop string itself is said."""
+    """`keep`: the stop string is part of the text."""
 
     def __init__(self, stops: Sequence[str] = (), *, keep: bool = False) -> None:
         self._stops = tuple(stop for stop in stops if stop)
@@ -48,41 +48,41 @@ class StopStrings:
 
     @property
     def holds(self) -> bool:
-        """Text is held back."""
+        """Whether text is held back."""
         return bool(self._held)
 
     def feed(self, piece: Piece, *, exempt: bool = False) -> list[Piece]:
-        """What is certain now. `exempt`: text up to here is no part of a stop string."""
+        """The pieces that are certain by now. `exempt`: text up to here is no part of a stop string."""
         if not self._stops:
             return [piece]
         self._held.append(piece)
         text = "".join(held.text for held in self._held)
         if exempt:
             return self.flush()
-        end = self._end(text)
+        end = self._stop_end(text)
         if end is None:
-            return self._release(len(text) - self._open(text))
+            return self._release(len(text) - self._partial_stop(text))
         self.found = True
         released = self._release(end)
         self._held.clear()
         return released
 
     def flush(self) -> list[Piece]:
-        """What was held back."""
+        """The pieces that were held back."""
         held = list(self._held)
         self._held.clear()
         return held
 
-    def _end(self, text: str) -> int | None:
-        """Where the text ends that is said before (or with) the first stop string."""
+    def _stop_end(self, text: str) -> int | None:
+        """The length of the text before (or with) the first complete stop string; None if there is none."""
         found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if not found:
             return None
         end, start = min(found)
         return end if self._keep else start
 
-    def _open(self, text: str) -> int:
-        """Characters at the end that may be the beginning of a stop string."""
+    def _partial_stop(self, text: str) -> int:
+        """The number of characters at the end that may begin a stop string."""
         longest = min(max(map(len, self._stops)) - 1, len(text))
         sizes = range(longest, 0, -1)
         return next((size for size in sizes if any(stop.startswith(text[-size:]) for stop in self._stops)), 0)
@@ -93,12 +93,12 @@ class StopStrings:
             piece = self._held.popleft()
             length -= len(piece.text)
             released.append(piece)
-        if self._held and length and not _is_whole(self._held[0]):
+        if self._held and length and not _is_indivisible(self._held[0]):
             cut = self._held.popleft()
             released.append(Piece(cut.text[:length], cut.token))
             self._held.appendleft(Piece(cut.text[length:]))
         return released
 
 
-def _is_whole(piece: Piece) -> bool:
+def _is_indivisible(piece: Piece) -> bool:
     return piece.token is not None and piece.token.kind is TokenKind.MARKER

@@ -1,4 +1,4 @@
-"""What the runner needs of a model's format: a prompt, sampling parameters, and parsers of the answer."""
+"""One turn of a model as the runner sees it: a prompt, sampling parameters, and a parser of the answer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.protocol.events.deltas import Delta
+from app.protocol.types import Json
 from workers.engine.base import Sampling
-from workers.engine.output_format import Json
 from workers.formats.calls.hosted import HostedCall
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What some tokens said. Tokens whose text is still held back come with the deltas that bring it."""
+    """The deltas of some tokens, and the tokens that may be committed with them.
+
+    A token whose text is held back comes later, with the delta that brings its text.
+    """
 
     deltas: tuple[Delta, ...] = ()
     tokens: tuple[int, ...] = ()
@@ -24,52 +27,51 @@ class Parsed:
 
 
 class TurnParser(Protocol):
-    """One response's token ids -> deltas: a function of the whole token list, however it was batched.
+    """One answer's token ids to deltas: a function of the whole token list, however it was batched.
 
-    A parser that is fed a response's committed tokens is where the one was that they came from.
+    A new parser that is fed the committed tokens of an answer has the state of the parser that first read them.
     """
 
     @property
     def ended(self) -> bool:
-        """The answer is over, whatever the model would add (a stop string, a call too many)."""
+        """Whether the answer is over before the model ends it: at a stop string, or at one call too many."""
 
     @property
     def tokens(self) -> int:
-        """Tokens taken so far: none behind the end."""
+        """Tokens read so far, up to the end of the answer."""
 
     @property
     def reasoning_tokens(self) -> int:
-        """Those of them that are reasoning."""
+        """How many of them are reasoning."""
 
     @property
     def calls(self) -> Sequence[HostedCall]:
-        """The calls so far that the server has to run, in the order of their items."""
+        """The complete calls so far that the server has to run, in the order of their items."""
 
     def feed(self, token_ids: Sequence[int], logprobs: Sequence[Json] = ()) -> Parsed:
-        """What these tokens add for certain; `logprobs`, where asked for, has one for each of them."""
+        """What is certain after these tokens; `logprobs`, if requested, has one entry for each of them."""
 
     def flush(self, *, cut: bool = False) -> Parsed:
-        """What was held back, once the last token is there. `cut`: by a limit, in the middle of anything."""
+        """What was held back, after the last token. `cut`: a limit ended the answer, perhaps within a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTurn:
-    """A turn of this response that ended in calls which the server ran, all of which have their results."""
+    """An earlier turn of this response, which ended in hosted calls that all have their results."""
 
     tokens: tuple[int, ...]
     items: tuple[Json, ...]
-    """The output items that it made; those that the server ran hold `call`: name, arguments and result, as the
-    model wrote and was told them."""
+    """Its output items; hosted calls hold `call`: name, arguments and result as the model wrote and read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What a response knows before its first turn, and every later attempt again."""
+    """What is known before the first turn of a response, and stays the same in every attempt."""
 
     created_at: int = 0
     """Seconds since the epoch."""
     listings: Mapping[str, Sequence[Json]] = field(default_factory=dict)
-    """The tools of MCP servers, by their label, as an mcp_list_tools item has them."""
+    """The tools of MCP servers by label, as in an mcp_list_tools item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Turn:
     prompt: tuple[int, ...]
     sampling: Sampling
     parser: Callable[[], TurnParser]
-    """Makes a fresh one."""
+    """Makes a new parser of the answer."""
     messages: Callable[[Sequence[int]], Mapping[str, Any]] | None = None
-    """Of this turn's tokens: what the response object shows of the model's own messages (`Finish.messages`); None
-    where nothing was asked for."""
+    """From this turn's tokens: the model's own messages for the response object (`Finish.messages`). None if the
+    request did not ask for them."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workers.engine.base import EngineDelta
-from workers.formats.chat.parser import merge_deltas
+from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed, TurnParser
 
 UNSTREAMED_INTERVAL_SECONDS = 0.5

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from app.protocol.events.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL, MCP_LIST_TOOLS
 from app.protocol.types import Json
-from workers.formats.calls.hosted import HostedCall, HostedKind, chat_name
+from workers.formats.calls.hosted import HostedCall, McpServerKind
+from workers.formats.calls.hosted_items import chat_name
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
@@ -156,4 +157,4 @@ def _call_deltas(request: Json) -> Iterable[Delta]:
 
 
 def _hosted_call(item: Json) -> HostedCall:
-    return HostedCall(chat_name(item), item["arguments"], HostedKind.MCP, item["server_label"], item["name"])
+    return HostedCall(chat_name(item), item["arguments"], McpServerKind.MCP, item["server_label"], item["name"])

@@ -20,7 +20,7 @@ from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
 from workers.formats.builder import build_turn
-from workers.formats.calls.hosted import HostedKind
+from workers.formats.calls.hosted import McpServerKind
 from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnContext, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
@@ -186,7 +186,7 @@ class TurnLoop:
     def _calls_only_unknown_tools(self) -> bool:
         last = self._history.turns[-MAX_UNKNOWN_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
-        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is HostedKind.NONE for call in calls)
+        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is McpServerKind.NONE for call in calls)
 
     # -- the end of the response ---------------------------------------------------------------------------
 

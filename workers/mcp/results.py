@@ -11,7 +11,8 @@ import mcp_types as types
 
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.types import Json
-from workers.formats.calls.hosted import HostedCall, HostedKind, action_of
+from workers.formats.calls.browser import action_of
+from workers.formats.calls.hosted import HostedCall, McpServerKind
 from workers.formats.calls.hosted_items import Result
 
 MAX_IMAGE_BYTES = 4 * 1024 * 1024
@@ -51,9 +52,9 @@ def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOpt
     if images and options.images:
         parts = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
         for_model = [{"type": "input_text", "text": text}, *parts]
-    if call.kind is HostedKind.BROWSER:
+    if call.kind is McpServerKind.BROWSER:
         return _search_result(call, answer, for_model, options)
-    if call.kind is HostedKind.PYTHON:
+    if call.kind is McpServerKind.PYTHON:
         return ToolResult(not answer.is_error, {"outputs": _outputs(text, images, options)}, for_model)
     if answer.is_error:
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
@@ -66,9 +67,9 @@ def failed_result(
 ) -> ToolResult:
     """The result of a call that has no answer. The client and the model get `message`; `code` is JSON-RPC's."""
     message = _truncate(message, options.max_bytes)
-    if call.kind is HostedKind.PYTHON:
+    if call.kind is McpServerKind.PYTHON:
         return ToolResult(False, {"outputs": _outputs(message, (), options)}, message)
-    if call.kind is HostedKind.BROWSER:
+    if call.kind is McpServerKind.BROWSER:
         return ToolResult(False, {}, message)
     return ToolResult(
         False, {"output": None, "error": {"type": "mcp_protocol_error", "code": code, "message": message}}, message

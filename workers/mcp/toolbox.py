@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from app.protocol.types import Json
 from config.settings import ConfigError
 from config.tools import McpServer, expand_headers, server_for, server_of_kind
-from workers.formats.calls.hosted import HostedCall, HostedKind, arguments_of
+from workers.formats.calls.hosted import HostedCall, McpServerKind, arguments_of
 from workers.formats.calls.permission import is_offered
 from workers.mcp.errors import ListingFailed, Unreachable
 from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, tool_list
@@ -45,7 +45,7 @@ class Toolbox:
 
     async def list_tools(self, label: str) -> list[Json]:
         """The tools of an MCP server that the request allows. Tries twice. Raises ListingFailed."""
-        server = self._server(HostedKind.MCP, label)
+        server = self._server(McpServerKind.MCP, label)
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
         for attempt in range(LIST_ATTEMPTS):
@@ -96,8 +96,8 @@ class Toolbox:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _server(self, kind: HostedKind, label: str | None) -> McpServer | None:
-        if kind is not HostedKind.MCP:
+    def _server(self, kind: McpServerKind, label: str | None) -> McpServer | None:
+        if kind is not McpServerKind.MCP:
             return server_of_kind(self._servers, kind.value)
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))

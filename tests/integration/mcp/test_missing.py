@@ -20,10 +20,10 @@ from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.tool_servers import call, mcp_tool, tool_process
 from tests.support.worker import scripted_model, worker
+from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineDelta, Sampling
 from workers.engine.output_format import OutputSpec, Structured
 from workers.engine.scripted.engine import ScriptedEngine
-from workers.formats.harmony import encoding as harmony
 from workers.generation.tool_calls import NO_SUCH_TOOL, TOO_MANY
 from workers.generation.turn_loop import MOST_LOST_TURNS
 

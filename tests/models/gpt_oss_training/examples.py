@@ -16,7 +16,7 @@ from tests.models.gpt_oss_training.context import (
 )
 from tests.models.gpt_oss_training.transcripts import Asked, Said, Step, Told, Transcript
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
-from workers.formats.harmony import encoding as encoding
+from workers.engine import harmony_vocabulary
 from workers.formats.harmony.prompt import Conversation, continued
 
 SHELF = 64
@@ -101,8 +101,8 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 def _answers(prompt: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The texts of earlier answers, without what ended them."""
-    head = encoding.encoding().encode("<|channel|>final<|message|>", allowed_special="all")
-    end = encoding.special(encoding.END)
+    head = harmony_vocabulary.encoding().encode("<|channel|>final<|message|>", allowed_special="all")
+    end = harmony_vocabulary.special(harmony_vocabulary.END)
     place = 0
     while place < len(prompt):
         if list(prompt[place : place + len(head)]) == head and end in prompt[place:]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from openai_harmony import Message, Role
 
-from workers.formats.harmony import encoding as encoding
+from workers.engine import harmony_vocabulary
 from workers.formats.harmony.messages import channel_of, result_message
 
 Offer = Literal["functions", "python", "browser", "library"]
@@ -33,13 +33,13 @@ class Said:
 
     @property
     def tokens(self) -> list[int]:
-        tokens: list[int] = encoding.encoding().encode(self.text, allowed_special="all")
+        tokens: list[int] = harmony_vocabulary.encoding().encode(self.text, allowed_special="all")
         return tokens
 
     @property
     def messages(self) -> list[Message]:
         """As a later prompt has them."""
-        parsed = encoding.encoding().parse_messages_from_completion_tokens(self.tokens, Role.ASSISTANT)
+        parsed = harmony_vocabulary.encoding().parse_messages_from_completion_tokens(self.tokens, Role.ASSISTANT)
         return [_as_rendered(message) for message in parsed]
 
     @property

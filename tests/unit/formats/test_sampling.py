@@ -9,7 +9,7 @@ import pytest
 from app.protocol.requests.vllm_params import EXTRAS
 from tests.support.requests import stored_request
 from workers.engine.output_format import Structured
-from workers.formats.sampling import OURS, priority_of, sampling_of
+from workers.formats.sampling import NOT_SAMPLED, priority_of, sampling_of
 
 
 def test_fields_and_extras_go_to_the_sampler() -> None:
@@ -21,7 +21,7 @@ def test_fields_and_extras_go_to_the_sampler() -> None:
 
 
 def test_what_is_not_the_sampler_s_is_among_the_documented_extras() -> None:
-    assert set(EXTRAS) >= OURS
+    assert set(EXTRAS) >= NOT_SAMPLED
 
 
 LOGPROBS: list[tuple[dict[str, Any], int | None]] = [

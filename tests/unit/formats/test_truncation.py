@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.engine.base import PromptTooLong
-from workers.formats.truncation import fit_prompt, reserved_for_answer, units_of, without
+from workers.formats.truncation import droppable_units, fit_prompt, max_prompt_tokens, without
 
 Item = Mapping[str, Any]
 
@@ -31,21 +31,21 @@ THOUGHT: Item = {"type": "reasoning", "content": [], "summary": []}
 
 
 def test_system_messages_are_in_no_unit() -> None:
-    assert units_of([said("system"), said("user"), said("developer"), said("assistant")]) == [[1], [3]]
+    assert droppable_units([said("system"), said("user"), said("developer"), said("assistant")]) == [[1], [3]]
 
 
 def test_a_call_goes_with_its_output_and_its_reasoning() -> None:
     items = [said("user"), THOUGHT, call("a"), call("b"), output("a"), output("b"), said("assistant")]
-    assert units_of(items) == [[0], [1, 2, 4], [3, 5], [6]]
+    assert droppable_units(items) == [[0], [1, 2, 4], [3, 5], [6]]
 
 
 def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:
-    assert units_of([output("a"), said("user")]) == [[0], [1]]
+    assert droppable_units([output("a"), said("user")]) == [[0], [1]]
 
 
 def test_what_is_left_keeps_its_order() -> None:
     items = [said("system"), said("user", "a"), said("assistant", "b"), said("user", "c")]
-    assert without(items, units_of(items)[:1]) == [items[0], items[2], items[3]]
+    assert without(items, droppable_units(items)[:1]) == [items[0], items[2], items[3]]
 
 
 ALL = 10**6
@@ -68,45 +68,43 @@ class Model:
 
 async def test_what_fits_is_rendered_once_and_whole() -> None:
     model = Model(10)
-    assert len(await fit_prompt([said("user", "12345")] * 2, model.render, truncate=True, most=ALL)) == 10
+    assert len(await fit_prompt([said("user", "12345")] * 2, model.render, truncate=True, max_tokens=ALL)) == 10
     assert model.renders == 1
 
 
 async def test_disabled_truncation_drops_nothing() -> None:
     with pytest.raises(PromptTooLong):
-        await fit_prompt([said("user", "12345")] * 3, Model(10).render, truncate=False, most=ALL)
+        await fit_prompt([said("user", "12345")] * 3, Model(10).render, truncate=False, max_tokens=ALL)
 
 
 async def test_the_newest_unit_and_the_system_message_stay_or_nothing_does() -> None:
     items = [said("system", "12345"), said("user", "1"), said("user", "123456")]
-    assert len(await fit_prompt(items, Model(11).render, truncate=True, most=ALL)) == 11
+    assert len(await fit_prompt(items, Model(11).render, truncate=True, max_tokens=ALL)) == 11
     with pytest.raises(PromptTooLong):
-        await fit_prompt(items, Model(10).render, truncate=True, most=ALL)
+        await fit_prompt(items, Model(10).render, truncate=True, max_tokens=ALL)
 
 
 async def test_dropping_begins_where_the_answer_s_room_does() -> None:
     items = [said("user", "12345")] * 3
-    assert len(await fit_prompt(items, Model(100).render, truncate=True, most=14)) == 10
-    assert len(await fit_prompt(items, Model(100).render, truncate=True, most=15)) == 15
-    assert len(await fit_prompt(items, Model(100).render, truncate=False, most=1)) == 15
+    assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=14)) == 10
+    assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=15)) == 15
+    assert len(await fit_prompt(items, Model(100).render, truncate=False, max_tokens=1)) == 15
 
 
 async def test_the_newest_unit_may_take_of_the_answer_s_room() -> None:
-    assert len(await fit_prompt([said("user", "12345")] * 3, Model(6).render, truncate=True, most=3)) == 5
+    assert len(await fit_prompt([said("user", "12345")] * 3, Model(6).render, truncate=True, max_tokens=3)) == 5
 
 
-def test_the_room_is_what_the_answer_may_have_and_a_quarter_at_most() -> None:
-    assert [reserved_for_answer(None, 400), reserved_for_answer(10, 400), reserved_for_answer(1000, 400)] == [
-        100,
-        10,
-        100,
-    ]
+def test_the_answer_s_room_is_what_the_answer_may_have_and_a_quarter_at_most() -> None:
+    assert [max_prompt_tokens(asked, 400) for asked in (None, 10, 1000)] == [300, 390, 300]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(30, 200))
 async def test_no_more_is_dropped_than_must_be(lengths: list[int], limit: int) -> None:
     model = Model(limit)
-    prompt = await fit_prompt([said("user", "x" * length) for length in lengths], model.render, truncate=True, most=ALL)
+    prompt = await fit_prompt(
+        [said("user", "x" * length) for length in lengths], model.render, truncate=True, max_tokens=ALL
+    )
     expected = next(sum(lengths[n:]) for n in range(len(lengths)) if sum(lengths[n:]) <= limit)
     assert len(prompt) == expected
     assert model.renders <= 9

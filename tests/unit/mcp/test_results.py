@@ -7,12 +7,12 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from workers.formats.calls.hosted import HostedCall, HostedKind
+from workers.formats.calls.hosted import HostedCall, McpServerKind
 from workers.mcp.results import ResultOptions, failed_result, result_of, tool_list
 
-CALL = HostedCall("s__t", "{}", HostedKind.MCP, "s", "t")
-CODE = HostedCall("python", "{}", HostedKind.PYTHON, None, "python")
-SEARCH = HostedCall("browser_search", '{"query": "q"}', HostedKind.BROWSER, None, "search")
+CALL = HostedCall("s__t", "{}", McpServerKind.MCP, "s", "t")
+CODE = HostedCall("python", "{}", McpServerKind.PYTHON, None, "python")
+SEARCH = HostedCall("browser_search", '{"query": "q"}', McpServerKind.BROWSER, None, "search")
 PICTURE = types.ImageContent(data="aGk=", mime_type="image/png")
 URL = "data:image/png;base64,aGk="
 

@@ -8,7 +8,8 @@ from tests.models.gpt_oss_folder import COMPACT, script
 from tests.models.gpt_oss_script import LISTED, SEEN, asked, points, tools_for
 from tests.models.gpt_oss_training.script import build_script
 from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
-from workers.formats.calls.hosted import NameStyle, hosted_tools_of
+from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.reader import messages_in
 

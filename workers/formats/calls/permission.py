@@ -1,6 +1,6 @@
-"""What a request's `mcp` tool says of one tool that its server lists: whether it is offered, and whether to ask first.
+"""Whether a request's `mcp` tool offers a tool that its server lists, and whether a call needs approval.
 
-`tool` is an entry of an mcp_list_tools item. Source: openai's tool_param.Mcp.
+`spec` is the request's tool, `tool` an entry of an mcp_list_tools item. Source: openai's tool_param.Mcp.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-Json = Mapping[str, Any]
+Entry = Mapping[str, Any]
 
 
-def is_offered(spec: Json, tool: Json) -> bool:
-    """By `allowed_tools`: names, a filter, or nothing."""
+def is_offered(spec: Entry, tool: Entry) -> bool:
+    """Whether `allowed_tools` (names, a filter, or nothing) admits the tool."""
     allowed = spec.get("allowed_tools")
     if allowed is None:
         return True
@@ -21,8 +21,9 @@ def is_offered(spec: Json, tool: Json) -> bool:
     return tool["name"] in allowed
 
 
-def needs_approval(spec: Json, tool: Json) -> bool:
-    """By `require_approval`. Of two filters, what neither names is asked for; so is what `never` alone leaves out."""
+def needs_approval(spec: Entry, tool: Entry) -> bool:
+    """Whether `require_approval` demands approval. It does for tools that neither of two filters matches, and for those
+    that `never` alone does not match."""
     rule = spec.get("require_approval") or "always"
     if not isinstance(rule, Mapping):
         return bool(rule != "never")
@@ -34,8 +35,8 @@ def needs_approval(spec: Json, tool: Json) -> bool:
     return never is not None or always is None
 
 
-def _matches(rule: Json, tool: Json) -> bool:
-    """A filter with nothing in it matches nothing."""
+def _matches(rule: Entry, tool: Entry) -> bool:
+    """An empty filter matches nothing."""
     names, read_only = rule.get("tool_names"), rule.get("read_only")
     if names is None and read_only is None:
         return False
@@ -43,6 +44,6 @@ def _matches(rule: Json, tool: Json) -> bool:
     return named and (read_only is None or read_only is _reads_only(tool))
 
 
-def _reads_only(tool: Json) -> bool:
-    """A hint of the server's."""
+def _reads_only(tool: Entry) -> bool:
+    """The server's own hint."""
     return bool((tool.get("annotations") or {}).get("readOnlyHint"))

@@ -1,10 +1,10 @@
-"""What the model calls, held against what it may call.
+"""Routes the model's calls by name: to the client, to the server, or nowhere.
 
-* A call to a name that may not be called never becomes one that the client does not know or did not allow. Where the
-  server runs tools, it is one of a tool that is not there, which fails, and the model goes on; where it runs none,
-  nobody could tell the model, and it is text, as the JSON that the model wrote.
-* What becomes of the others: `open_calls.py`.
-* Where one call is the most, the answer ends when a second one begins.
+* A call of a name that may not be called never becomes a call that the client does not know or did not allow. If the
+  request has hosted tools, it fails as a call of an unknown tool, and the model continues. Otherwise nothing could tell
+  the model, and the call becomes text: the JSON that the model wrote.
+* `open_calls.py` has the deltas of the others.
+* If one call is the maximum, the answer ends when a second one begins.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from collections.abc import Collection, Iterable
 from types import MappingProxyType
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta
-from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle, unknown_tool
-from workers.formats.calls.open_calls import Custom, Foreign, Function, OpenCall, hosted_call
+from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle
+from workers.formats.calls.hosted_formats import open_hosted_call
+from workers.formats.calls.mcp import unknown_tool
+from workers.formats.calls.open_calls import CustomCall, DisallowedCall, FunctionCall, OpenCall
 
-NONE_HOSTED: HostedTools = MappingProxyType({})
+NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
 
 
 class CallRouter:
-    """`functions`, `custom` and `hosted` are the names that may be called; the server runs the last."""
+    """`functions`, `custom` and `hosted` are the names that may be called; the server runs the hosted ones."""
 
     def __init__(
         self,
         functions: Collection[str],
         custom: Collection[str],
-        hosted: HostedTools = NONE_HOSTED,
+        hosted: HostedTools = NO_HOSTED_TOOLS,
         *,
         single: bool,
     ) -> None:
@@ -37,48 +39,48 @@ class CallRouter:
         self._called = False
         self._open: OpenCall | None = None
         self.hosted: list[HostedCall] = []
-        """Those that are whole and the server has to run."""
+        """The complete calls that the server has to run."""
         self.ended = False
 
     def feed(self, deltas: Iterable[Delta]) -> list[Delta]:
-        said: list[Delta] = []
+        routed: list[Delta] = []
         for delta in deltas:
             if self.ended:
                 break
-            said += self._step(delta)
-        return said
+            routed += self._route(delta)
+        return routed
 
     def flush(self, *, cut: bool = False) -> list[Delta]:
-        return [] if self.ended else self._close(cut=cut)
+        return [] if self.ended else self._finish(cut=cut)
 
-    def _step(self, delta: Delta) -> list[Delta]:
+    def _route(self, delta: Delta) -> list[Delta]:
         if isinstance(delta, CallArguments):
-            return [delta] if self._open is None else self._open.more(delta.text)
-        closed = self._close()
+            return [delta] if self._open is None else self._open.feed(delta.text)
+        finished = self._finish()
         if not isinstance(delta, CallStart):
-            return [*closed, delta]
+            return [*finished, delta]
         if self._single and self._called:
             self.ended = True
-            return closed
-        self._open = self._opened(delta.name)
-        self._called = self._called or not isinstance(self._open, Foreign)
-        return closed + self._open.begin()
+            return finished
+        self._open = self._open_call(delta.name)
+        self._called = self._called or not isinstance(self._open, DisallowedCall)
+        return finished + self._open.start()
 
-    def _opened(self, name: str) -> OpenCall:
+    def _open_call(self, name: str) -> OpenCall:
         if name in self._hosted:
-            return hosted_call(self._hosted[name])
+            return open_hosted_call(self._hosted[name])
         if name in self._custom:
-            return Custom(name)
+            return CustomCall(name)
         if name in self._functions:
-            return Function(name)
-        return hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._hosted else Foreign(name)
+            return FunctionCall(name)
+        return open_hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._hosted else DisallowedCall(name)
 
-    def _close(self, *, cut: bool = False) -> list[Delta]:
-        """The open call is over."""
+    def _finish(self, *, cut: bool = False) -> list[Delta]:
+        """Finishes the open call, if there is one."""
         call, self._open = self._open, None
         if call is None:
             return []
-        said = call.end(cut=cut)
-        if call.ran is not None:
-            self.hosted.append(call.ran)
-        return said
+        deltas = call.finish(cut=cut)
+        if call.hosted_call is not None:
+            self.hosted.append(call.hosted_call)
+        return deltas

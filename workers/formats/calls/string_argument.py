@@ -1,12 +1,12 @@
-"""Custom tools: shown to the model as functions with one string, `input`, and read back from its JSON.
+"""Reads the one string of a call's JSON arguments while the model writes them.
 
-Theory. The model writes `{"input": "..."}`; the reader takes the string out of it as it comes. (Code for the
-server's interpreter is read in the same way: its key is `code`.)
+A custom tool is shown to the model as a function with one string, `input`, so the model writes `{"input": "..."}`.
+Code for code_interpreter comes in the same way, under `code`.
 
     HEAD  ---{"input":"--->  STRING  ---"--->  DONE
       `-----anything else--->  RAW
 
-What is not of that form is passed on as it is: whatever the model wrote is the tool's input.
+Text of any other form is passed on unchanged: whatever the model wrote is the tool's input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CUSTOM_TOOL_PARAMETERS = {
     "required": [INPUT_ARGUMENT],
     "additionalProperties": False,
 }
-"""Of the function that stands for a custom tool."""
+"""The parameters of the function that stands for a custom tool."""
 
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>[^u]))", re.DOTALL)
 _PLAIN = re.compile(r'[^"\\]+')
@@ -38,7 +38,7 @@ class State(Enum):
 
 @cache
 def _heads(key: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What finds `{"key": "`, and every beginning of it."""
+    """Patterns for `{"key": "`, and for every beginning of it."""
     beginnings = r'(?:"\s*(?::\s*"?)?)?'
     for letter in reversed(key):
         beginnings = f"(?:{letter}{beginnings})?"
@@ -46,13 +46,13 @@ def _heads(key: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 class StringArgumentReader:
-    """JSON arguments of one call with one string in them, piece by piece -> that string."""
+    """The JSON arguments of one call, piece by piece, to the string in them."""
 
     def __init__(self, key: str = INPUT_ARGUMENT) -> None:
         self._whole_head, self._head = _heads(key)
         self._state = State.HEAD
         self._text = ""
-        """What was not understood yet: a head, or an escape sequence in two pieces."""
+        """Text that is not read yet: a head, or an escape sequence in two pieces."""
         self._high = 0
         """The first half of a surrogate pair."""
 
@@ -67,7 +67,7 @@ class StringArgumentReader:
         return ""
 
     def flush(self) -> str:
-        """What is left at the end of the call: nothing, where it was JSON."""
+        """What is left at the end of the call: nothing, if the arguments were JSON."""
         text, self._text = self._text, ""
         return text if self._state is State.RAW else ""
 
@@ -78,36 +78,36 @@ class StringArgumentReader:
             self._state = State.RAW
 
     def _read_string(self) -> str:
-        said, place = [], 0
-        while place < len(self._text):
-            if (plain := _PLAIN.match(self._text, place)) is not None:
-                said.append(self._paired("") + plain[0])
-                place = plain.end()
-            elif self._text[place] == '"':
-                self._state, place = State.DONE, len(self._text)
-            elif (escape := _ESCAPE.match(self._text, place)) is not None:
-                said.append(self._escaped(escape))
-                place = escape.end()
+        pieces, position = [], 0
+        while position < len(self._text):
+            if (plain := _PLAIN.match(self._text, position)) is not None:
+                pieces.append(self._after_surrogate("") + plain[0])
+                position = plain.end()
+            elif self._text[position] == '"':
+                self._state, position = State.DONE, len(self._text)
+            elif (escape := _ESCAPE.match(self._text, position)) is not None:
+                pieces.append(self._unescape(escape))
+                position = escape.end()
             else:
                 break
-        self._text = self._text[place:]
-        return "".join(said)
+        self._text = self._text[position:]
+        return "".join(pieces)
 
-    def _escaped(self, escape: re.Match[str]) -> str:
+    def _unescape(self, escape: re.Match[str]) -> str:
         if escape["char"]:
-            return self._paired(_CHARS.get(escape["char"], escape["char"]))
+            return self._after_surrogate(_CHARS.get(escape["char"], escape["char"]))
         code = int(escape["code"], 16)
         if 0xD800 <= code < 0xDC00:
-            said, self._high = self._paired(""), code
-            return said
+            before, self._high = self._after_surrogate(""), code
+            return before
         if self._high and 0xDC00 <= code < 0xE000:
             whole = 0x10000 + ((self._high - 0xD800) << 10) + (code - 0xDC00)
             self._high = 0
             return chr(whole)
-        return self._paired(chr(code) if not 0xDC00 <= code < 0xE000 else "\ufffd")
+        return self._after_surrogate(chr(code) if not 0xDC00 <= code < 0xE000 else "\ufffd")
 
-    def _paired(self, text: str) -> str:
-        """`text`, behind a replacement where half a surrogate pair was left alone."""
+    def _after_surrogate(self, text: str) -> str:
+        """`text`, after U+FFFD if half a surrogate pair came before it."""
         if self._high:
             self._high = 0
             return "\ufffd" + text

@@ -1,4 +1,4 @@
-"""The tools of a request: what the model is shown, and what it may call."""
+"""The tools of a request: those that the model is shown, and those that it may call."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
-from workers.engine.output_format import Json, OutputSpec, Tool, ToolChoice
-from workers.formats.calls.hosted import HostedTool, HostedTools, chosen_names
-from workers.formats.calls.router import NONE_HOSTED
+from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.formats.calls.hosted import HostedTool, HostedTools
+from workers.formats.calls.hosted_formats import chosen_names
+from workers.formats.calls.router import NO_HOSTED_TOOLS
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 
 _CHOICES = {"none": ToolChoice.NONE, "auto": ToolChoice.AUTO, "required": ToolChoice.REQUIRED}
 _FORCED = (ToolChoice.REQUIRED, ToolChoice.NAMED)
-_CLIENTS = ("function", "custom")
+_CLIENT_TYPES = ("function", "custom")
 """Types of tools that the client runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """`tool_choice` and `tools`, understood. With choice NONE the model is shown no tools, and calls none."""
+    """`tools` and `tool_choice` of a request. With choice NONE the model is shown no tools and calls none."""
 
     choice: ToolChoice = ToolChoice.NONE
     all: tuple[Tool, ...] = ()
@@ -28,12 +30,12 @@ class Tools:
     custom: frozenset[str] = frozenset()
     """Names of custom tools."""
     hosted: HostedTools = field(default_factory=dict)
-    """Those of them that the server runs, and that may be called."""
+    """The hosted tools that may be called."""
     single: bool = False
 
     @property
     def closed(self) -> bool:
-        """The model may see tools that it may not call."""
+        """Whether the model is shown tools that it may not call."""
         return self.choice is not ToolChoice.NAMED and len(self.allowed) < len(self.all)
 
     @property
@@ -46,11 +48,11 @@ class Tools:
         return frozenset(tool.name for tool in self.allowed) & self.custom
 
 
-def tools_of(request: Mapping[str, Any], hosted: HostedTools = NONE_HOSTED, *, later: bool = False) -> Tools:
-    """What a stored request (app/protocol/requests/request.py) says of tools; `hosted` are those that the server runs.
+def tools_of(request: Mapping[str, Any], hosted: HostedTools = NO_HOSTED_TOOLS, *, later: bool = False) -> Tools:
+    """The tools of a stored request (app/protocol/requests/request.py); `hosted` are its hosted ones.
 
-    `later`: in a turn behind the first one, where no call is forced any more.
-    Raises InvalidSampling where it chooses a tool that is not there.
+    `later`: for a turn after the first, in which no call is forced any more.
+    Raises InvalidSampling if the request chooses a tool that does not exist.
     """
     tools = tuple(_tools(request, hosted))
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
@@ -61,17 +63,17 @@ def tools_of(request: Mapping[str, Any], hosted: HostedTools = NONE_HOSTED, *, l
     if choice is ToolChoice.NONE or not allowed:
         return Tools()
     single = choice is ToolChoice.NAMED or not request["parallel_tool_calls"]
-    runs = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
-    return Tools(choice, tools, allowed, custom, runs, single)
+    callable_hosted = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
+    return Tools(choice, tools, allowed, custom, callable_hosted, single)
 
 
-def shown(tools: Sequence[Tool]) -> list[Json]:
-    """As chat templates take them."""
+def as_functions(tools: Sequence[Tool]) -> list[Json]:
+    """The tools as chat templates take them."""
     return [tool.as_function() for tool in tools]
 
 
 def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapping[str, Any]) -> OutputSpec:
-    """What the engine must know of the answer's form."""
+    """What the request asks of the form of its output."""
     extra = request["extra"]
     stop_tokens = () if extra.get("include_stop_str_in_output") else extra.get("stop_token_ids") or ()
     return OutputSpec(
@@ -87,7 +89,7 @@ def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapp
 
 
 def _choice(choice: Any, hosted: HostedTools) -> tuple[ToolChoice, frozenset[str] | None]:
-    """The choice, and the names that may be called (None: all)."""
+    """The choice, and the names that may be called; None: all."""
     if isinstance(choice, str):
         return _CHOICES[choice], None
     if choice["type"] == "allowed_tools":
@@ -99,19 +101,19 @@ def _choice(choice: Any, hosted: HostedTools) -> tuple[ToolChoice, frozenset[str
 
 
 def _limits(choice: Any) -> bool:
-    """Whether it says what may be called, and not only what must be."""
+    """Whether the choice limits what may be called, not only what must be."""
     return isinstance(choice, dict) and choice["type"] == "allowed_tools"
 
 
 def _names(choice: Json, hosted: HostedTools) -> frozenset[str]:
-    return frozenset({choice["name"]}) if choice["type"] in _CLIENTS else chosen_names(choice, hosted)
+    return frozenset({choice["name"]}) if choice["type"] in _CLIENT_TYPES else chosen_names(choice, hosted)
 
 
 def _tools(request: Mapping[str, Any], hosted: HostedTools) -> Iterator[Tool]:
-    """In the order of the request, the server's own where their tool stands."""
+    """In the order of the request's entries; an entry may stand for several hosted tools."""
     for index, tool in enumerate(request["tools"]):
         field = f"tools[{index}]"
-        if tool["type"] in _CLIENTS:
+        if tool["type"] in _CLIENT_TYPES:
             yield _tool(tool, field)
         else:
             yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == field)
@@ -124,10 +126,10 @@ def _hosted_tool(tool: HostedTool) -> Tool:
 def _tool(tool: Json, field: str) -> Tool:
     if tool["type"] == "function":
         return Tool(tool["name"], tool.get("description"), tool.get("parameters"), bool(tool.get("strict")), field)
-    made = tool.get("format") or {"type": "text"}
-    if made["type"] == "text":
+    format_ = tool.get("format") or {"type": "text"}
+    if format_["type"] == "text":
         return Tool(tool["name"], tool.get("description"), CUSTOM_TOOL_PARAMETERS, False, field)
-    syntax, definition = made["syntax"], made["definition"]
+    syntax, definition = format_["syntax"], format_["definition"]
     rule = f"Its input must fit this grammar ({syntax}):\n{definition}"
     description = "\n\n".join(filter(None, (tool.get("description"), rule)))
     return Tool(tool["name"], description, CUSTOM_TOOL_PARAMETERS, True, field, grammar=(syntax, definition))

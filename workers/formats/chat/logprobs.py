@@ -1,12 +1,12 @@
-"""Log probabilities of tokens, handed to the text that the tokens became.
+"""Matches tokens' log probabilities with the text that the tokens became.
 
-A parser gives text without saying which tokens it is of: it holds back, and it drops markup. The texts of
-the tokens themselves tell.
+An output parser returns text without its tokens: it holds text back and drops markers. The texts of the tokens tell
+which of them the returned text consists of.
 """
 
 from __future__ import annotations
 
-from workers.engine.output_format import Json
+from app.protocol.types import Json
 
 
 class LogprobMatcher:
@@ -14,24 +14,24 @@ class LogprobMatcher:
         self._open: list[tuple[str, Json]] = []
 
     def add(self, text: str, logprob: Json) -> None:
-        """A token that went to the parser with this text of it."""
+        """A token whose text the parser got."""
         self._open.append((text, logprob))
 
     def drop(self) -> None:
-        """What was open was not text."""
+        """Forgets the tokens so far: they were no text."""
         self._open.clear()
 
-    def take(self, said: str) -> tuple[Json, ...]:
-        """Those of the tokens that became `said`; tokens before them were markup, tokens behind them stay."""
-        whole = "".join(text for text, _ in self._open)
-        start = max(whole.find(said), 0)
-        end, place = start + len(said), 0
+    def take(self, text: str) -> tuple[Json, ...]:
+        """The log probabilities of the tokens of `text`. Earlier tokens were markers; later ones are kept."""
+        whole = "".join(part for part, _ in self._open)
+        start = max(whole.find(text), 0)
+        end, position = start + len(text), 0
         taken, left = [], []
-        for text, logprob in self._open:
-            if place >= end:
-                left.append((text, logprob))
-            elif place >= start or place + len(text) > start:
+        for part, logprob in self._open:
+            if position >= end:
+                left.append((part, logprob))
+            elif position >= start or position + len(part) > start:
                 taken.append(logprob)
-            place += len(text)
+            position += len(part)
         self._open = left
         return tuple(taken)

@@ -1,10 +1,10 @@
 """Arguments of the chat template.
 
-In this order, later ones win: the model's own (`chat_template_args` in models.toml), what the request's
-fields say, and what the request sets as `chat_template_kwargs`. A template takes those that it knows:
+Later ones win: the model's own (`chat_template_args` in models.toml), then what the request's fields ask for, then the
+request's `chat_template_kwargs`. A template uses those that it knows:
 
-    reasoning.effort   reasoning_effort = effort; enable_thinking and thinking = whether it is to think:
-                       not with "none" and "minimal", and with any other effort
+    reasoning.effort   reasoning_effort = the effort; enable_thinking and thinking = false for "none" and "minimal",
+                       true for any other effort
     text.verbosity     verbosity
 """
 
@@ -15,23 +15,23 @@ from typing import Any
 
 from workers.engine.base import InvalidSampling
 
-_NO_THOUGHT = frozenset({"none", "minimal"})
-_OURS = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
-"""What a request must not set: who sets the template runs a program here."""
+_EFFORTS_WITHOUT_REASONING = frozenset({"none", "minimal"})
+_RESERVED = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
+"""Arguments that a request must not set: a template of its own, for instance, would run a program here."""
 
 
 def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises InvalidSampling where the request sets what it may not."""
+    """Raises InvalidSampling if the request sets a reserved argument."""
     args = dict(defaults)
     effort = (request.get("reasoning") or {}).get("effort")
     if effort is not None:
-        thinks = effort not in _NO_THOUGHT
-        args |= {"reasoning_effort": effort, "enable_thinking": thinks, "thinking": thinks}
+        reasons = effort not in _EFFORTS_WITHOUT_REASONING
+        args |= {"reasoning_effort": effort, "enable_thinking": reasons, "thinking": reasons}
     verbosity = request["text"].get("verbosity")
     if verbosity is not None:
         args["verbosity"] = verbosity
     own = request["extra"].get("chat_template_kwargs") or {}
-    for name in _OURS:
+    for name in _RESERVED:
         if name in own:
             raise InvalidSampling(f"chat_template_kwargs.{name} cannot be set")
     return args | own

@@ -1,21 +1,23 @@
-"""Chat models: one turn, from the items of its context to what the model says."""
+"""Chat models: one turn, from the items of its context to its parser."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from config.models import ServedModel
 from workers.engine.base import Engine, InvalidSampling
-from workers.formats.calls.hosted import NameStyle, hosted_tools_of
-from workers.formats.calls.tools import Tools, output_spec_of, shown, tools_of
+from workers.formats.answer import answer_rules_of
+from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
+from workers.formats.calls.tools import as_functions, output_spec_of, tools_of
 from workers.formats.chat.messages import Item, messages_of
-from workers.formats.chat.parser import AnswerRules, ChatParser
+from workers.formats.chat.parser import ChatParser
 from workers.formats.chat.template import template_args_of
 from workers.formats.citations import sources_of
 from workers.formats.sampling import remaining_sampling, sampling_of
-from workers.formats.truncation import fit_prompt, reserved_for_answer
+from workers.formats.truncation import fit_prompt, max_prompt_tokens
 from workers.formats.turn import PastTurn, Turn, TurnContext
 
 
@@ -25,17 +27,14 @@ async def build_chat_turn(
     request: Mapping[str, Any],
     items: Sequence[Item],
     past: Sequence[PastTurn],
-    seen: TurnContext,
+    context: TurnContext,
 ) -> Turn:
-    """The turn that `request` asks for behind `items` (what it continues, and its own input) and its `past` turns.
-
-    Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
-    """
+    """See `workers.formats.builder.build_turn`."""
     spent = sum(len(turn.tokens) for turn in past)
-    tools = tools_of(request, hosted_tools_of(request, seen.listings, NameStyle.CHAT), later=bool(past))
+    tools = tools_of(request, hosted_tools_of(request, context.listings, NameStyle.CHAT), later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
     output_format = await engine.output_format(output_spec_of(request, tools, template_args))
-    functions = shown(tools.allowed if tools.closed and output_format.structured is None else tools.all)
+    functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         messages = messages_of(kept, request["instructions"], model.tool_parser)
@@ -44,31 +43,13 @@ async def build_chat_turn(
         return await engine.render(messages, template_args, functions)
 
     sampling = remaining_sampling(sampling_of(request, output_format.structured, _adapter(request, model)), spent)
-    most = engine.context_length - reserved_for_answer(sampling.max_tokens, engine.context_length)
-    said = [*items, *(item for turn in past for item in turn.items)]
-    prompt = await fit_prompt(said, render, truncate=request["truncation"] == "auto", most=most)
-    rules = replace(_rules(request, tools, spent), sources=sources_of(said))
-
-    def parser() -> ChatParser:
-        return ChatParser(output_format, prompt, rules)
-
-    return Turn(prompt, sampling, parser)
+    max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
+    conversation = [*items, *(item for turn in past for item in turn.items)]
+    prompt = await fit_prompt(conversation, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
+    rules = answer_rules_of(request, tools, tools.functions, spent, sources_of(conversation))
+    return Turn(prompt, sampling, partial(ChatParser, output_format, prompt, rules))
 
 
 def _adapter(request: Mapping[str, Any], model: ServedModel) -> str | None:
     name: str = request["model"]
     return name if any(adapter.name == name for adapter in model.adapters) else None
-
-
-def _rules(request: Mapping[str, Any], tools: Tools, spent: int) -> AnswerRules:
-    extra = request["extra"]
-    stop = extra.get("stop") or ()
-    return AnswerRules(
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        keep_stop=bool(extra.get("include_stop_str_in_output")),
-        min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
-        functions=tools.functions,
-        custom=tools.custom_allowed,
-        hosted=tools.hosted,
-        single_call=tools.single,
-    )

@@ -1,4 +1,4 @@
-"""Harmony's own messages: those that a client sends, those of this response's turns, and those that it is shown."""
+"""Messages in harmony's own form: those that clients send, those of past turns, and those in response objects."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any
 
 from openai_harmony import Author, Message, Role, TextContent
 
+from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
-from workers.formats.harmony.messages import channel_of, result_message, text_of
+from workers.formats.content import text_of
+from workers.formats.harmony.messages import channel_of, result_message
 from workers.formats.harmony.prompt import Conversation
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import PastTurn
 
-Json = dict[str, Any]
-
 FIELD = "previous_input_messages"
-_SETTLED = (Role.SYSTEM, Role.DEVELOPER)
-"""What they say is the new request's business."""
+_OF_THE_REQUEST = (Role.SYSTEM, Role.DEVELOPER)
+"""Roles whose content comes from the new request."""
 
 
 def earlier_messages(sent: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """The messages of `previous_input_messages`, but for system and developer messages, as in vLLM.
+    """The messages of `previous_input_messages` without system and developer messages, as in vLLM.
 
-    In openai_harmony's form: `{role, name?, content, channel?, recipient?, content_type?}`, or with the author as an
+    They have openai_harmony's form: `{role, name?, content, channel?, recipient?, content_type?}`, or the author as an
     object. Raises InvalidSampling.
     """
-    read = [_message(message, f"{FIELD}[{place}]") for place, message in enumerate(sent)]
-    return [message for message in read if message.author.role not in _SETTLED]
+    messages = [_message(message, f"{FIELD}[{index}]") for index, message in enumerate(sent)]
+    return [message for message in messages if message.author.role not in _OF_THE_REQUEST]
 
 
 def _message(sent: Mapping[str, Any], field: str) -> Message:
     author = sent.get("author")
     role, name = _author(author if isinstance(author, Mapping) else sent, field)
     about = {key: _text(sent.get(key), f"{field}.{key}") for key in ("channel", "recipient", "content_type")}
-    text = "" if role in _SETTLED else _content(sent.get("content"), f"{field}.content")
+    text = "" if role in _OF_THE_REQUEST else _content(sent.get("content"), f"{field}.content")
     return Message(author=Author(role=role, name=name), content=[TextContent(text=text)], **about)
 
 
@@ -63,24 +63,26 @@ def _content(value: Any, field: str) -> str:
     return "".join(map(str, texts))
 
 
-def results_of(turn: PastTurn) -> list[Message]:
-    """What the calls of a past turn gave, in the order in which they were made, each in its call's channel."""
-    made = [(header.recipient, header.channel) for header, _ in messages_in(turn.tokens) if header.recipient]
-    told = []
+def result_messages(turn: PastTurn) -> list[Message]:
+    """The results of a past turn's calls, in the calls' order, each in its call's channel."""
+    calls = [(header.recipient, header.channel) for header, _ in messages_in(turn.tokens) if header.recipient]
+    results = []
     for item in turn.items:
         if (call := item.get("call")) is not None:
-            place = next((index for index, (name, _) in enumerate(made) if name == call["name"]), None)
-            channel = made.pop(place)[1] if place is not None else None
-            told.append(result_message(call["name"], text_of(call["result"]), channel or channel_of(call["name"])))
-    return told
+            index = next((index for index, (name, _) in enumerate(calls) if name == call["name"]), None)
+            channel = calls.pop(index)[1] if index is not None else None
+            results.append(result_message(call["name"], text_of(call["result"]), channel or channel_of(call["name"])))
+    return results
 
 
-def shown(conversation: Conversation, past: Sequence[PastTurn], tokens: Iterable[int]) -> dict[str, list[Json]]:
-    """What the response object has where `enable_response_messages` asks for it. `tokens` are the last turn's."""
-    said = [message for turn in past for message in (*_written(turn.tokens), *results_of(turn))]
+def response_messages(
+    conversation: Conversation, past: Sequence[PastTurn], tokens: Iterable[int]
+) -> dict[str, list[Json]]:
+    """The fields that `enable_response_messages` adds to the response object. `tokens` are the last turn's."""
+    earlier = [message for turn in past for message in (*_written(turn.tokens), *result_messages(turn))]
     return {
         "input_messages": [_object(message) for message in conversation.messages],
-        "output_messages": [_object(message) for message in (*said, *_written(tokens))],
+        "output_messages": [_object(message) for message in (*earlier, *_written(tokens))],
     }
 
 
@@ -99,5 +101,5 @@ def _written(tokens: Iterable[int]) -> list[Message]:
 
 
 def _object(message: Message) -> Json:
-    made: Json = json.loads(message.to_json())
-    return made
+    value: Json = json.loads(message.to_json())
+    return value

@@ -1,4 +1,4 @@
-"""A harmony prompt: system message, developer message, the conversation, and the turns of this response so far."""
+"""A harmony prompt: system message, developer message, conversation, and the turns of this response so far."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from openai_harmony import (
     ToolNamespaceConfig,
 )
 
+from workers.engine.harmony_vocabulary import message_ends
 from workers.engine.output_format import Tool
-from workers.formats.harmony import encoding as encoding
-from workers.formats.harmony.messages import BROWSER, PYTHON, head_of, messages_of, without_old_thoughts
+from workers.formats.harmony.encoding import opening, render
+from workers.formats.harmony.messages import BROWSER, PYTHON, head_of, messages_of, without_old_reasoning
 
 Item = Mapping[str, Any]
 
@@ -30,7 +31,7 @@ EFFORTS: Mapping[str, Any] = {
     "medium": ReasoningEffort.MEDIUM,
     "high": ReasoningEffort.HIGH,
 }
-"""What the models were taught; medium where nothing is said."""
+"""The efforts that the models were trained with; the default is medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """The JSON schema that an answer is held to, as the model is told of it."""
+    """The JSON schema of an answer, as the model reads it."""
 
     name: str
     description: str | None
@@ -60,10 +61,10 @@ class AnswerFormat:
 
 @dataclass(frozen=True, slots=True)
 class Preface:
-    """What comes before the conversation."""
+    """The prompt before the conversation."""
 
     created_at: int
-    """Seconds; the prompt shows the day (UTC), which is the response's for ever."""
+    """Seconds since the epoch. The prompt shows the day (UTC), which stays the same for the response."""
     effort: str | None = None
     identity: str | None = None
     instructions: str | None = None
@@ -82,21 +83,21 @@ class Preface:
         if self.effort is not None:
             content = content.with_reasoning_effort(EFFORTS[self.effort])
         if self.python:
-            content = content.with_tools(_own(PYTHON))
+            content = content.with_tools(_native(PYTHON))
         if self.browser:
-            content = content.with_tools(_own(BROWSER))
+            content = content.with_tools(_native(BROWSER))
         return Message.from_role_and_content(Role.SYSTEM, content)
 
     def developer(self, instructions: str | None) -> list[Message]:
-        """One message, or none where it has nothing to say."""
-        said: list[Any] = []
+        """The developer message; none if it would be empty."""
+        contents: list[Any] = []
         if instructions or self.functions or self.servers:
-            said.append(self._instructed(instructions))
+            contents.append(self._instructions_and_tools(instructions))
         if self.answer is not None:
-            said.append(TextContent(text="\n\n" * len(said) + self.answer.section))
-        return [Message.from_role_and_contents(Role.DEVELOPER, said)] if said else []
+            contents.append(TextContent(text="\n\n" * len(contents) + self.answer.section))
+        return [Message.from_role_and_contents(Role.DEVELOPER, contents)] if contents else []
 
-    def _instructed(self, instructions: str | None) -> DeveloperContent:
+    def _instructions_and_tools(self, instructions: str | None) -> DeveloperContent:
         content = DeveloperContent.new()
         if instructions:
             content = content.with_instructions(instructions)
@@ -112,7 +113,7 @@ class Preface:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A preface and what follows it, as messages."""
+    """A preface and the messages after it."""
 
     preface: Preface
     items: Sequence[Item]
@@ -123,27 +124,26 @@ class Conversation:
     def messages(self) -> list[Message]:
         """Raises EngineError."""
         instructions, items = head_of(self.items, self.preface.instructions)
-        said = without_old_thoughts([*self.earlier, *messages_of(items)])
-        return [self.preface.system, *self.preface.developer(instructions), *said]
+        conversation = without_old_reasoning([*self.earlier, *messages_of(items)])
+        return [self.preface.system, *self.preface.developer(instructions), *conversation]
 
     def tokens(self) -> list[int]:
-        """What the model reads, up to its own turn. Raises EngineError."""
-        told = encoding.rendered(self.messages, functions=bool(self.preface.functions))
-        return [*told, *encoding.opening()]
+        """The prompt, up to the model's own turn. Raises EngineError."""
+        return [*render(self.messages, functions=bool(self.preface.functions)), *opening()]
 
 
 def continued(tokens: Sequence[int], results: Sequence[Message]) -> list[int]:
-    """A turn exactly as the model wrote it, what it was told then, and the opening of the next.
+    """A turn exactly as the model wrote it, the results of its calls, and the opening of the next turn.
 
-    What it began behind its last whole message is left out: a second call, say, where one was allowed.
+    Anything after its last complete message is left out: a second call, for instance, if one was allowed.
     """
-    ends = [place for place, token in enumerate(tokens) if token in encoding.message_ends()]
+    ends = [index for index, token in enumerate(tokens) if token in message_ends()]
     whole = tokens[: ends[-1] + 1] if ends else ()
-    return [*whole, *encoding.rendered(results, functions=False), *encoding.opening()]
+    return [*whole, *render(results, functions=False), *opening()]
 
 
-def _own(name: str) -> ToolNamespaceConfig:
-    """A tool that the models were trained with, in the very words."""
+def _native(name: str) -> ToolNamespaceConfig:
+    """A tool that the models were trained with, in exactly those words."""
     return ToolNamespaceConfig.python() if name == PYTHON else ToolNamespaceConfig.browser()
 
 

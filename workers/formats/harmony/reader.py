@@ -1,16 +1,17 @@
-"""Harmony's token ids -> messages as they are written: header, text, end.
+"""Harmony's token ids to the parts of messages: header, text, end.
 
-Theory. One `StreamableParser` for each message, so that a bad one does no harm to the next:
+Each message has a `StreamableParser` of its own, so a malformed message does not affect the next:
 
     BETWEEN --<|start|>--> HEADER --<|message|>--> CONTENT --<|end|> <|call|> <|return|>--> BETWEEN
                              `--<|end|>...--> BETWEEN          `--<|start|>--> HEADER
 
-A turn begins in a header, for its prompt ends in `<|start|>assistant`. What models get wrong, and what becomes of it:
+A turn begins within a header, because its prompt ends with `<|start|>assistant`. Models make these mistakes:
 
-* `<|start|>assistant` left out before `<|channel|>`: it is taken as written, and so is the end of a text before it.
-* A header that the parser refuses (a recipient in two places): channel and recipient are read from its text.
-* A turn that begins with plain text, and no header: that text is the answer.
-* Other special tokens in a text are no text. A header without a text, and tokens between messages, are dropped.
+* They omit `<|start|>assistant` before `<|channel|>`: it is assumed, and so is the end of the text before it.
+* They write a header that the parser refuses (two recipients): channel and recipient are read from its text.
+* They begin a turn with plain text and no header: that text is the answer.
+* They write other special tokens in a text: these are no text. A header without a text, and tokens between messages,
+  are dropped.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any
 
 from openai_harmony import HarmonyError, Role, StreamableParser
 
-from workers.formats.harmony import encoding as encoding
-from workers.formats.harmony.encoding import ASSISTANT, CHANNEL, CONSTRAIN, FINAL, MESSAGE, START
+from workers.engine import harmony_vocabulary as vocabulary
+from workers.engine.harmony_vocabulary import ASSISTANT, CHANNEL, CONSTRAIN, FINAL, MESSAGE, START
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ class Ended:
     """The message is over."""
 
 
-Said = Header | Content | Ended
+MessagePart = Header | Content | Ended
 
 _CHANNEL = re.compile(r"<\|channel\|>\s*([^\s<]+)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _AUTHOR = re.compile(r"\s*([^\s<]*)")
 _ADDRESS = re.compile(r"\s*to(=|\Z)|\s*\Z")
-"""What a header may begin with that is no special token."""
+"""Text that a header may begin with."""
 
 
 class State(Enum):
@@ -67,128 +68,128 @@ class HarmonyReader:
         self._state = State.HEADER
         self._header: list[int] = []
         self._begun = True
-        """The header's author was said in the prompt, or is taken as said."""
+        """The header's author stands in the prompt, or is assumed."""
         self._first = True
         """This is the turn's first message."""
         self._parser: Any = None
-        self._said = 0
-        """Characters of the open message."""
+        self._length = 0
+        """Characters so far of the open message."""
 
-    def feed(self, token: int) -> list[Said]:
-        if token == encoding.special(START):
+    def feed(self, token: int) -> list[MessagePart]:
+        if token == vocabulary.special(START):
             return self._open(begun=False)
         if self._state is State.HEADER:
             return self._in_header(token)
-        if token == encoding.special(CHANNEL):
+        if token == vocabulary.special(CHANNEL):
             return self._open(begun=True) + self._in_header(token)
         return self._in_content(token) if self._state is State.CONTENT else []
 
-    def flush(self) -> list[Said]:
-        """What is left at the end of the turn."""
+    def flush(self) -> list[MessagePart]:
+        """What was held back, at the end of the turn."""
         return self._end(None) if self._state is State.CONTENT else []
 
-    def _open(self, *, begun: bool) -> list[Said]:
-        """A header begins; whatever was open is over."""
-        said = self.flush()
+    def _open(self, *, begun: bool) -> list[MessagePart]:
+        """Begins a header and ends the open message."""
+        parts = self.flush()
         self._state, self._header, self._begun, self._first = State.HEADER, [], begun, False
-        return said
+        return parts
 
-    def _in_header(self, token: int) -> list[Said]:
-        if token in encoding.message_ends():
+    def _in_header(self, token: int) -> list[MessagePart]:
+        if token in vocabulary.message_ends():
             self._state = State.BETWEEN
             return []
         self._header.append(token)
-        if token == encoding.special(MESSAGE):
+        if token == vocabulary.special(MESSAGE):
             return [self._read_header()]
         if self._first and self._is_text():
             return self._headless()
         return []
 
     def _is_text(self) -> bool:
-        return not (encoding.encoding().is_special_token(self._header[0]) or _ADDRESS.match(_text(self._header)))
+        return not (vocabulary.encoding().is_special_token(self._header[0]) or _ADDRESS.match(_text(self._header)))
 
-    def _headless(self) -> list[Said]:
-        """The turn has no header: its text goes on."""
-        header = self._answer()
-        return [header, *(said for token in self._header for said in self._in_content(token))]
+    def _headless(self) -> list[MessagePart]:
+        """The turn has no header: its text so far is the answer."""
+        header = self._start_answer()
+        return [header, *(part for token in self._header for part in self._in_content(token))]
 
-    def _answer(self) -> Header:
-        """A header as it should be."""
-        tokens = [encoding.special(CHANNEL), *encoding.encoded(FINAL), encoding.special(MESSAGE)]
+    def _start_answer(self) -> Header:
+        """Continues as after a correct header of an answer."""
+        tokens = [vocabulary.special(CHANNEL), *vocabulary.encode(FINAL), vocabulary.special(MESSAGE)]
         self._parser = _fed(Role.ASSISTANT, tokens)
-        self._state, self._said = State.CONTENT, 0
+        self._state, self._length = State.CONTENT, 0
         return Header(ASSISTANT, FINAL, None)
 
     def _read_header(self) -> Header:
         try:
             parser = _fed(Role.ASSISTANT, self._header) if self._begun else _fed(None, self._whole_header())
         except HarmonyError:
-            self._answer()  # for the text alone
-            return self._salvaged()
-        self._parser, self._state, self._said = parser, State.CONTENT, 0
+            self._start_answer()  # to read the text
+            return self._header_from_text()
+        self._parser, self._state, self._length = parser, State.CONTENT, 0
         recipient, kind = parser.current_recipient or "", parser.current_content_type
-        if f"to={recipient}" not in _text(self._header):  # it takes the type of the content for one
+        if f"to={recipient}" not in _text(self._header):  # the parser took the content type for it
             recipient, kind = "", recipient or kind
-        recipient, mark, rest = recipient.partition(CONSTRAIN)  # or for the end of one
+        recipient, mark, rest = recipient.partition(CONSTRAIN)  # or for a part of it
         return Header(parser.current_role.value, parser.current_channel, recipient.strip() or None, mark + rest or kind)
 
     def _whole_header(self) -> list[int]:
-        return [encoding.special(START), *self._header]
+        return [vocabulary.special(START), *self._header]
 
-    def _salvaged(self) -> Header:
+    def _header_from_text(self) -> Header:
         text = _text(self._header)
-        author = ASSISTANT if self._begun else _found(_AUTHOR, text) or ASSISTANT
-        return Header(author, _found(_CHANNEL, text), _found(_RECIPIENT, text))
+        author = ASSISTANT if self._begun else _first_group(_AUTHOR, text) or ASSISTANT
+        return Header(author, _first_group(_CHANNEL, text), _first_group(_RECIPIENT, text))
 
-    def _in_content(self, token: int) -> list[Said]:
-        if token in encoding.message_ends():
+    def _in_content(self, token: int) -> list[MessagePart]:
+        if token in vocabulary.message_ends():
             return self._end(token)
-        if encoding.encoding().is_special_token(token):
+        if vocabulary.encoding().is_special_token(token):
             return []
         self._parser.process(token)
         return self._content(self._parser.last_content_delta)
 
-    def _end(self, token: int | None) -> list[Said]:
-        """With what the parser held back: half a character."""
+    def _end(self, token: int | None) -> list[MessagePart]:
+        """Ends the message, with half a character that the parser may have held back."""
         self._state = State.BETWEEN
         if token is None:
             self._parser.process_eos()
         else:
             self._parser.process(token)
         whole = "".join(part.text for message in self._parser.messages for part in message.content)
-        return [*self._content(whole[self._said :]), Ended()]
+        return [*self._content(whole[self._length :]), Ended()]
 
-    def _content(self, text: str | None) -> list[Said]:
-        self._said += len(text or "")
+    def _content(self, text: str | None) -> list[MessagePart]:
+        self._length += len(text or "")
         return [Content(text)] if text else []
 
 
 def messages_in(tokens: Iterable[int]) -> list[tuple[Header, str]]:
-    """The whole messages of a turn, and what is there of the last."""
+    """The messages of a turn; the last one may be incomplete."""
     reader = HarmonyReader()
     found: list[tuple[Header, str]] = []
-    for said in [*(each for token in tokens for each in reader.feed(token)), *reader.flush()]:
-        if isinstance(said, Header):
-            found.append((said, ""))
-        elif isinstance(said, Content):
+    for part in [*(each for token in tokens for each in reader.feed(token)), *reader.flush()]:
+        if isinstance(part, Header):
+            found.append((part, ""))
+        elif isinstance(part, Content):
             header, text = found.pop()
-            found.append((header, text + said.text))
+            found.append((header, text + part.text))
     return found
 
 
 def _fed(role: Role | None, tokens: Sequence[int]) -> Any:
-    """A parser that has read these. Raises HarmonyError."""
-    parser = StreamableParser(encoding.encoding(), role)
+    """A parser that has read these tokens. Raises HarmonyError."""
+    parser = StreamableParser(vocabulary.encoding(), role)
     for token in tokens:
         parser.process(token)
     return parser
 
 
 def _text(tokens: Sequence[int]) -> str:
-    text: str = encoding.encoding().decode(tokens)
+    text: str = vocabulary.encoding().decode(tokens)
     return text
 
 
-def _found(pattern: re.Pattern[str], text: str) -> str | None:
+def _first_group(pattern: re.Pattern[str], text: str) -> str | None:
     match = pattern.search(text)
     return match[1] or None if match else None

@@ -28,12 +28,13 @@ from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.calls.hosted import HostedCall, HostedKind, NameStyle, hosted_tools_of
+from workers.formats.calls.hosted import HostedCall, McpServerKind, NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.permission import is_offered, needs_approval
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import tools_of
 from workers.formats.chat.messages import messages_of
-from workers.formats.chat.parser import merge_deltas
+from workers.formats.deltas import merge_deltas
 
 Json = dict[str, Any]
 LISTED = [{"name": "get.it", "description": "Gets it.", "input_schema": {"type": "object"}, "annotations": None}]
@@ -53,7 +54,7 @@ def test_names_are_functions_for_chat_models_and_namespaces_for_harmony() -> Non
     assert list(hosted()) == ["python", *(f"browser_{name}" for name in browser), "my-box__get_it"]
     assert list(hosted(NameStyle.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
     tool = hosted()["my-box__get_it"]
-    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (HostedKind.MCP, "my-box", "get.it", "tools[2]")
+    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (McpServerKind.MCP, "my-box", "get.it", "tools[2]")
 
 
 def test_a_name_that_a_function_has_is_refused_where_they_would_meet() -> None:
@@ -163,7 +164,7 @@ def test_code_that_is_no_json_is_code_as_it_is() -> None:
 def test_mcp_arguments_are_passed_on_as_they_come() -> None:
     deltas, calls = said("my-box__get_it", '{"a"', ": 1}")
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": 1}')]
-    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', HostedKind.MCP, "my-box", "get.it")]
+    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', McpServerKind.MCP, "my-box", "get.it")]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
 def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> None:
     deltas, calls = said("my-box__other", "{}")
     assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
-    assert calls == [HostedCall("my-box__other", "{}", HostedKind.NONE, "my-box", "other")]
+    assert calls == [HostedCall("my-box__other", "{}", McpServerKind.NONE, "my-box", "other")]
     assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Reasoning, Text
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.string_argument import StringArgumentReader
-from workers.formats.chat.parser import merge_deltas
 from workers.formats.chat.trim import Trim
+from workers.formats.deltas import merge_deltas
 
 
 def read(arguments: str, cuts: list[int]) -> str:

@@ -12,7 +12,7 @@ from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
-from workers.formats.calls.tools import Tools, output_spec_of, shown, tools_of
+from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
 from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import TurnContext
 
@@ -82,7 +82,7 @@ def test_one_call_at_most_where_it_is_named_or_not_parallel() -> None:
 
 
 def test_a_function_is_shown_as_it_came_and_a_custom_tool_as_one_that_takes_a_string() -> None:
-    weather, search, shell, total = shown(tools("auto").all)
+    weather, search, shell, total = as_functions(tools("auto").all)
     assert weather == {
         "type": "function",
         "function": {"name": "weather", "description": "How it is.", "parameters": {"type": "object"}},

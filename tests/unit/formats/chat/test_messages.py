@@ -131,8 +131,8 @@ def test_call_ids_are_what_the_model_s_format_wants() -> None:
 
 
 @pytest.mark.parametrize("item", [{"type": "compaction"}, {**message(""), "content": [{"type": "input_file"}]}])
-def test_what_has_no_place_in_a_chat_is_refused_by_its_name(item: Item) -> None:
-    with pytest.raises(EngineError, match=r"no place for (an item|a part) of type '(compaction|input_file)'"):
+def test_items_and_parts_that_chat_templates_cannot_show_are_refused_by_name(item: Item) -> None:
+    with pytest.raises(EngineError, match=r"this model takes no (item|part) of type '(compaction|input_file)'"):
         messages_of([item])
 
 

@@ -13,7 +13,9 @@ from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, Cu
 from workers.engine.output_format import OutputSpec, ToolChoice
 from workers.engine.scripted.output_format import ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import END, marked_tokens
-from workers.formats.chat.parser import AnswerRules, ChatParser, merge_deltas
+from workers.formats.answer import AnswerRules
+from workers.formats.chat.parser import ChatParser
+from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed
 
 CALLING = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.AUTO))

@@ -30,24 +30,25 @@ from app.protocol.events.deltas import (
 )
 from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support.deltas import new_stream
-from workers.formats.calls.hosted import HostedKind, HostedTool
-from workers.formats.chat.parser import AnswerRules, merge_deltas
-from workers.formats.harmony import encoding as harmony
+from workers.engine import harmony_vocabulary as harmony
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.hosted import HostedTool, McpServerKind
+from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import Parsed
 
 
-def tool(name: str, kind: HostedKind, label: str | None = None, **more: Any) -> HostedTool:
+def tool(name: str, kind: McpServerKind, label: str | None = None, **more: Any) -> HostedTool:
     return HostedTool(name, kind, label, name.split(".")[-1], None, {}, "tools[0]", **more)
 
 
 HOSTED = {
-    "python": tool("python", HostedKind.PYTHON),
-    "browser.search": tool("browser.search", HostedKind.BROWSER),
-    "browser.open": tool("browser.open", HostedKind.BROWSER),
-    "library.find": tool("library.find", HostedKind.MCP, "library"),
-    "library.lend": tool("library.lend", HostedKind.MCP, "library", needs_approval=True),
+    "python": tool("python", McpServerKind.PYTHON),
+    "browser.search": tool("browser.search", McpServerKind.BROWSER),
+    "browser.open": tool("browser.open", McpServerKind.BROWSER),
+    "library.find": tool("library.find", McpServerKind.MCP, "library"),
+    "library.lend": tool("library.lend", McpServerKind.MCP, "library", needs_approval=True),
 }
 RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
 SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
@@ -146,7 +147,7 @@ def tokens_of(text: str) -> list[int]:
 
 
 def parser(rules: AnswerRules = RULES, end_tokens: frozenset[int] = frozenset()) -> HarmonyParser:
-    return HarmonyParser(rules, SOURCES, end_tokens)
+    return HarmonyParser(replace(rules, sources=SOURCES), end_tokens)
 
 
 def parsed(tokens: Sequence[int], rules: AnswerRules = RULES, *, cut: bool = False) -> Parsed:

@@ -11,11 +11,11 @@ from openai_harmony import Conversation as LibraryConversation
 from openai_harmony import Message, RenderConversationConfig, Role
 
 from tests.support.requests import message
+from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
-from workers.formats.harmony import encoding as harmony
-from workers.formats.harmony.history import earlier_messages, results_of, shown
-from workers.formats.harmony.messages import messages_of, without_old_thoughts
+from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
+from workers.formats.harmony.messages import messages_of, without_old_reasoning
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.turn import PastTurn
 
@@ -243,7 +243,7 @@ def test_a_past_turn_is_appended_token_for_token_with_its_results_behind() -> No
         },
     )
     turn = PastTurn(tuple(tokens), items)
-    assert text_of(continued(turn.tokens, results_of(turn))) == (
+    assert text_of(continued(turn.tokens, result_messages(turn))) == (
         written + "<|start|>python to=assistant<|channel|>commentary<|message|>2<|end|>"
         "<|start|>library.find to=assistant<|channel|>commentary<|message|>B<|end|><|start|>assistant"
     )
@@ -297,7 +297,7 @@ def test_the_messages_that_are_shown_can_be_sent_again() -> None:
     )
     python = harmony.encoding().encode("<|channel|>analysis to=python code<|message|>1<|call|>", allowed_special="all")
     item = {"type": "code_interpreter_call", "call": {"name": "python", "arguments": "1", "result": "2"}}
-    made = shown(Conversation(Preface(DAY), [message("Hi")]), [PastTurn(tuple(python), (item,))], tokens)
+    made = response_messages(Conversation(Preface(DAY), [message("Hi")]), [PastTurn(tuple(python), (item,))], tokens)
     assert [each["role"] for each in made["input_messages"]] == ["system", "user"]
     assert [(each["role"], each["channel"], each["content"][0]["text"]) for each in made["output_messages"]] == [
         ("assistant", "analysis", "1"),
@@ -315,4 +315,4 @@ def test_old_thoughts_are_those_before_the_last_answer() -> None:
     made: list[Message] = messages_of(
         [reasoning("a"), message("b", "assistant"), reasoning("c"), message("d", "assistant"), reasoning("e")]
     )
-    assert [part.content[0].text for part in without_old_thoughts(made)] == ["b", "d", "e"]
+    assert [part.content[0].text for part in without_old_reasoning(made)] == ["b", "d", "e"]

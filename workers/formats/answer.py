@@ -1,0 +1,80 @@
+"""What the parsers of all formats share: a request's rules for its answer, and the state that those rules need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.formats.calls.hosted import HostedCall, HostedTools
+from workers.formats.calls.router import CallRouter
+from workers.formats.calls.tools import Tools
+from workers.formats.citations import Citations, Sources
+from workers.formats.stops import StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRules:
+    """What a request asks of its answer besides `OutputSpec`."""
+
+    stop: tuple[str, ...] = ()
+    """Strings that end the answer."""
+    keep_stop: bool = False
+    """Whether the stop string is part of the text."""
+    min_tokens: int = 0
+    """A stop string counts only after this many tokens."""
+    functions: frozenset[str] = frozenset()
+    """The client's functions that may be called."""
+    custom: frozenset[str] = frozenset()
+    """The client's custom tools that may be called."""
+    hosted: HostedTools = field(default_factory=dict)
+    """The hosted tools that may be called."""
+    single_call: bool = False
+    sources: Sources = field(default_factory=dict)
+    """What the model may cite."""
+
+
+def answer_rules_of(
+    request: Mapping[str, Any], tools: Tools, functions: frozenset[str], spent: int, sources: Sources
+) -> AnswerRules:
+    """The rules of a stored request for a turn after `spent` output tokens; `functions` are the client's."""
+    extra = request["extra"]
+    stop = extra.get("stop") or ()
+    return AnswerRules(
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        keep_stop=bool(extra.get("include_stop_str_in_output")),
+        min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
+        functions=functions,
+        custom=tools.custom_allowed,
+        hosted=tools.hosted,
+        single_call=tools.single,
+        sources=sources,
+    )
+
+
+class AnswerParser:
+    """The state of one answer in any format; a subclass reads the tokens. See `workers.formats.turn.TurnParser`."""
+
+    def __init__(self, rules: AnswerRules, router: type[CallRouter]) -> None:
+        self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
+        self._calls = router(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
+        self._citations = Citations(rules.sources)
+        self._min_tokens = rules.min_tokens
+        self._unsettled: list[int] = []
+        """Tokens whose deltas are still held back."""
+        self.tokens = 0
+        self.reasoning_tokens = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._stops.found or self._calls.ended
+
+    @property
+    def calls(self) -> Sequence[HostedCall]:
+        """Empty if a stop string ended the answer: then the server runs no calls."""
+        return () if self._stops.found else tuple(self._calls.hosted)
+
+    def _settle(self) -> list[int]:
+        """The tokens that may be committed with the deltas that come out now."""
+        settled, self._unsettled = self._unsettled, []
+        return settled

@@ -1,0 +1,137 @@
+"""web_search: the hosted tools that search the web and read pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.protocol.events.deltas import Delta, WholeCall
+from app.protocol.hosted_kinds import WEB_SEARCH
+from app.protocol.types import Json
+from workers.formats.calls.hosted import HostedTool, McpServerKind, NameStyle, arguments_of
+from workers.formats.calls.hosted_format import NO_RESULT, HarmonyCall, HostedToolFormat, Item, Listings
+from workers.formats.calls.open_calls import OpenHostedCall
+
+NAMESPACE = "browser"
+SEARCH, OPEN, FIND = "search", "open", "find"
+
+_TOOL_OF_ACTION = {"search": SEARCH, "open_page": OPEN, "find_in_page": FIND}
+"""By the `action.type` of a web_search_call."""
+_CURSOR = {"type": "integer", "description": "Number of a page shown before; the newest one where it is left out."}
+_TOOLS: Mapping[str, tuple[str, Json]] = {
+    SEARCH: (
+        "Searches the web. Shows numbered results, which `open` takes by their numbers.",
+        {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What to look for."},
+                "topn": {"type": "integer", "description": "How many results to show."},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    ),
+    OPEN: (
+        "Opens a page: a link by its number on a page shown before, or a URL. Cite what you use from it as "
+        "【cursor†L1-L2】, with the page's cursor and the numbers of its lines.",
+        {
+            "type": "object",
+            "properties": {
+                "id": {
+                    "anyOf": [{"type": "integer"}, {"type": "string"}],
+                    "description": "Number of a link, or a URL; without it the page is shown from another line.",
+                },
+                "cursor": _CURSOR,
+                "loc": {"type": "integer", "description": "The first line to show."},
+                "num_lines": {"type": "integer", "description": "How many lines to show."},
+            },
+            "additionalProperties": False,
+        },
+    ),
+    FIND: (
+        "Finds exact text in a page shown before.",
+        {
+            "type": "object",
+            "properties": {"pattern": {"type": "string", "description": "The text."}, "cursor": _CURSOR},
+            "required": ["pattern"],
+            "additionalProperties": False,
+        },
+    ),
+}
+
+
+class BrowserCall(OpenHostedCall):
+    """WholeCall, once the call is complete; a call that was cut within its arguments shows nothing."""
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        tool, arguments = self._tool, self._arguments
+        if cut and not (arguments and arguments_of(arguments) is not None):
+            return []
+        super().finish(cut=cut)
+        return [WholeCall(WEB_SEARCH, tool.name, arguments, {"action": action_of(tool.tool, arguments)})]
+
+
+def action_of(tool: str, arguments: str) -> Json:
+    """The `action` of a web_search_call, as far as the arguments of its call tell."""
+    given = arguments_of(arguments) or {}
+    if tool == OPEN:
+        url = given.get("id")
+        return {"type": "open_page", "url": url if isinstance(url, str) else None}
+    if tool == FIND:
+        return {"type": "find_in_page", "pattern": _text(given.get("pattern")), "url": ""}
+    query = _text(given.get("query"))
+    return {"type": "search", "query": query, "queries": [query]}
+
+
+def _tools(_entry: Json, field: str, _listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
+    for tool, (description, parameters) in _TOOLS.items():
+        name = f"{NAMESPACE}_{tool}" if style is NameStyle.CHAT else f"{NAMESPACE}.{tool}"
+        yield HostedTool(name, McpServerKind.BROWSER, None, tool, description, parameters, field)
+
+
+def _chat_name(item: Item) -> str:
+    return f"{NAMESPACE}_{_TOOL_OF_ACTION.get(item['action']['type'], SEARCH)}"
+
+
+def _chat_arguments(item: Item) -> str:
+    call = item.get("call") or {}
+    if call.get("kind") == McpServerKind.BROWSER.value and arguments_of(call["arguments"]) is not None:
+        return call["arguments"] or "{}"
+    return json.dumps(_arguments_of_action(item["action"]), ensure_ascii=False)
+
+
+def _arguments_of_action(action: Item) -> Item:
+    if action["type"] == "open_page":
+        return {"id": action.get("url")} if action.get("url") else {}
+    if action["type"] == "find_in_page":
+        return {"pattern": action["pattern"]}
+    return {"query": action.get("query") or ""}
+
+
+def _harmony_call(item: Item) -> HarmonyCall:
+    action, call = item.get("action") or {}, item.get("call") or {}
+    name = f"{NAMESPACE}.{_TOOL_OF_ACTION.get(action.get('type', ''), SEARCH)}"
+    return HarmonyCall(name, call.get("arguments") or _harmony_arguments(action), "code")
+
+
+def _harmony_arguments(action: Item) -> str:
+    """The arguments of a call of which only the action is known."""
+    given = {"id" if name == "url" else name: action.get(name) for name in ("query", "pattern", "url")}
+    return json.dumps({name: value for name, value in given.items() if value}, ensure_ascii=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+BROWSER = HostedToolFormat(
+    kind=WEB_SEARCH,
+    tools=_tools,
+    is_chosen=lambda _choice, _tool: True,
+    open_call=BrowserCall,
+    chat_name=_chat_name,
+    chat_arguments=_chat_arguments,
+    harmony_call=_harmony_call,
+    shown_result=lambda _item: NO_RESULT,
+)

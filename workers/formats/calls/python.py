@@ -1,0 +1,78 @@
+"""code_interpreter: the hosted tool that runs Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from app.protocol.events.deltas import CodeStart, CodeText, Delta
+from app.protocol.hosted_kinds import CODE_INTERPRETER
+from app.protocol.types import Json
+from workers.formats.calls.hosted import HostedTool, McpServerKind, NameStyle
+from workers.formats.calls.hosted_format import NO_RESULT, HarmonyCall, HostedToolFormat, Item, Listings
+from workers.formats.calls.open_calls import OpenHostedCall
+from workers.formats.calls.string_argument import StringArgumentReader
+
+NAME = "python"
+CODE_ARGUMENT = "code"
+
+_DESCRIPTION = (
+    "Runs Python code and returns what it prints, and the value of its last line. "
+    "Variables, imports and files stay for later calls of the same answer. There is no internet."
+)
+_PARAMETERS: Json = {
+    "type": "object",
+    "properties": {CODE_ARGUMENT: {"type": "string", "description": "The code to run."}},
+    "required": [CODE_ARGUMENT],
+    "additionalProperties": False,
+}
+
+
+class PythonCall(OpenHostedCall):
+    """CodeStart, CodeText...: the string in the call's JSON, or the bare code that harmony models write."""
+
+    def __init__(self, tool: HostedTool) -> None:
+        super().__init__(tool)
+        self._reader = StringArgumentReader(CODE_ARGUMENT)
+
+    def start(self) -> list[Delta]:
+        return [CodeStart(self._tool.name)]
+
+    def feed(self, text: str) -> list[Delta]:
+        super().feed(text)
+        code = self._reader.feed(text)
+        return [CodeText(code)] if code else []
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        super().finish(cut=cut)
+        rest = self._reader.flush()
+        return [CodeText(rest)] if rest else []
+
+
+def _tools(_entry: Json, field: str, _listings: Listings, _style: NameStyle) -> Iterable[HostedTool]:
+    yield HostedTool(NAME, McpServerKind.PYTHON, None, NAME, _DESCRIPTION, _PARAMETERS, field)
+
+
+def _chat_arguments(item: Item) -> str:
+    return json.dumps({CODE_ARGUMENT: item.get("code") or ""}, ensure_ascii=False)
+
+
+def _harmony_call(item: Item) -> HarmonyCall:
+    return HarmonyCall(NAME, item.get("code") or "", "code")
+
+
+def _shown_result(item: Item) -> str:
+    logs = [output["logs"] for output in item.get("outputs") or () if output["type"] == "logs"]
+    return "\n".join(logs) or NO_RESULT
+
+
+PYTHON = HostedToolFormat(
+    kind=CODE_INTERPRETER,
+    tools=_tools,
+    is_chosen=lambda _choice, _tool: True,
+    open_call=PythonCall,
+    chat_name=lambda _item: NAME,
+    chat_arguments=_chat_arguments,
+    harmony_call=_harmony_call,
+    shown_result=_shown_result,
+)

@@ -1,0 +1,25 @@
+"""Joins neighbouring deltas, so that readers get few large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from app.protocol.events.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
+
+_TEXT_ONLY = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
+"""Deltas that hold a piece of text and nothing else."""
+
+
+def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
+    """The same deltas, with neighbours of one kind joined."""
+    merged: list[Delta] = []
+    for delta in deltas:
+        last = merged[-1] if merged else None
+        if isinstance(delta, Text) and isinstance(last, Text) and delta.phase == last.phase:
+            merged[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
+        elif isinstance(delta, _TEXT_ONLY) and type(delta) is type(last):
+            merged[-1] = replace(delta, text=last.text + delta.text)
+        else:
+            merged.append(delta)
+    return tuple(merged)
