@@ -28,7 +28,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PythonSer
         yield running
 
 
-async def test_interpreters_killed_between_calls_are_made_anew_and_their_sessions_told(server: PythonServer) -> None:
+async def test_interpreters_killed_between_calls_are_replaced_and_their_sessions_informed(server: PythonServer) -> None:
     async with notebook(server) as one, notebook(server) as two, notebook(server) as three, notebook(server) as other:
         await run(other, "x = 1")
         spared, pipes = server.interpreters(), server.pipes()
@@ -47,7 +47,7 @@ async def test_interpreters_killed_between_calls_are_made_anew_and_their_session
 
 
 @pytest.mark.parametrize("whom", ["interpreter", "first process inside", "jailer"])
-async def test_what_is_killed_in_a_call_fails_the_call_and_says_what_is_lost(server: PythonServer, whom: str) -> None:
+async def test_a_kill_during_a_call_fails_the_call_and_reports_lost_state(server: PythonServer, whom: str) -> None:
     async with notebook(server) as client:
         await run(client, "import time\nprint('started')")
         calling = asyncio.create_task(run(client, "time.sleep(60)"))
@@ -79,7 +79,7 @@ async def test_a_server_that_is_killed_leaves_nothing(server: PythonServer, busy
             raise ConnectionError
 
 
-async def test_a_server_that_is_told_to_stop_leaves_nothing(server: PythonServer) -> None:
+async def test_a_server_that_gets_sigterm_leaves_nothing(server: PythonServer) -> None:
     async with notebook(server) as client:
         await run(client, "import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'while True: pass'])")
         tree = server.process_tree()
@@ -89,7 +89,7 @@ async def test_a_server_that_is_told_to_stop_leaves_nothing(server: PythonServer
         gone(tree)
 
 
-async def test_processes_that_a_cell_left_stand_still_and_go_with_the_session(server: PythonServer) -> None:
+async def test_processes_left_by_a_cell_are_stopped_and_end_with_the_session(server: PythonServer) -> None:
     async with notebook(server) as client:
         await run(client, "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass")
         tree = server.process_tree()
@@ -98,7 +98,7 @@ async def test_processes_that_a_cell_left_stand_still_and_go_with_the_session(se
     gone(tree)
 
 
-async def test_a_session_that_used_up_its_cpu_time_starts_anew(tmp_path: Path) -> None:
+async def test_a_session_that_used_its_cpu_time_gets_a_new_interpreter(tmp_path: Path) -> None:
     with python_server(tmp_path / "log", "--cpu-seconds", "1", "--seconds", "60") as server:
         async with notebook(server) as client:
             ran = await run(client, "while True: pass")
@@ -140,7 +140,7 @@ def test_a_closed_stdin_ends_a_server_of_one_session(tmp_path: Path) -> None:
     assert not any(map(runs, tree))
 
 
-async def test_ctrl_c_stops_a_server_without_a_word(tmp_path: Path) -> None:
+async def test_ctrl_c_stops_a_server_without_output(tmp_path: Path) -> None:
     with python_server(tmp_path / "log") as server:
         async with notebook(server) as client:
             await run(client, "1")

@@ -44,7 +44,7 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield running
 
 
-def test_the_server_is_who_the_test_says(servers: Servers, request: pytest.FixtureRequest) -> None:
+def test_the_server_runs_as_the_user_of_the_test(servers: Servers, request: pytest.FixtureRequest) -> None:
     by_root = "by-root" in request.node.name
     for server in servers.values():
         uid = Path(f"/proc/{server.process.pid}").stat().st_uid
@@ -52,7 +52,7 @@ def test_the_server_is_who_the_test_says(servers: Servers, request: pytest.Fixtu
 
 
 @pytest.mark.parametrize("area", dict.fromkeys(escape.area for escape in ESCAPES))
-async def test_no_attempt_gets_further_than_it_should(servers: Servers, area: str, tmp_path: Path) -> None:
+async def test_no_attempt_escapes(servers: Servers, area: str, tmp_path: Path) -> None:
     for seconds, server in servers.items():
         uncounted = NO_COUNT_OF_FILES if "(bwrap)" in server.log.read_text() else ""
         wanted = [e for e in ESCAPES if (e.area, seconds_for(e)) == (area, seconds) and e.attempt != uncounted]

@@ -37,7 +37,7 @@ def without_namespaces(*program: str) -> list[str]:
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner, limit, *program]
 
 
-def test_the_command_passes_all_it_is_given_on_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_passes_all_arguments_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda _path, argv, _env: became.append(argv))
     monkeypatch.setattr(os, "umask", lambda _mask: 0)
@@ -49,7 +49,7 @@ def test_the_command_passes_all_it_is_given_on_to_the_server(monkeypatch: pytest
         ]
 
 
-def test_the_command_s_help_is_the_server_s_own(tmp_path: Path) -> None:
+def test_the_command_shows_the_server_s_help(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "__init__.py").write_text("raise SystemExit('not ours')")
     done = subprocess.run([LONGHAUL, "tools", "python", "--help"], cwd=tmp_path, capture_output=True, text=True)
@@ -70,7 +70,7 @@ def test_the_command_s_help_is_the_server_s_own(tmp_path: Path) -> None:
         (("--unsafe",), "unrecognized arguments: --unsafe"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+def test_an_invalid_option_is_one_line(arguments: tuple[str, ...], said: str) -> None:
     assert started(*PROGRAM, *arguments) == (2, f"longhaul tools python: {said}\n")
 
 
@@ -78,7 +78,7 @@ def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
-def test_a_host_beyond_this_machine_wants_a_token() -> None:
+def test_a_host_that_other_machines_reach_requires_a_token() -> None:
     status, said = started(*PROGRAM, "--host", "0.0.0.0", "--port", "0")
     assert status == 2
     assert last_line(said).startswith("longhaul tools python: --host 0.0.0.0: ")
@@ -86,7 +86,7 @@ def test_a_host_beyond_this_machine_wants_a_token() -> None:
 
 
 @pytest.mark.parametrize("executable", ["/bin/true", "/nonexistent"])
-def test_a_python_that_is_none_is_one_line(executable: str) -> None:
+def test_an_invalid_python_is_one_line(executable: str) -> None:
     assert started(*PROGRAM, "--python", executable) == (
         1,
         f"longhaul tools python: --python {executable}: is no Python that runs\n",
@@ -94,7 +94,7 @@ def test_a_python_that_is_none_is_one_line(executable: str) -> None:
 
 
 @pytest.mark.root
-def test_where_there_are_no_namespaces_it_stays_off() -> None:
+def test_without_namespaces_the_server_does_not_start() -> None:
     status, said = started(*without_namespaces(*command(*PROGRAM)[:1], "-c", "pass"))
     assert status == 0, f"this machine cannot take namespaces away: {said}"
     status, said = started(*without_namespaces(*PROGRAM, "--port", "0", "--isolation", "namespaces"))
@@ -112,23 +112,23 @@ ALLOW_ALL = bytes.fromhex("06000000 0000ff7f".replace(" ", ""))
 """One instruction: SECCOMP_RET_ALLOW."""
 
 
-async def test_a_sandbox_that_does_not_hold_is_found_out() -> None:
+async def test_the_self_test_detects_a_sandbox_that_does_not_isolate() -> None:
     with pytest.raises(SandboxError, match=r"^the sandbox does not hold here: a network socket can be opened$"):
         await selftest.check(sandbox_spec(ALLOW_ALL))
 
 
-async def test_a_filter_that_linux_does_not_take_is_no_sandbox() -> None:
+async def test_a_filter_that_linux_refuses_makes_no_sandbox() -> None:
     with pytest.raises(SandboxError, match=r"^no sandbox here: OSError: \[Errno 22\] prctl 22$"):
         await selftest.check(sandbox_spec(b"\0" * 8))
 
 
-def test_a_virtual_environment_s_packages_can_be_had_inside() -> None:
+def test_packages_of_a_virtual_environment_are_available_inside() -> None:
     interpreter = examine(Path(sys.executable))
     assert interpreter.executable == Path(sys.executable)
     assert Path(sys.prefix) / "pyvenv.cfg" in interpreter.paths
     assert Path(sys.prefix) / "lib" in interpreter.paths
 
 
-def test_nothing_of_longhaul_is_shown_by_default() -> None:
+def test_nothing_of_longhaul_is_visible_by_default() -> None:
     shown = examine(default_executable()).paths
     assert not any(path.is_relative_to(CHECKOUT) for path in shown)

@@ -121,7 +121,7 @@ async def test_an_exception_is_a_result_and_no_failure(client: Client) -> None:
         ("class E(Exception):\n    def __str__(self): raise ValueError\nraise E", "E: <exception str() failed>"),
     ],
 )
-async def test_an_error_leaves_the_interpreter_as_it_was(client: Client, code: str, last_line: str) -> None:
+async def test_an_error_leaves_the_interpreter_unchanged(client: Client, code: str, last_line: str) -> None:
     await run(client, "before = 1")
     ran = await run(client, code)
     assert ran.last_line.endswith(last_line)
@@ -149,12 +149,12 @@ async def test_processes_of_multiprocessing_work_and_stay(client: Client) -> Non
 FORK = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\n'child' if not pid else 'parent'"
 
 
-async def test_a_fork_that_comes_to_the_end_of_the_cell_answers_nothing(client: Client) -> None:
+async def test_a_forked_child_that_reaches_the_end_of_the_cell_answers_nothing(client: Client) -> None:
     assert (await run(client, FORK)).result == "'parent'"
     assert (await run(client, "1 + 1")).result == "2"
 
 
-async def test_code_that_forks_at_once_is_not_stopped_half_way(server: PythonServer) -> None:
+async def test_a_child_forked_at_once_is_not_left_stopped(server: PythonServer) -> None:
     for _ in range(30):  # of the stop before a first cell, one in eight was late and caught the fork
         async with notebook(server) as client:
             assert (await run(client, FORK)).result == "'parent'"
@@ -181,7 +181,7 @@ async def test_figures_come_as_images(client: Client) -> None:
     assert len((await client.call_tool("python", {"code": "1"})).content) == 1
 
 
-async def test_what_is_too_long_is_cut_in_the_middle_with_a_note(client: Client) -> None:
+async def test_long_text_loses_its_middle_with_a_note(client: Client) -> None:
     ran = await run(client, "print('a' + 'x' * 100_000 + 'z')")
     assert len(ran.text) < 4200
     assert ran.text.startswith("axx") and ran.text.endswith("xz\n")
@@ -209,7 +209,7 @@ async def test_calls_of_two_sessions_run_at_the_same_time(server: PythonServer) 
         assert (await slow).result == "'slow'"
 
 
-async def test_what_a_cell_left_running_stands_still_until_the_next_call(client: Client) -> None:
+async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(client: Client) -> None:
     start = "import threading, time\nn = 0\ndef count():\n    global n\n    while True:\n        n += 1\n"
     await run(client, start + "threading.Thread(target=count, daemon=True).start()\ntime.sleep(0.05)")
     ticks = "import time\nt = time.process_time()"
@@ -228,20 +228,18 @@ async def test_what_a_cell_left_running_stands_still_until_the_next_call(client:
         ({"code": "x" * 1_100_000}, "code: must be at most 1048576 characters"),
     ],
 )
-async def test_a_call_that_makes_no_sense_is_told_so_to_the_model(
-    client: Client, arguments: dict[str, object], said: str
-) -> None:
+async def test_the_model_is_told_of_invalid_arguments(client: Client, arguments: dict[str, object], said: str) -> None:
     result = await client.call_tool("python", arguments)
     (content,) = result.content
     assert result.is_error
     assert content.type == "text" and content.text == said
 
 
-async def test_a_long_cell_is_no_problem(client: Client) -> None:
+async def test_a_long_cell_runs(client: Client) -> None:
     assert (await run(client, "x = '" + "y" * 900_000 + "'\nlen(x)")).result == "900000"
 
 
-async def test_another_tool_is_an_error_of_the_protocol(client: Client) -> None:
+async def test_a_call_of_another_tool_is_a_protocol_error(client: Client) -> None:
     with pytest.raises(MCPError, match="there is only 'python'"):
         await client.session.call_tool("bash", {"code": "ls"})
 
@@ -255,7 +253,7 @@ async def test_no_code_and_no_output_is_in_the_log_at_info(tmp_path: Path) -> No
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-async def test_beyond_the_limit_of_interpreters_a_call_is_refused_and_later_served(tmp_path: Path) -> None:
+async def test_a_call_beyond_the_limit_of_interpreters_is_refused_and_later_served(tmp_path: Path) -> None:
     with python_server(tmp_path / "log", "--sessions", "1") as server:
         async with notebook(server) as second:
             async with notebook(server) as first:
@@ -278,7 +276,7 @@ async def test_an_interpreter_without_calls_ends_and_the_next_call_says_so(tmp_p
             assert not ran.failed
 
 
-async def test_a_session_that_is_deleted_takes_its_interpreter_with_it(server: PythonServer) -> None:
+async def test_deleting_a_session_ends_its_interpreter(server: PythonServer) -> None:
     before = len(server.jailers())
     async with notebook(server) as client:
         await run(client, "1")
@@ -286,7 +284,7 @@ async def test_a_session_that_is_deleted_takes_its_interpreter_with_it(server: P
     await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
 
 
-async def test_a_session_that_is_deleted_in_a_call_takes_its_interpreter_with_it(server: PythonServer) -> None:
+async def test_deleting_a_session_during_a_call_ends_its_interpreter(server: PythonServer) -> None:
     before = len(server.jailers())
     async with notebook(server) as client:
         await run(client, "import time")
@@ -296,7 +294,7 @@ async def test_a_session_that_is_deleted_in_a_call_takes_its_interpreter_with_it
     await until(lambda: len(server.jailers()) == before, what="the sandbox is gone")
 
 
-async def test_a_call_that_is_cancelled_stops_and_names_stay(tmp_path: Path) -> None:
+async def test_a_cancelled_call_stops_and_names_stay(tmp_path: Path) -> None:
     with python_server(tmp_path / "log", "--seconds", "100000") as server:
         async with notebook(server) as client:
             await run(client, "x = 1")
@@ -337,7 +335,7 @@ async def test_over_stdin_and_stdout_there_is_one_session(tmp_path: Path) -> Non
         assert (await run(client, "print('out')\nx + 1")).text == "out\n42"
 
 
-async def test_who_has_no_token_gets_nothing(tmp_path: Path) -> None:
+async def test_a_client_without_the_token_is_refused(tmp_path: Path) -> None:
     with python_server(tmp_path / "log", LONGHAUL_TOOLS_TOKEN="hunter2") as server:
         async with httpx.AsyncClient() as http:
             for headers in ({}, {"authorization": "Bearer hunter"}):
@@ -347,7 +345,7 @@ async def test_who_has_no_token_gets_nothing(tmp_path: Path) -> None:
         assert "hunter2" not in log
 
 
-async def test_a_page_in_a_browser_cannot_call_it(server: PythonServer) -> None:
+async def test_a_page_in_a_browser_cannot_call_the_tool(server: PythonServer) -> None:
     async with httpx.AsyncClient() as http:
         answer = await http.post(server.url, json={}, headers={"origin": "http://example.com"})
         assert answer.status_code == 403

@@ -40,11 +40,11 @@ async def test_status_and_last_line_come_through() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-async def test_a_death_by_signal_is_told_as_such(number: signal.Signals) -> None:
+async def test_a_death_by_signal_has_a_negative_status(number: signal.Signals) -> None:
     assert await run(shell(f"kill -{number.name[3:]} $$"), lambda _: None) == (-number, "")
 
 
-async def test_a_program_that_is_not_there_says_so() -> None:
+async def test_a_missing_program_is_reported() -> None:
     program = Program(("/nowhere/at/all",), {}, Path("/"))
     assert await run(program, lambda _: None) == (127, "/nowhere/at/all: No such file or directory")
 

@@ -39,7 +39,7 @@ def test_migrate_twice_is_as_good_as_once(services: Services) -> None:
         assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_migrate_stays_under_honcho_which_stops_all_when_one_ends(services: Services) -> None:
+def test_migrate_keeps_running_under_honcho_which_stops_all_when_one_ends(services: Services) -> None:
     env = {"DATABASE_URL": services.database_url, "HONCHO_PROCESS_NAME": "release.1"}
     with started("migrate", env=env) as process:
         assert process.stdout is not None
@@ -57,7 +57,7 @@ def test_migrate_stays_under_honcho_which_stops_all_when_one_ends(services: Serv
         ("", "DATABASE_URL is not set"),
     ],
 )
-def test_migrate_says_in_one_line_what_is_wrong(url: str, complaint: str) -> None:
+def test_migrate_reports_an_error_in_one_line(url: str, complaint: str) -> None:
     result = longhaul("migrate", env={"DATABASE_URL": url})
     assert result.returncode != 0
     assert one_line(result).startswith(f"longhaul: {complaint}")

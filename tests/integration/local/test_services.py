@@ -53,7 +53,7 @@ def test_the_socket_is_in_a_closed_folder(services: Services) -> None:
     assert stat.S_IMODE(socket_folder(services).stat().st_mode) == 0o700
 
 
-def test_postgres_starts_over_the_number_of_another_process(services: Services) -> None:
+def test_postgres_starts_if_another_process_has_its_old_process_id(services: Services) -> None:
     """After a power loss the number in postmaster.pid may be anybody's."""
     data = next(services.folder.glob("home/postgres-*/data"))
     services.postgres.kill()
@@ -68,7 +68,7 @@ def test_postgres_starts_over_the_number_of_another_process(services: Services) 
     assert services.postgres.running
 
 
-async def test_valkey_wants_its_password_which_is_in_no_argument(services: Services) -> None:
+async def test_valkey_requires_its_password_which_is_in_no_argument(services: Services) -> None:
     url = urlsplit(services.redis_url)
     assert url.hostname == "127.0.0.1"
     assert url.password
@@ -86,7 +86,7 @@ async def test_valkey_keeps_its_keys_over_a_restart(services: Services) -> None:
         assert await client.get("kept") == b"yes"
 
 
-async def test_an_emptied_valkey_knows_nothing(services: Services) -> None:
+async def test_an_emptied_valkey_has_no_keys(services: Services) -> None:
     async with Redis.from_url(services.redis_url) as client:
         await client.set("kept", "yes")
     services.empty_valkey()

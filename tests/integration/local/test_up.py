@@ -48,7 +48,7 @@ def started(up: Up) -> set[int]:
     return seen
 
 
-def test_sigterm_ends_it_and_leaves_nothing(folder: Path) -> None:
+def test_sigterm_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
     with Up(folder, everything(folder)) as up:
         started(up)
         up.process.terminate()
@@ -57,7 +57,7 @@ def test_sigterm_ends_it_and_leaves_nothing(folder: Path) -> None:
         assert not list((folder / "home" / "run").iterdir())
 
 
-def test_ctrl_c_in_a_terminal_ends_it_and_leaves_nothing(folder: Path) -> None:
+def test_ctrl_c_in_a_terminal_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
     with Up(folder, everything(folder), terminal=True) as up:
         started(up)
         up.type(b"\x03")
@@ -65,7 +65,7 @@ def test_ctrl_c_in_a_terminal_ends_it_and_leaves_nothing(folder: Path) -> None:
         assert not any(map(alive, up.look()))
 
 
-def test_a_closed_terminal_ends_it_and_leaves_nothing(folder: Path) -> None:
+def test_a_closed_terminal_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
     with Up(folder, everything(folder), terminal=True) as up:
         started(up)
         up.close_terminal()
@@ -87,7 +87,7 @@ def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(f
             assert not any(alive(pid) for pid in up.look())
 
 
-def test_kill_9_of_a_guardian_takes_its_program_with_it(folder: Path) -> None:
+def test_kill_9_of_a_guardian_ends_its_program(folder: Path) -> None:
     with Up(folder, sleeper(folder, "calm"), env=NAMED_SERVICES) as up:
         calm = int(up.written("calm.pid"))
         up.look()
@@ -105,7 +105,7 @@ def test_an_ignored_hangup_stays_ignored(folder: Path) -> None:
         up.says("calm ended with SIGKILL")
 
 
-def test_a_second_ctrl_c_ends_it_without_grace(folder: Path) -> None:
+def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
     env = NAMED_SERVICES | {"LONGHAUL_SHUTDOWN_GRACE_SECONDS": "1000"}
     with Up(
         folder, f"deaf: trap '' TERM; echo $$ > {folder}/pid; while :; do sleep 1; done\n", env=env, terminal=True
@@ -154,7 +154,7 @@ def test_data_survive_a_restart_and_an_interrupted_first_start(folder: Path) -> 
     assert (data / "global" / "pg_control").read_bytes()[:8] == identity
 
 
-def test_a_killed_worker_is_started_again(folder: Path) -> None:
+def test_a_killed_worker_is_restarted(folder: Path) -> None:
     procfile = f"worker: echo $$ >> {folder}/pids; exec sleep 1000\n"
     with Up(folder, procfile, env=NAMED_SERVICES) as up:
         kill(int(up.written("pids").split()[-1]))
@@ -165,7 +165,7 @@ def test_a_killed_worker_is_started_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["postgres", "valkey-server"])
-def test_a_killed_service_is_started_again(folder: Path, server: str) -> None:
+def test_a_killed_service_is_restarted(folder: Path, server: str) -> None:
     with Up(folder, sleeper(folder, "calm")) as up:
         up.written("calm.pid")
         name = "Postgres" if server == "postgres" else "Valkey"
@@ -241,7 +241,7 @@ def test_named_services_are_used_and_left_alone(folder: Path) -> None:
         assert not (folder / "home" / "valkey").exists()
 
 
-def test_a_folder_too_deep_for_a_socket_is_no_hindrance(folder: Path) -> None:
+def test_a_data_folder_too_deep_for_a_socket_works(folder: Path) -> None:
     home = folder / ("deep" * 20) / ("er" * 20)
     procfile = f"calm: echo $DATABASE_URL > {folder}/urls; exec sleep 1000\n"
     with Up(folder, procfile, env={"LONGHAUL_HOME": str(home)}) as up:
@@ -283,7 +283,7 @@ def test_a_port_in_use_is_named(folder: Path, process: str, variable: str) -> No
             assert up.output == f"longhaul: {variable}: port {port} of 127.0.0.1 is already in use\n"
 
 
-def test_a_foreign_folder_is_refused_and_untouched(folder: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_untouched(folder: Path) -> None:
     home = folder / "thesis"
     home.mkdir()
     (home / "chapter1.txt").write_text("It was a dark night.")
@@ -329,7 +329,7 @@ def test_a_bad_setting_is_one_line_that_names_it(folder: Path, env: dict[str, st
     assert "secret" not in result.stderr
 
 
-def test_a_model_folder_that_is_not_there_is_named(folder: Path) -> None:
+def test_a_missing_model_folder_is_named(folder: Path) -> None:
     result = longhaul("up", "--model", "./nowhere", env={"LONGHAUL_HOME": str(folder / "home")})
     assert result.returncode == 2
     assert one_line(result) == "longhaul: --model: './nowhere' is not a folder"
@@ -356,7 +356,7 @@ def ready_api(folder: Path, port: int) -> str:
     return f"api: python {folder}/ready.py\n"
 
 
-def test_it_says_where_everything_is_once_the_api_is_ready(folder: Path) -> None:
+def test_up_prints_all_addresses_once_the_api_is_ready(folder: Path) -> None:
     port = free_port()
     env = {**NAMED_SERVICES, "LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(free_port())}
     with Up(folder, ready_api(folder, port), env=env) as up:
@@ -370,7 +370,7 @@ def test_it_says_where_everything_is_once_the_api_is_ready(folder: Path) -> None
         assert (folder / "home" / "flower-auth").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_terminal_is_told_the_password_the_same_each_time(folder: Path) -> None:
+def test_a_terminal_shows_the_same_password_each_time(folder: Path) -> None:
     port = free_port()
     env = {**NAMED_SERVICES, "LONGHAUL_FLOWER_PORT": str(free_port())}
     seen = set()

@@ -94,7 +94,7 @@ def test_a_server_that_ignores_everything_dies_with_its_worker(tmp_path: Path, c
         until_sync(lambda: gone(started), 30, "the server, its supervisor and what it started are gone")
 
 
-def test_a_supervisor_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+def test_killing_a_supervisor_kills_its_server(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     with holder(file, ALONE):
         server, supervisor = until_sync(lambda: pids(file), 60, "the server runs")
@@ -109,7 +109,7 @@ def test_a_supervisor_whose_worker_is_gone_already_starts_nothing(tmp_path: Path
     assert not file.exists()
 
 
-async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> None:
+async def test_children_of_a_server_end_with_its_session(tmp_path: Path) -> None:
     file, server = tmp_path / "pids", ToolProcess(tmp_path).command().command or ()
     script = 'sleep 600 & echo $! > "$0"; exec "$@"'
     held = Session(McpServer("x", "mcp", None, ("sh", "-c", script, str(file), *server)), {})
@@ -120,7 +120,7 @@ async def test_what_a_server_started_ends_with_its_session(tmp_path: Path) -> No
     await until(lambda: gone(started), 30)
 
 
-def test_all_that_a_server_said_before_its_end_is_passed_on() -> None:
+def test_all_output_of_a_server_before_its_end_is_passed_on() -> None:
     said = "print('x' * 999999, flush=True); print('last', end='')"
     supervisor = [*SUPERVISOR, str(os.getpid()), "1000000"]
     done = subprocess.run([*supervisor, sys.executable, "-c", said], stdin=subprocess.DEVNULL, capture_output=True)
@@ -149,7 +149,7 @@ async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_serve
     assert text_of(row) == "It said: echo x"
 
 
-async def test_a_command_that_is_not_there_cannot_be_reached() -> None:
+async def test_a_command_that_does_not_exist_cannot_be_reached() -> None:
     missing = Session(McpServer("x", "mcp", None, ("/nowhere/at/all",)), {})
     with pytest.raises(Unreachable):
         await missing.list_tools()

@@ -65,7 +65,7 @@ EVERY_TOOL = [CODE_INTERPRETER, WEB_SEARCH, mcp_tool()]
 TOLD = ("python 1+1", "L0: q", "echo e")
 
 
-async def test_a_chain_shows_the_model_its_earlier_calls_and_what_they_gave(
+async def test_a_chain_shows_the_model_earlier_calls_and_their_results(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL)
@@ -78,7 +78,7 @@ async def test_a_chain_shows_the_model_its_earlier_calls_and_what_they_gave(
     assert results[-1] < shown.rindex("Done.")
 
 
-async def test_a_client_that_sends_the_items_again_has_the_same_shown(
+async def test_a_client_that_sends_the_items_itself_gets_the_same_prompt(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     asked = [message(turns(EVERY, "Done."))]
@@ -88,7 +88,7 @@ async def test_a_client_that_sends_the_items_again_has_the_same_shown(
     assert await prompt(db, pubsub, await queued(db, input=again, tools=EVERY_TOOL)) == chained
 
 
-async def test_items_whose_response_is_gone_are_told_by_what_they_show(
+async def test_items_of_a_deleted_response_are_rendered_from_their_fields(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, include=["code_interpreter_call.outputs"])
@@ -101,7 +101,9 @@ async def test_items_whose_response_is_gone_are_told_by_what_they_show(
     assert "not kept any more" in shown
 
 
-async def test_a_conversation_shows_them_as_well(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_conversation_shows_the_model_earlier_calls_too(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
     where = {"conversation": {"id": "conv_1"}}
     await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
@@ -111,7 +113,7 @@ async def test_a_conversation_shows_them_as_well(db: Database, pubsub: PubSub, t
     assert "L0: q" not in str(listed)
 
 
-async def test_tools_are_listed_once_in_a_chain_and_again_where_more_are_allowed(
+async def test_tools_are_listed_once_in_a_chain_and_once_more_if_more_are_allowed(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     request: Json = {"tools": [mcp_tool(allowed_tools=["echo"])]}
@@ -127,7 +129,9 @@ async def test_tools_are_listed_once_in_a_chain_and_again_where_more_are_allowed
     assert [tool["name"] for tool in items(third, "mcp_list_tools")[0]["tools"]] == ["echo", "slow"]
 
 
-async def test_a_list_that_failed_is_asked_for_again(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_failed_list_is_requested_by_the_next_response(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     request: Json = {"tools": [mcp_tool()]}
     response_id = await queued(db, input=[message("/say Hi")], **request)
     async with worker(db, pubsub) as w:
@@ -146,7 +150,7 @@ def answered(request: Json, approve: bool, reason: str | None = None) -> Json:
     return {"type": "mcp_approval_response", "id": "mcpa_1", **fields}
 
 
-async def test_a_call_that_needs_approval_is_asked_for_and_made_once_it_is_allowed(
+async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="please"), "never", **ASKING)
@@ -169,16 +173,16 @@ async def test_a_call_that_needs_approval_is_asked_for_and_made_once_it_is_allow
     assert shown.count("echo please") == 1
 
 
-async def test_an_allowed_call_is_told_where_it_was_asked_for(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_an_approved_call_is_shown_to_the_model_at_its_request(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="told"), "It is {results}.", **ASKING)
     [request] = items(first, "mcp_approval_request")
     second = await answer(db, pubsub, tools, previous_response_id=first.id, input=[answered(request, True)], **ASKING)
     assert text_of(second) == "It is echo told."
 
 
-async def test_a_call_that_is_not_allowed_is_told_to_the_model(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
+async def test_the_model_is_told_of_a_denied_call(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
     said = [answered(request, False, "Too dear.")]
@@ -187,7 +191,9 @@ async def test_a_call_that_is_not_allowed_is_told_to_the_model(
     assert tools.count("begun echo denied") == 0
 
 
-async def test_what_nobody_answered_is_not_shown_and_not_run(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_an_unanswered_approval_request_is_not_shown_and_not_run(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="open"), "never", **ASKING)
     second = await answer(db, pubsub, tools, "Hi", previous_response_id=first.id, **ASKING)
     assert [item["type"] for item in second.output or ()] == ["message"]
@@ -207,7 +213,7 @@ async def test_what_nobody_answered_is_not_shown_and_not_run(db: Database, pubsu
         ({"always": {"read_only": True}}, True),
     ],
 )
-async def test_rules_say_which_tools_are_asked_for(
+async def test_rules_decide_which_tools_need_approval(
     db: Database, pubsub: PubSub, tools: ToolProcess, rule: Any, asked: bool
 ) -> None:
     request = {"tools": [mcp_tool(require_approval=rule)]}
@@ -216,7 +222,7 @@ async def test_rules_say_which_tools_are_asked_for(
     assert bool(items(row, "mcp_call")) is not asked
 
 
-async def test_an_allowed_call_of_a_tool_that_is_offered_no_more_is_not_made(
+async def test_an_approved_call_of_a_tool_that_is_no_longer_offered_is_not_made(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="late"), "{results}", **ASKING)

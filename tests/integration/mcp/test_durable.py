@@ -58,7 +58,7 @@ def called(row: ResponseRow) -> list[Json]:
 
 
 @pytest.mark.parametrize(("after_crash", "times"), [("again", 2), ("fail", 1)])
-async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
+async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
     db: Database, pubsub: PubSub, tools: ToolProcess, after_crash: Any, times: int
 ) -> None:
     server, text = tools.server(after_crash=after_crash), f"stop-{after_crash}"
@@ -79,7 +79,7 @@ async def test_a_call_under_way_when_its_worker_stops_is_what_its_server_says(
         assert (made["status"], text_of(row)) == ("failed", f"It said: {INTERRUPTED}")
 
 
-async def test_a_call_that_is_over_is_never_made_again(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="over") + call("tests__slow", text="not-over")
     response_id = await asked(db, said, DONE)
     async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
@@ -97,7 +97,7 @@ async def test_a_call_that_is_over_is_never_made_again(db: Database, pubsub: Pub
     assert tools.count("begun echo over") == 1
 
 
-async def test_a_result_that_is_there_when_its_worker_stops_still_gets_into_the_log(
+async def test_a_result_that_arrived_before_its_worker_stopped_is_logged(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="late"), DONE)
@@ -133,7 +133,7 @@ REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_worker_that_stops_anywhere_changes_nothing(
+async def test_a_worker_that_stops_at_any_event_changes_nothing(
     db: Database, pubsub: PubSub, tools: ToolProcess, name: str
 ) -> None:
     said, request = REQUESTS[name]
@@ -161,7 +161,7 @@ def plain(row: ResponseRow) -> tuple[Any, Any]:
     return shown, row.usage
 
 
-async def test_it_holds_at_every_single_event(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
     uninterrupted = await asked(db, *said)
     row = await finish(db, pubsub, uninterrupted, tools.server())
@@ -188,7 +188,7 @@ async def taken_over(db: Database, w: Worker, response_id: str) -> None:
     await responses.disown(db, w.lease.worker, 99)
 
 
-async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothing_more(
+async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     response_id = await asked(db, call("tests__slow", text="taken"), DONE)
@@ -204,7 +204,7 @@ async def test_taken_over_in_the_middle_of_a_call_the_first_worker_writes_nothin
     assert plain(await whole(db, response_id)) == plain(row)
 
 
-async def test_taken_over_between_two_calls_the_first_is_not_made_again(
+async def test_a_takeover_between_two_calls_does_not_repeat_the_first(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
@@ -220,7 +220,7 @@ async def test_taken_over_between_two_calls_the_first_is_not_made_again(
     assert tools.count("begun slow between-2") == 2
 
 
-async def test_a_dead_engine_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_an_engine_that_dies_between_calls_repeats_none(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     response_id = await asked(db, call("tests__echo", text="engine"), "/die 5")
     for _ in range(2):
         async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
@@ -233,7 +233,9 @@ async def test_a_dead_engine_between_calls_repeats_none(db: Database, pubsub: Pu
     assert tools.lines()[-1] == "closed"
 
 
-async def test_lists_and_allowed_calls_are_taken_up_too(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_tool_lists_and_approved_calls_are_taken_over_too(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     request = {"id": "mcpr_1", "type": "mcp_approval_request", "server_label": "tests", "name": "slow"}
     answer = {"id": "mcpa_1", "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     asking = [message(turns("never", DONE)), {**request, "arguments": '{"text": "allowed"}'}, answer]
@@ -288,7 +290,7 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
         await whole(db, response_id, Status.CANCELLED if how == "cancelled" else Status.FAILED)
 
 
-async def test_stopping_goes_on_where_a_server_lets_nobody_go(
+async def test_a_worker_stops_even_if_a_server_does_not_close_its_session(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.mcp.session.CLOSE_SECONDS", 0.2)

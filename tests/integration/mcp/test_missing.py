@@ -79,7 +79,7 @@ HEADER = "<|channel|>{channel} to={name} code<|message|>"
     ],
 )
 @pytest.mark.parametrize("tools", [[], [FUNCTION]])
-async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
+async def test_a_harmony_model_reads_of_a_missing_tool_in_the_call_s_channel_and_goes_on(
     db: Database,
     pubsub: PubSub,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,7 +102,7 @@ async def test_a_harmony_model_is_told_in_its_calls_channel_and_goes_on(
     assert second == f"{first}{said}<|call|>{result}"
 
 
-async def test_the_next_response_is_shown_the_call_under_the_name_that_the_model_gave_it(
+async def test_the_next_response_sees_the_call_under_the_name_that_the_model_made_up(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = HEADER.format(channel="commentary", name="rm")
@@ -113,7 +113,7 @@ async def test_the_next_response_is_shown_the_call_under_the_name_that_the_model
     assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{told('rm')}<|end|>" in engine.prompts[0]
 
 
-async def test_a_model_that_does_not_learn_is_at_its_end(
+async def test_a_model_that_calls_only_unknown_tools_ends_its_response(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
@@ -122,13 +122,15 @@ async def test_a_model_that_does_not_learn_is_at_its_end(
     assert {item["status"] for item in items(row)} == {"failed"}
 
 
-async def test_max_tool_calls_counts_them(db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_max_tool_calls_counts_calls_of_unknown_tools(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
     row = await said_in_harmony(db, pubsub, engine, monkeypatch, max_tool_calls=1)
     assert [item["error"]["message"] for item in items(row)] == [told("python"), TOO_MANY, TOO_MANY]
 
 
-async def test_a_clients_call_beside_it_ends_the_response(
+async def test_a_clients_call_beside_an_unknown_one_ends_the_response(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [f"{HEADER.format(channel='commentary', name=f'functions.{name}')}{{}}" for name in ("theirs", "mine")]
@@ -138,7 +140,9 @@ async def test_a_clients_call_beside_it_ends_the_response(
     assert len(engine.prompts) == 1
 
 
-async def test_a_chat_model_is_told_where_the_server_runs_tools(db: Database, pubsub: PubSub, tmp_path: Any) -> None:
+async def test_a_chat_model_is_told_of_unknown_tools_if_the_request_has_hosted_tools(
+    db: Database, pubsub: PubSub, tmp_path: Any
+) -> None:
     with tool_process(tmp_path) as mine:
         said = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
         row = await answer(db, pubsub, (mine.server(),), said, DONE, tools=[mcp_tool()])

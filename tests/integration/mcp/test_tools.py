@@ -68,7 +68,7 @@ def types(row: ResponseRow) -> list[str]:
 # -- kinds of calls --------------------------------------------------------------------------------------------
 
 
-async def test_an_mcp_tool_is_listed_called_and_its_result_told(
+async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = f"Look: {call('tests__echo', text='é👋')}"
@@ -88,7 +88,7 @@ async def test_an_mcp_tool_is_listed_called_and_its_result_told(
 
 
 @pytest.mark.parametrize("include", [[], ["code_interpreter_call.outputs"]])
-async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_to_those_who_ask(
+async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_if_included(
     db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
     code = 'print("é")\nx = 1'
@@ -105,7 +105,7 @@ async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_to_thos
 
 
 @pytest.mark.parametrize("include", [[], ["web_search_call.action.sources"]])
-async def test_the_web_is_searched_opened_and_looked_through(
+async def test_web_search_searches_opens_and_finds(
     db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
     said = (call("browser_search", query="x"), call("browser_open", id=0), call("browser_find", pattern="x"), DONE)
@@ -121,9 +121,7 @@ async def test_the_web_is_searched_opened_and_looked_through(
     assert kinds == [f"response.web_search_call.{kind}" for kind in ("in_progress", "searching", "completed")] * 3
 
 
-async def test_what_a_model_cites_from_a_page_is_an_annotation(
-    db: Database, pubsub: PubSub, tools: ToolProcess
-) -> None:
+async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = (call("browser_open", id="https://example.test/page"), "It is so【0†L1-L2】, or【7†L1】 not.")
     row = await answer(db, pubsub, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH])
     [part] = items(row, "message")[0]["content"]
@@ -132,7 +130,7 @@ async def test_what_a_model_cites_from_a_page_is_an_annotation(
     assert part["text"][cited["start_index"] : cited["end_index"]] == "【0†L1-L2】"
 
 
-async def test_a_picture_is_a_word_to_a_model_that_does_not_see(
+async def test_a_model_without_vision_gets_a_note_in_place_of_an_image(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__picture")
@@ -144,7 +142,7 @@ async def test_a_picture_is_a_word_to_a_model_that_does_not_see(
 # -- several calls ---------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_one_turn_run_side_by_side_and_end_as_they_come(
+async def test_calls_of_one_turn_run_side_by_side_and_end_in_any_order(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
@@ -169,7 +167,7 @@ async def test_calls_of_one_turn_run_side_by_side_and_end_as_they_come(
     assert ends == [2, 1]
 
 
-async def test_turn_after_turn_one_session_serves_them_all_and_is_closed_at_the_end(
+async def test_one_session_serves_all_turns_and_is_closed_at_the_end(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = tools.lines()
@@ -182,7 +180,7 @@ async def test_turn_after_turn_one_session_serves_them_all_and_is_closed_at_the_
     assert lines == ["opened", "listed", *calls, "closed"]
 
 
-async def test_usage_is_told_for_each_turn(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_usage_has_the_tokens_of_each_turn(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     row = await answer(db, pubsub, (tools.server(),), call("tests__echo", text="x"), "Done.", tools=[mcp_tool()])
     assert row.usage is not None
     read, written = row.usage["input_tokens_details"], row.usage["output_tokens_details"]
@@ -194,7 +192,7 @@ async def test_usage_is_told_for_each_turn(db: Database, pubsub: PubSub, tools: 
     assert written["tool_output_tokens"] == told > 0
 
 
-async def test_a_clients_call_in_the_same_turn_ends_the_response_behind_the_servers_own(
+async def test_a_clients_call_in_the_same_turn_ends_the_response_after_the_hosted_calls(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("mine", a=1) + call("tests__echo", text="x")
@@ -227,7 +225,7 @@ async def test_tools_that_nobody_has_listed_yet_are_listed_to_count_the_tokens_o
     assert away.usage["input_tokens"] < counted.usage["input_tokens"]
 
 
-async def test_with_tool_choice_none_nobody_is_asked_for_tools(
+async def test_with_tool_choice_none_no_server_lists_its_tools(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     row = await answer(db, pubsub, (tools.server(),), "Hi", tools=[mcp_tool()], tool_choice="none")
@@ -237,7 +235,7 @@ async def test_with_tool_choice_none_nobody_is_asked_for_tools(
 # -- limits ----------------------------------------------------------------------------------------------------
 
 
-async def test_calls_beyond_max_tool_calls_are_not_made_and_the_model_is_told(
+async def test_calls_beyond_max_tool_calls_fail_and_the_model_is_told(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__echo", text="most-1") + call("tests__echo", text="most-2") + call("tests__echo", text="most-3")
@@ -247,7 +245,7 @@ async def test_calls_beyond_max_tool_calls_are_not_made_and_the_model_is_told(
     assert tools.count("begun echo most-3") == 0
 
 
-async def test_a_model_that_calls_on_all_the_same_is_at_its_end(
+async def test_a_model_that_calls_on_beyond_max_tool_calls_ends_its_response(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     said = call("tests__echo", text="on")
@@ -267,7 +265,9 @@ async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: Pub
     assert row.usage["output_tokens"] == spent + 4
 
 
-async def test_a_turn_that_spends_all_has_its_calls_not_made(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_calls_of_a_turn_that_used_all_tokens_are_not_made(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     said = call("tests__echo", text="spent")
     spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1
     request = {"tools": [mcp_tool()], "max_output_tokens": spent, "status": Status.INCOMPLETE}
@@ -286,7 +286,7 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
     assert items(row, "mcp_call")[0]["status"] == "completed"
 
 
-async def test_a_result_that_is_too_long_is_cut_and_says_so(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__huge", text="3000000")
     row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()], result_bytes=1001)
     output = items(row, "mcp_call")[0]["output"]
@@ -296,7 +296,7 @@ async def test_a_result_that_is_too_long_is_cut_and_says_so(db: Database, pubsub
 # -- what goes wrong -------------------------------------------------------------------------------------------
 
 
-async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_the_model_gets_the_error_of_a_tool(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__failing", text="this") + call("tests__refusing", text="that")
     row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
     failing, refusing = items(row, "mcp_call")
@@ -311,7 +311,7 @@ async def test_an_error_of_a_tool_is_told_to_the_model(db: Database, pubsub: Pub
 
 
 @pytest.mark.parametrize("arguments", ["[1]", '"x"', '{"a": '])
-async def test_arguments_that_are_no_object_are_told_and_not_sent(
+async def test_the_model_is_told_of_arguments_that_are_no_object_and_they_are_not_sent(
     db: Database, pubsub: PubSub, tools: ToolProcess, arguments: str
 ) -> None:
     before = tools.count("begun echo ")
@@ -321,7 +321,7 @@ async def test_arguments_that_are_no_object_are_told_and_not_sent(
     assert tools.count("begun echo ") == before
 
 
-async def test_a_tool_that_hangs_is_cut_at_its_deadline(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_a_call_that_hangs_ends_at_its_deadline(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     server = tools.server(timeout_seconds=0.5)
     row = await answer(db, pubsub, (server,), call("tests__slow", text="never"), DONE, tools=[mcp_tool()])
     [made] = items(row, "mcp_call")
@@ -356,7 +356,9 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
         assert mine.count("begun slow x") == 1  # never again
 
 
-async def test_a_label_that_is_configured_no_more_is_told(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
+async def test_the_model_is_told_of_a_label_that_is_no_longer_configured(
+    db: Database, pubsub: PubSub, tools: ToolProcess
+) -> None:
     row = await answer(db, pubsub, (), "Well.", tools=[mcp_tool()])
     assert items(row)[0]["error"] is not None
     row = await answer(db, pubsub, (), call("python", code="1"), DONE, tools=[CODE_INTERPRETER])
@@ -373,7 +375,7 @@ async def test_a_name_that_two_tools_would_have_fails_the_response_clearly(
     await whole(db, response_id, Status.FAILED)
 
 
-async def test_nothing_of_calls_or_results_is_in_the_log(
+async def test_calls_and_results_are_not_logged(
     db: Database, pubsub: PubSub, tools: ToolProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -387,7 +389,7 @@ async def test_nothing_of_calls_or_results_is_in_the_log(
 # -- servers ---------------------------------------------------------------------------------------------------
 
 
-async def test_headers_come_from_the_environment_and_where_it_is_allowed_from_the_request(
+async def test_headers_come_from_the_environment_and_if_allowed_from_the_request(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TESTS_TOKEN", "sesame")
@@ -400,9 +402,7 @@ async def test_headers_come_from_the_environment_and_where_it_is_allowed_from_th
         assert text_of(row) == f"It said: Bearer sesame; {theirs}"
 
 
-async def test_a_server_of_the_protocol_without_sessions_serves_as_well(
-    db: Database, pubsub: PubSub, tmp_path: Path
-) -> None:
+async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubsub: PubSub, tmp_path: Path) -> None:
     with tool_process(tmp_path, "modern") as modern:
         said = (call("tests__echo", text="x"), call("tests__failing", text="y"), DONE)
         row = await answer(db, pubsub, (modern.server(),), *said, tools=[mcp_tool()])
@@ -410,7 +410,7 @@ async def test_a_server_of_the_protocol_without_sessions_serves_as_well(
         assert modern.count("closed") == 0
 
 
-async def test_a_command_is_started_when_first_used_and_gone_at_the_end(
+async def test_a_command_starts_at_first_use_and_ends_with_the_response(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = len(tools.lines())

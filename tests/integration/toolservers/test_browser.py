@@ -56,7 +56,7 @@ def server(web: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brow
         yield running
 
 
-async def test_tools_are_harmonys_to_the_letter(server: BrowserServer) -> None:
+async def test_tool_definitions_equal_harmony_s(server: BrowserServer) -> None:
     expected = ToolNamespaceConfig.browser()
     async with Client(server.url) as client:
         listed = (await client.list_tools()).tools
@@ -116,7 +116,7 @@ async def test_an_opened_page_numbers_its_lines_and_marks_its_links(server: Brow
     }
 
 
-async def test_find_shows_matches_as_links_to_where_they_stand(server: BrowserServer) -> None:
+async def test_find_shows_matches_as_links_to_their_lines(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         await call(client, "open", id="https://folder.test/rivers/long.html")
         found = await call(client, "find", pattern="NUMBER 250 flows")
@@ -172,7 +172,7 @@ async def test_links_between_pages_are_followed_from_any_cursor(server: BrowserS
     assert opened.facts["url"] == as_text.facts["url"] == "https://folder.test/rivers/long.html"
 
 
-async def test_view_source_shows_the_page_as_it_came(server: BrowserServer) -> None:
+async def test_view_source_shows_the_source_of_the_page(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         await call(client, "open", id="https://folder.test/mountains.html")
         source = await call(client, "open", view_source=True)
@@ -205,7 +205,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "sentence"), REFUSALS)
-async def test_what_cannot_be_done_is_one_sentence_and_opens_nothing(
+async def test_a_failed_call_is_one_sentence_and_opens_nothing(
     server: BrowserServer, tool: str, arguments: dict[str, object], sentence: str | None
 ) -> None:
     async with Client(server.url) as client:
@@ -216,7 +216,7 @@ async def test_what_cannot_be_done_is_one_sentence_and_opens_nothing(
     assert after.facts is not None and after.facts["cursor"] == 1
 
 
-async def test_a_failure_says_what_was_about_to_be_done(server: BrowserServer) -> None:
+async def test_a_failed_call_names_its_action(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         nothing = await call(client, "search", query="abracadabra")
         await call(client, "open", id="https://folder.test/mountains.html")
@@ -226,7 +226,7 @@ async def test_a_failure_says_what_was_about_to_be_done(server: BrowserServer) -
     assert foreign.facts == {"action": {"type": "open_page", "url": "https://survey.example/e"}}
 
 
-async def test_results_and_matches_are_no_pages_to_search_in(server: BrowserServer) -> None:
+async def test_find_refuses_search_results_and_matches(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         assert "No page is open yet" in await refusal(client, "find", pattern="x")
         await call(client, "search", query="Everest")
@@ -251,13 +251,13 @@ async def test_sessions_do_not_see_each_other(server: BrowserServer) -> None:
     assert "Mount Everest" in mine.text
 
 
-async def test_calls_at_the_same_time_get_cursors_of_their_own(server: BrowserServer) -> None:
+async def test_simultaneous_calls_get_different_cursors(server: BrowserServer) -> None:
     async with Client(server.url) as client:
         opened = await asyncio.gather(*(call(client, "open", id="https://folder.test/notes.txt") for _ in range(20)))
     assert sorted(view.facts["cursor"] for view in opened if view.facts) == list(range(20))
 
 
-async def test_what_changes_in_the_folder_is_found(server: BrowserServer, web: Path) -> None:
+async def test_a_search_sees_changes_in_the_folder(server: BrowserServer, web: Path) -> None:
     async with Client(server.url) as client:
         assert "found nothing" in await refusal(client, "search", query="glaciers")
         (web / "new.html").write_text("<title>Ice</title><p>All about glaciers.")
@@ -273,7 +273,7 @@ async def test_what_changes_in_the_folder_is_found(server: BrowserServer, web: P
 # Sessions and bounds
 
 
-async def test_a_client_of_the_sessionless_protocol_is_led_to_a_session(server: BrowserServer) -> None:
+async def test_a_client_of_the_sessionless_protocol_falls_back_to_a_session(server: BrowserServer) -> None:
     async with Client(server.url, mode="auto") as client:
         assert client.protocol_version == "2025-11-25"
     async with Client(server.url, mode="2026-07-28") as client:
@@ -290,7 +290,7 @@ async def test_stdio_serves_one_session(web: Path) -> None:
     assert "Mount Everest" in opened.text
 
 
-async def test_the_oldest_pages_go_and_cursors_go_on(web: Path, tmp_path: Path) -> None:
+async def test_the_oldest_pages_are_dropped_and_cursors_count_on(web: Path, tmp_path: Path) -> None:
     options = ("--backend", "folder", "--folder", str(web), "--max-pages", "2")
     with browser_server(tmp_path / "log", *options) as server:
         async with Client(server.url) as client:
@@ -301,7 +301,7 @@ async def test_the_oldest_pages_go_and_cursors_go_on(web: Path, tmp_path: Path) 
             assert not (await call(client, "open", cursor=1)).failed
 
 
-async def test_a_long_page_is_cut_and_says_so(web: Path, tmp_path: Path) -> None:
+async def test_a_long_page_is_truncated_with_a_note(web: Path, tmp_path: Path) -> None:
     options = ("--backend", "folder", "--folder", str(web), "--max-page-characters", "2000", "--view-bytes", "512")
     with browser_server(tmp_path / "log", *options) as server:
         async with Client(server.url) as client:
@@ -311,7 +311,7 @@ async def test_a_long_page_is_cut_and_says_so(web: Path, tmp_path: Path) -> None
     assert end.text.endswith("[The page goes on; only its first 2000 characters were read.]")
 
 
-async def test_no_window_is_larger_than_its_bound(server: BrowserServer, web: Path) -> None:
+async def test_no_view_is_larger_than_its_limit(server: BrowserServer, web: Path) -> None:
     (web / "long.txt").write_text("A line of some words.\n" * 10_000)
     async with Client(server.url) as client:
         opened = await call(client, "open", id="https://folder.test/long.txt", num_lines=10_000)
@@ -321,7 +321,7 @@ async def test_no_window_is_larger_than_its_bound(server: BrowserServer, web: Pa
     assert f"**viewing lines [0 - {opened.facts['lines'][1]}] of 10002**" in opened.text
 
 
-async def test_sessions_are_bounded_and_end_in_idleness(web: Path, tmp_path: Path) -> None:
+async def test_sessions_are_limited_and_end_when_idle(web: Path, tmp_path: Path) -> None:
     options = ("--backend", "folder", "--folder", str(web), "--max-sessions", "1", "--idle-seconds", "0.2")
     with browser_server(tmp_path / "log", *options) as server:
         async with httpx.AsyncClient(headers=ACCEPT, timeout=30) as http:
@@ -347,7 +347,7 @@ async def test_a_client_that_leaves_makes_room(web: Path, tmp_path: Path) -> Non
                 assert not (await call(client, "search", query="Everest")).failed
 
 
-async def test_the_server_stops_when_told_although_a_session_is_open(web: Path, tmp_path: Path) -> None:
+async def test_the_server_stops_on_sigterm_with_an_open_session(web: Path, tmp_path: Path) -> None:
     with browser_server(tmp_path / "log", "--backend", "folder", "--folder", str(web)) as server:
         async with Client(server.url) as client:
             await call(client, "search", query="Everest")
@@ -359,7 +359,7 @@ async def test_the_server_stops_when_told_although_a_session_is_open(web: Path, 
 # Who may come
 
 
-async def test_a_token_is_asked_for_where_one_is_set(web: Path, tmp_path: Path) -> None:
+async def test_a_token_is_required_if_one_is_set(web: Path, tmp_path: Path) -> None:
     options = ("--backend", "folder", "--folder", str(web), "--host", "0.0.0.0")
     with browser_server(tmp_path / "log", *options, LONGHAUL_TOOLS_TOKEN="sesame") as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")

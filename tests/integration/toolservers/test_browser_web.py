@@ -143,7 +143,7 @@ async def test_a_search_without_results_fails(server: BrowserServer) -> None:
 
 
 @pytest.mark.parametrize(("query", "sentence"), [(f"trouble{n}", said) for n, (_, said) in enumerate(ENGINE_TROUBLE)])
-async def test_a_search_engine_in_trouble_is_a_sentence(server: BrowserServer, query: str, sentence: str) -> None:
+async def test_a_failing_search_engine_gives_one_sentence(server: BrowserServer, query: str, sentence: str) -> None:
     async with Client(server.url) as client:
         assert await refusal(client, "search", query=query) == sentence
 
@@ -188,14 +188,14 @@ PAGE_TROUBLE = [
 
 
 @pytest.mark.parametrize(("path", "sentence"), PAGE_TROUBLE)
-async def test_a_page_that_cannot_be_had_is_a_sentence(
+async def test_a_page_that_cannot_be_fetched_gives_one_sentence(
     server: BrowserServer, web: LittleWeb, path: str, sentence: str
 ) -> None:
     async with Client(server.url) as client:
         assert await refusal(client, "open", id=web.url + path) == sentence
 
 
-async def test_packed_pages_are_unpacked_up_to_the_limit(server: BrowserServer, web: LittleWeb) -> None:
+async def test_compressed_pages_are_decompressed_up_to_the_limit(server: BrowserServer, web: LittleWeb) -> None:
     async with Client(server.url) as client:
         packed = await call(client, "open", id=f"{web.url}/gzip")
         await call(client, "open", id=f"{web.url}/bomb-of-one")
@@ -217,7 +217,7 @@ async def test_no_cookie_goes_from_page_to_page(server: BrowserServer, web: Litt
     assert "Cookie" not in web.asked[-1].headers and "cookie" not in web.asked[-1].headers
 
 
-async def test_a_page_that_never_comes_is_given_up(tmp_path: Path) -> None:
+async def test_a_page_that_never_arrives_fails_at_the_deadline(tmp_path: Path) -> None:
     go_on = threading.Event()
 
     def hang(_: Asked) -> Answer:
@@ -272,7 +272,7 @@ async def test_by_default_only_the_public_web_is_reached(strict: BrowserServer, 
     assert "secret" not in said
 
 
-async def test_a_page_leads_to_nothing_that_may_not_be_opened(tmp_path: Path) -> None:
+async def test_redirects_and_links_to_refused_addresses_are_refused(tmp_path: Path) -> None:
     """A link, a redirect and a base element of a page are as strange as what the model says."""
     with LittleWeb("127.0.0.2") as private, LittleWeb() as public:
         private.answers["/secret"] = page("<p>Secret")
@@ -312,7 +312,7 @@ class Names:
         return self.answers.pop(0)
 
 
-async def test_what_was_checked_is_what_is_connected_to(web: LittleWeb) -> None:
+async def test_the_address_that_was_checked_is_the_address_connected_to(web: LittleWeb) -> None:
     names = Names(["127.0.0.1"], ["127.0.0.2"])
     found = await Fetcher(LOOPBACK, FetchLimits(), names).fetch(f"http://rebinding.test:{web.port}/page")
     assert found.url == f"http://rebinding.test:{web.port}/page"
@@ -320,7 +320,7 @@ async def test_what_was_checked_is_what_is_connected_to(web: LittleWeb) -> None:
     assert web.asked[-1].headers["Host"] == f"rebinding.test:{web.port}"
 
 
-async def test_a_name_is_checked_anew_after_a_redirect(web: LittleWeb) -> None:
+async def test_a_name_is_checked_at_every_redirect(web: LittleWeb) -> None:
     names = Names(["127.0.0.1"], ["127.0.0.2"])
     with pytest.raises(BrowserError, match=r"rebinding\.test is refused"):
         await Fetcher(LOOPBACK, FetchLimits(), names).fetch(f"http://rebinding.test:{web.port}/moved")

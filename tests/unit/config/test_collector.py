@@ -29,6 +29,6 @@ while circle() is not None:
 """
 
 
-def test_garbage_that_has_got_old_is_found_however_large_the_engine_is() -> None:
+def test_old_garbage_is_collected_however_large_the_engine_is() -> None:
     done = subprocess.run([sys.executable, "-c", OLD_GARBAGE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

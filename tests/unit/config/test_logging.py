@@ -35,14 +35,14 @@ def test_a_password_in_a_url_is_not_written() -> None:
     assert "postgresql://***@db/x and redis://***@r/0" in text
 
 
-def test_an_exception_is_its_message_and_its_place() -> None:
+def test_an_exception_is_logged_with_its_message_and_frames() -> None:
     text = line("failed", error=raised())
     assert "failed | ValueError: no (test_logging.py:" in text
     assert "way" not in text  # DETAIL lines of databases quote what was in the row
     assert "Traceback" not in text
 
 
-def test_a_traceback_where_asked_for_is_one_line_too() -> None:
+def test_a_traceback_is_one_line_too() -> None:
     text = line("failed", error=raised(), tracebacks=True)
     assert "Traceback (most recent call last)" in text
     assert "\n" not in text

@@ -22,13 +22,13 @@ def test_a_hub_id_is_one_line(tmp_path: Path) -> None:
     assert dict(model.engine_args) == {}
 
 
-def test_a_folder_is_found_from_the_file_s_own_place(tmp_path: Path) -> None:
+def test_a_model_folder_is_relative_to_the_models_file(tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
     model = catalog(tmp_path, '[[models]]\nname = "m"\npath = "./weights"\n').models[0]
     assert model.path == str((tmp_path / "weights").resolve())
 
 
-def test_sampling_defaults_are_those_that_are_set(tmp_path: Path) -> None:
+def test_only_sampling_defaults_that_are_set_are_used(tmp_path: Path) -> None:
     text = '[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntemperature = 0.6\n'
     assert catalog(tmp_path, text).models[0].default_sampling == {"temperature": 0.6}
 
@@ -53,7 +53,9 @@ def test_sampling_defaults_are_those_that_are_set(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         catalog(tmp_path, text)
     message = str(caught.value)
@@ -62,12 +64,12 @@ def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str
     assert "\n" not in message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_models_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"LONGHAUL_MODELS: cannot read .*none\.toml: No such file"):
         load_models(tmp_path / "none.toml")
 
 
-def test_a_worker_of_several_models_must_be_told_which(tmp_path: Path) -> None:
+def test_a_worker_must_name_one_of_several_models(tmp_path: Path) -> None:
     two = catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n[[models]]\nname = "n"\npath = "y"\n')
     assert two.choose("n").name == "n"
     with pytest.raises(ConfigError, match=r"LONGHAUL_MODEL: name the model .* \(one of m, n\)"):
@@ -80,7 +82,7 @@ def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
     assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').choose(None).name == "m"
 
 
-def test_our_own_file_serves_the_demo_model() -> None:
+def test_the_models_file_of_the_checkout_serves_the_demo_model() -> None:
     assert load_models(CHECKOUT / "config" / "models.toml").models[0].name == "longhaul-demo"
 
 
@@ -107,19 +109,19 @@ def test_an_adapter_is_a_model_of_its_own_on_the_queue_of_its_base(tmp_path: Pat
     assert [(each.name, each.path) for each in models.models[0].adapters] == [("m-legal", "org/legal")]
 
 
-def test_no_worker_is_an_adapter_s_own(tmp_path: Path) -> None:
+def test_a_worker_cannot_serve_an_adapter_alone(tmp_path: Path) -> None:
     models = catalog(tmp_path, ADAPTED)
     assert models.choose(None).name == "m"
     with pytest.raises(ConfigError, match="'m-legal' is an adapter; workers of 'm' serve it"):
         models.choose("m-legal")
 
 
-def test_an_adapter_has_a_name_that_nothing_else_has(tmp_path: Path) -> None:
+def test_an_adapter_has_a_unique_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two models have the name 'm'"):
         catalog(tmp_path, ADAPTED.replace("m-legal", "m"))
 
 
-def test_a_format_is_automatic_unless_it_is_said(tmp_path: Path) -> None:
+def test_a_format_is_automatic_unless_it_is_set(tmp_path: Path) -> None:
     assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\n').models[0].format == "auto"
     assert catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nformat = "chat"\n').models[0].format == "chat"
 
@@ -139,7 +141,7 @@ def test_a_format_is_automatic_unless_it_is_said(tmp_path: Path) -> None:
         ('path = "./empty"', False),
     ],
 )
-def test_what_speaks_harmony_is_told_by_its_type(tmp_path: Path, entry: str, harmony: bool) -> None:
+def test_the_type_of_a_model_decides_whether_it_uses_harmony(tmp_path: Path, entry: str, harmony: bool) -> None:
     for name, text in (("gpt_oss", '{"model_type": "gpt_oss"}'), ("llama", '{"model_type": "llama"}'), ("broken", "{")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
@@ -147,7 +149,7 @@ def test_what_speaks_harmony_is_told_by_its_type(tmp_path: Path, entry: str, har
     assert catalog(tmp_path, f'[[models]]\nname = "m"\n{entry}\n').models[0].harmony is harmony
 
 
-def test_an_adapter_speaks_as_its_base_does(tmp_path: Path) -> None:
+def test_an_adapter_has_the_format_of_its_base(tmp_path: Path) -> None:
     text = '[[models]]\nname = "m"\npath = "x"\nformat = "harmony"\n[[models.adapters]]\nname = "a"\npath = "y"\n'
     adapter = catalog(tmp_path, text).get("a")
     assert adapter is not None and adapter.harmony

@@ -32,7 +32,7 @@ def tools(folder: Path, text: str) -> tuple[McpServer, ...]:
     return load_models(folder / "models.toml").tools
 
 
-def test_a_models_file_needs_none(tmp_path: Path) -> None:
+def test_a_models_file_needs_no_mcp_servers(tmp_path: Path) -> None:
     assert tools(tmp_path, "") == ()
 
 
@@ -42,7 +42,7 @@ def test_a_url_is_enough(tmp_path: Path) -> None:
     assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, "again", False)
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
+def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:
     text = (
         'kind = "browser"\nurl = "https://tools.example/mcp"\nheaders = { Authorization = "Bearer ${TOKEN}" }\n'
         'request_headers = true\ntimeout_seconds = 5.5\nafter_crash = "fail"\n'
@@ -84,7 +84,9 @@ def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         tools(tmp_path, text)
     message = str(caught.value)
@@ -94,7 +96,7 @@ def test_what_is_wrong_is_one_line_with_file_and_place(tmp_path: Path, text: str
     assert "hunter2" not in message
 
 
-def test_the_variables_labels_tell_the_kind() -> None:
+def test_labels_in_the_variable_set_the_kind() -> None:
     found = servers_of_variable("python=http://a/mcp, browser=http://b/mcp,docs=https://c/mcp?x=1,")
     assert [(server.label, server.kind, server.url) for server in found] == [
         ("python", "python", "http://a/mcp"),
@@ -114,12 +116,12 @@ def test_a_bad_variable_is_one_line_that_names_it_and_hides_the_url(value: str) 
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_variable_may_not_name_one_twice() -> None:
+def test_the_variable_may_not_have_a_label_twice() -> None:
     with pytest.raises(ConfigError, match="LONGHAUL_TOOL_SERVERS: two MCP servers have the label 'a'"):
         servers_of_variable("a=http://a,a=http://b")
 
 
-def test_the_environment_goes_before_the_file() -> None:
+def test_servers_of_the_environment_replace_those_of_the_file() -> None:
     file = (
         McpServer("code", "python", "http://a"),
         McpServer("docs", "mcp", "http://b"),
@@ -129,7 +131,7 @@ def test_the_environment_goes_before_the_file() -> None:
     assert merge_servers(file, environment) == (file[2], *environment)
 
 
-def test_the_catalog_has_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_catalog_has_servers_of_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models.toml").write_text(MODEL + entry(URL))
     monkeypatch.setenv("LONGHAUL_TOOL_SERVERS", "python=http://127.0.0.1:2/mcp")
     catalog = load_catalog(load_settings(models=tmp_path / "models.toml"))
@@ -163,7 +165,7 @@ SERVERS = (
         ("docs", "", None),
     ],
 )
-def test_a_request_means_a_configured_server_or_none(label: str, url: str | None, found: str | None) -> None:
+def test_a_request_names_a_configured_server_or_none(label: str, url: str | None, found: str | None) -> None:
     server = server_for(SERVERS, label, url)
     assert (server.label if server else None) == found
 
@@ -173,12 +175,12 @@ def test_a_built_in_tool_has_one_server() -> None:
     assert server_of_kind(SERVERS, "browser") is None
 
 
-def test_urls_that_are_no_addresses_are_equal_to_none() -> None:
+def test_invalid_urls_equal_no_server() -> None:
     assert normalize_url("http://") is None
     assert normalize_url("//x/mcp") is None
 
 
-def test_headers_take_variables_when_they_are_used() -> None:
+def test_headers_get_their_variables_when_they_are_used() -> None:
     headers = {"Authorization": "Bearer ${TOKEN}", "X": "${A}-${A}$"}
     assert expand_headers(headers, {"TOKEN": "t", "A": "a"}) == {"Authorization": "Bearer t", "X": "a-a$"}
     with pytest.raises(ConfigError, match=re.escape("TOKEN is not set")):

@@ -13,13 +13,13 @@ from app.local.home import MARKER, Home, read_or_create
 from config.settings import load_settings
 
 
-def test_a_new_folder_becomes_ours_and_stays_so(tmp_path: Path) -> None:
+def test_a_new_folder_becomes_a_lasting_data_folder(tmp_path: Path) -> None:
     first = Home.prepare(tmp_path / "a" / "home")
     assert Home.prepare(tmp_path / "a" / "home") == first
     assert first.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+def test_an_empty_folder_becomes_the_data_folder(tmp_path: Path) -> None:
     assert Home.prepare(tmp_path).path == tmp_path.resolve()
 
 
@@ -44,7 +44,7 @@ def test_another_user_s_folder_is_refused_even_to_root(tmp_path: Path) -> None:
         Home.prepare(tmp_path)
 
 
-def test_what_many_make_at_once_is_made_once(tmp_path: Path) -> None:
+def test_a_file_that_many_create_at_once_is_created_once(tmp_path: Path) -> None:
     made = iter(range(1000))
     with ThreadPoolExecutor(16) as threads:
         seen = set(threads.map(lambda _: read_or_create(tmp_path / "x", lambda: str(next(made))), range(64)))

@@ -22,34 +22,34 @@ def test_names_and_commands_in_order() -> None:
 
 
 @pytest.mark.parametrize("line", ["no colon", ": nothing", "name:", "a b: c"])
-def test_a_line_that_is_none_is_named(line: str) -> None:
+def test_an_invalid_line_of_the_procfile_is_named(line: str) -> None:
     with pytest.raises(LocalError, match="Procfile, line 2: "):
         parse(f"a: b\n{line}\n")
 
 
-def test_a_name_comes_once() -> None:
+def test_a_process_name_may_not_come_twice() -> None:
     with pytest.raises(LocalError, match="line 2: a second process 'a'"):
         parse("a: b\na: c\n")
 
 
-def test_our_own_procfile_has_all_processes() -> None:
+def test_the_procfile_of_the_checkout_has_all_processes() -> None:
     commands = parse((Path(CHECKOUT) / "Procfile").read_text())
     assert list(commands) == ["release", "api", "worker", "maintenance", "flower"]
     assert commands["release"] == "longhaul migrate"
     assert all(commands[name] == f"longhaul {name}" for name in list(commands)[1:])
 
 
-def test_release_is_no_process_that_runs() -> None:
+def test_release_is_not_supervised() -> None:
     assert names(("m",), 1) == ["api", "worker"]
 
 
-def test_workers_are_named_as_short_as_can_be() -> None:
+def test_workers_have_the_shortest_distinct_names() -> None:
     assert names(("m",), 2) == ["api", "worker.1", "worker.2"]
     assert names(("Org/Big Model", "m"), 1) == ["api", "worker.big-model", "worker.m"]
     assert names(("x/m", "y/m"), 2) == ["api", "worker.m-1.1", "worker.m-1.2", "worker.m-2.1", "worker.m-2.2"]
 
 
-def test_each_worker_is_told_its_model() -> None:
+def test_each_worker_gets_its_model() -> None:
     models = [dict(process.env) for process in formation(COMMANDS, ("x/m", "y"), 1) if process.name != "api"]
     assert models == [{"LONGHAUL_MODEL": "x/m"}, {"LONGHAUL_MODEL": "y"}]
 
@@ -63,5 +63,5 @@ def test_each_worker_is_told_its_model() -> None:
         ("run > file", "run > file"),
     ],
 )
-def test_the_shell_makes_way_for_a_single_program(command: str, shell: str) -> None:
+def test_the_shell_execs_a_single_program(command: str, shell: str) -> None:
     assert Process("x", command).argv == ("/bin/sh", "-c", shell)

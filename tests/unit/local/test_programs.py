@@ -43,21 +43,21 @@ def test_a_worker_consumes_the_queue_of_its_model_under_a_name_of_its_own(settin
     assert launch.argv != programs.worker(settings.model_copy(update={"model": "Org/One"})).argv
 
 
-def test_a_worker_brings_our_pool(settings: Settings) -> None:
+def test_a_worker_runs_longhaul_s_pool(settings: Settings) -> None:
     launch = programs.worker(settings.model_copy(update={"model": "two"}))
     assert option(launch, "--pool") == "custom"
     assert launch.env["CELERY_CUSTOM_WORKER_POOL"] == "workers.celery_host.pool:TaskPool"
     assert option(launch, "--queues") == "q2"
 
 
-def test_the_api_pings_its_websockets_and_takes_frames_that_are_too_large_to_say_so(settings: Settings) -> None:
+def test_the_api_pings_websockets_and_receives_oversized_frames_to_answer_them(settings: Settings) -> None:
     launch = programs.api(settings.model_copy(update={"max_body_bytes": 5000, "keepalive_seconds": 7.0}))
     assert option(launch, "--ws-max-size") == "10000"
     assert option(launch, "--ws-ping-interval") == "7.0"
     assert float(option(launch, "--ws-ping-timeout")) > 0
 
 
-def test_a_worker_of_several_models_must_be_told_which(settings: Settings) -> None:
+def test_a_worker_must_name_one_of_several_models(settings: Settings) -> None:
     with pytest.raises(ConfigError, match="LONGHAUL_MODEL: name the model"):
         programs.worker(settings)
 
@@ -83,7 +83,7 @@ def test_a_port_in_use_is_one_line(settings: Settings) -> None:
             programs.api(settings)
 
 
-def test_flower_gets_variables_it_knows(settings: Settings) -> None:
+def test_flower_gets_only_variables_that_it_reads(settings: Settings) -> None:
     known = {f"FLOWER_{name.upper().replace('-', '_')}" for name in default_options._options}
     assert set(programs.flower(settings).env) <= known
 
@@ -93,7 +93,7 @@ def test_flower_shows_the_columns_an_operator_wants(settings: Settings) -> None:
     assert [name for name, _ in visible_task_columns(",".join(wanted))] == wanted
 
 
-def test_flower_listens_on_this_machine_with_a_password_that_stays(settings: Settings) -> None:
+def test_flower_listens_on_this_machine_with_a_lasting_password(settings: Settings) -> None:
     env = programs.flower(settings).env
     assert env["FLOWER_ADDRESS"] == "127.0.0.1"
     assert env["FLOWER_BASIC_AUTH"].startswith("longhaul:")
@@ -101,7 +101,7 @@ def test_flower_listens_on_this_machine_with_a_password_that_stays(settings: Set
     assert programs.flower(settings).env["FLOWER_BASIC_AUTH"] == env["FLOWER_BASIC_AUTH"]
 
 
-def test_flower_s_own_variables_are_heard_or_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_s_own_variables_are_used_or_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOWER_MAX_TASKS", "77")
     assert programs.flower(settings).env["FLOWER_MAX_TASKS"] == "77"
     monkeypatch.setenv("FLOWER_BASIC_AUTH", "me:hunter2")
@@ -123,6 +123,6 @@ def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.M
     assert masks == [0o077]
 
 
-def test_a_free_port_is_none_that_the_kernel_gives_to_who_asks_for_any() -> None:
+def test_a_free_port_is_outside_the_range_that_the_kernel_assigns() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert all(1024 < free_port() < first for _ in range(50))

@@ -16,12 +16,12 @@ def after(*deaths: tuple[int, float]) -> DeathRecord:
     return record
 
 
-def test_the_same_failure_again_and_again_is_hopeless() -> None:
+def test_the_same_failure_many_times_in_a_row_is_hopeless() -> None:
     assert not after(*[(1, 0.1)] * (MAX_FAILURES - 1)).broken
     assert after(*[(1, 0.1)] * MAX_FAILURES).broken
 
 
-def test_another_failure_or_a_longer_life_begins_the_count_anew() -> None:
+def test_another_failure_or_a_longer_life_resets_the_count() -> None:
     almost = [(1, 0.1)] * (MAX_FAILURES - 1)
     assert not after(*almost, (3, 0.1)).broken
     assert not after(*almost, (1, SHORT_LIFE_SECONDS), (1, 0.1)).broken
@@ -33,15 +33,15 @@ def test_a_wrong_configuration_is_hopeless_at_once(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [0, -signal.SIGKILL, -signal.SIGTERM])
-def test_what_others_do_to_it_is_never_its_failure(status: int) -> None:
+def test_a_signal_from_outside_is_no_failure(status: int) -> None:
     assert not after(*[(status, 0.1)] * 50).broken
 
 
-def test_a_crash_of_its_own_is_its_failure() -> None:
+def test_a_crash_is_a_failure() -> None:
     assert after(*[(-signal.SIGSEGV, 0.1)] * MAX_FAILURES).broken
 
 
-def test_pauses_grow_to_a_limit_and_shrink_after_a_long_life() -> None:
+def test_delays_grow_to_a_limit_and_shrink_after_a_long_life() -> None:
     pauses = [after(*[(-9, 0.1)] * deaths).delay for deaths in range(1, 9)]
     assert pauses == [0.5, 1, 2, 4, 8, 16, MAX_DELAY_SECONDS, MAX_DELAY_SECONDS]
     assert after(*[(-9, 0.1)] * 8, (-9, SHORT_LIFE_SECONDS)).delay == 0.5

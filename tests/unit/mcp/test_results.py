@@ -31,11 +31,11 @@ def test_every_kind_of_content_becomes_text() -> None:
     assert told == "a\n[n](file:///x)\ninside\n[a file: file:///z]\n[a sound]\n[an image]"
 
 
-def test_what_is_only_structured_is_told_as_json() -> None:
+def test_structured_content_without_text_becomes_json() -> None:
     assert result_of(CALL, answer(facts={"a": "é"}), ResultOptions(1000)).result == '{"a": "é"}'
 
 
-def test_images_are_shown_to_models_that_see_and_to_clients_that_ask() -> None:
+def test_images_go_to_models_that_see_them_and_to_clients_that_include_them() -> None:
     given = answer("look", PICTURE)
     seen = result_of(CODE, given, ResultOptions(1000, ("code_interpreter_call.outputs",), images=True))
     assert seen.fields["outputs"] == [{"type": "logs", "logs": "look\n[an image]"}, {"type": "image", "url": URL}]
@@ -47,16 +47,16 @@ def test_images_are_shown_to_models_that_see_and_to_clients_that_ask() -> None:
 @pytest.mark.parametrize(
     ("text", "told"), [("abc", "abc"), ("abcd", "abc\n[Cut here: these are the first 3 of 4 bytes.]")]
 )
-def test_text_is_cut_to_bytes(text: str, told: str) -> None:
+def test_text_is_truncated_to_bytes(text: str, told: str) -> None:
     assert result_of(CALL, answer(text), ResultOptions(3)).result == told
 
 
-def test_no_character_is_cut_in_two_and_none_is_half() -> None:
+def test_truncation_keeps_characters_whole() -> None:
     assert str(result_of(CALL, answer("aé\ud800"), ResultOptions(2)).result).startswith("a\n[Cut")
     assert result_of(CALL, answer("\ud800"), ResultOptions(9)).result == "?"
 
 
-def test_a_search_gains_what_the_browser_knows_of_it() -> None:
+def test_a_search_gets_its_details_from_the_browser() -> None:
     facts = {
         "cursor": 3,
         "url": "",
@@ -71,13 +71,13 @@ def test_a_search_gains_what_the_browser_knows_of_it() -> None:
 
 
 @pytest.mark.parametrize("facts", [None, [1], {"action": 5}, {"action": {"type": "open_page"}}])
-def test_a_browser_that_tells_nonsense_changes_nothing(facts: Any) -> None:
+def test_invalid_structured_content_of_a_browser_is_ignored(facts: Any) -> None:
     made = result_of(SEARCH, answer("text", facts=facts), ResultOptions(1000))
     assert made.fields == {"action": {"type": "search", "query": "q", "queries": ["q"]}}
     assert made.sources == {}
 
 
-def test_a_failure_is_told_in_each_kinds_own_form() -> None:
+def test_a_failure_has_the_form_of_its_kind_of_call() -> None:
     assert failed_result(CALL, "away", ResultOptions(99), -32000).fields == {
         "output": None,
         "error": {"type": "mcp_protocol_error", "code": -32000, "message": "away"},
@@ -90,7 +90,7 @@ def test_a_failure_is_told_in_each_kinds_own_form() -> None:
     ) == ({}, False)
 
 
-def test_a_list_keeps_what_openai_shows_of_a_tool() -> None:
+def test_a_tool_list_has_the_fields_of_openai() -> None:
     tool = types.Tool(name="n", input_schema={"type": "object"}, annotations=types.ToolAnnotations(read_only_hint=True))
     [shown] = tool_list([tool])
     assert shown == {

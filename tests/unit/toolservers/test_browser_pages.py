@@ -86,24 +86,24 @@ LINKS = [
 
 
 @pytest.mark.parametrize(("html", "text", "links"), LINKS)
-def test_links_are_numbered_and_made_whole(html: str, text: str, links: list[str]) -> None:
+def test_links_are_numbered_and_made_absolute(html: str, text: str, links: list[str]) -> None:
     found = laid_out(html)
     assert (found.text, [link.url for link in found.links]) == (text, links)
 
 
-def test_a_link_that_is_never_closed_takes_no_more_than_its_paragraph() -> None:
+def test_an_unclosed_link_ends_with_its_paragraph() -> None:
     text = laid_out("<a href=/x>" + "word " * 100 + "<p>Free at last").text
     assert text.endswith("】\n\nFree at last")
 
 
-def test_a_page_s_words_cannot_pass_for_links_or_citations() -> None:
+def test_a_page_cannot_forge_links_or_citations() -> None:
     for spelt in ("【0†fake】", "&#x3010;0†fake&#12305;", "<b>&#x3010;</b>0†fake&#x3011;"):
         assert laid_out(f"<p>{spelt}").text == "〖0†fake〗"
     hits = read_hits("q", [Hit("https://x.test/", "【9†t】", "【8†L1】\n[1] x (y)")])
     assert "\n".join(hits.lines).count("【") == 1
 
 
-def test_a_page_reads_the_same_however_long_it_is() -> None:
+def test_the_start_of_a_page_reads_the_same_however_long_the_page_is() -> None:
     """The parser is fed in pieces, which may end within a character."""
     words = "ünïcödé wörds — 漢字 <b>bold</b>\n"
     assert laid_out("x" + words * 5000, 10**6).text == "x" + ("ünïcödé wörds — 漢字 bold " * 5000).strip()
@@ -124,7 +124,7 @@ MARKUP = st.text(CHARACTERS, max_size=80) | st.lists(st.sampled_from(PIECES.spli
 
 
 @given(MARKUP, st.integers(1, 60))
-def test_any_markup_becomes_bounded_text_whose_links_all_lead_somewhere(html: str, limit: int) -> None:
+def test_any_markup_becomes_bounded_text_with_valid_links(html: str, limit: int) -> None:
     found = render(html, URL, limit)
     assert len(found.text) <= limit + 2
     for number in re.findall(r"【(\d+)†[^】]*】", found.text):
@@ -150,7 +150,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("html", HOSTILE, ids=lambda html: html[:12])
-def test_hostile_pages_are_read_within_bounds(html: str) -> None:
+def test_hostile_pages_are_read_within_limits(html: str) -> None:
     document = read(Page(URL, html, Format.HTML), 50_000)
     assert sum(map(len, document.lines)) + sum(len(link.url) for link in document.links) < 60_000
 
@@ -165,7 +165,7 @@ def test_wrapping_loses_nothing(text: str) -> None:
 # find
 
 
-def test_find_sees_across_line_ends_and_links() -> None:
+def test_find_matches_across_line_ends_and_links() -> None:
     words = "so many words that the line has to be broken somewhere near this very place "
     page = read(Page(URL, f"<p>{words}<a href=/x>Mount</a> Everest", Format.HTML), 10_000)
     for pattern in ("near this very place mount everest", "PLACE   Mount"):
@@ -173,14 +173,14 @@ def test_find_sees_across_line_ends_and_links() -> None:
         assert found is not None and [link.line for link in found.links] in ([2], [3])
 
 
-def test_find_takes_the_pattern_as_it_is_written() -> None:
+def test_find_takes_the_pattern_literally() -> None:
     page = read(Page(URL, "a.c abc (x|y)* \\d", Format.TEXT), 1000)
     for pattern, count in (("a.c", 1), ("(x|y)*", 1), ("\\d", 1), ("b.c", 0)):
         found = read_matches(page, pattern)
         assert (len(found.links) if found else 0) == count
 
 
-def test_find_shows_fifty_places_at_most_and_none_twice() -> None:
+def test_find_shows_at_most_fifty_matches_and_none_twice() -> None:
     page = read(Page(URL, "word\n" * 1000, Format.TEXT), 100_000)
     found = read_matches(page, "word")
     assert found is not None
@@ -215,18 +215,18 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_are_reached_on_web_ports(address: str) -> None:
+def test_public_addresses_are_allowed_on_web_ports(address: str) -> None:
     assert is_public(ipaddress.ip_address(address)) and EgressPolicy().allows(address)
     assert EgressPolicy().allows_port(address, 443) and not EgressPolicy().allows_port(address, 22)
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_other_addresses_are_not(address: str) -> None:
+def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not EgressPolicy().allows(address)
     assert EgressPolicy(everything=True).allows(address) and EgressPolicy(everything=True).allows_port(address, 22)
 
 
-def test_a_network_that_is_allowed_is_allowed_alone() -> None:
+def test_allowing_one_network_allows_no_other() -> None:
     reach = EgressPolicy(networks=(ipaddress.ip_network("10.1.0.0/16"), ipaddress.ip_network("fd00::/8")))
     assert reach.allows("10.1.2.3") and reach.allows_port("10.1.2.3", 8080) and reach.allows("fd12::1")
     assert not reach.allows("10.2.0.1") and not reach.allows("127.0.0.1") and not reach.allows_port("1.1.1.1", 8080)
@@ -240,7 +240,7 @@ async def _chunks(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-async def test_a_body_is_unpacked_and_cut() -> None:
+async def test_a_body_is_decompressed_and_truncated() -> None:
     packed = gzip.compress(b"word " * 1000)
     halves = (packed[:10], packed[10:])
     assert await read_body(_chunks(*halves), "gzip", 10_000) == b"word " * 1000
@@ -271,11 +271,13 @@ CHARSETS = [
 
 
 @pytest.mark.parametrize(("body", "content_type", "text"), CHARSETS)
-def test_charsets_are_found_and_foreign_codecs_are_not_run(body: bytes, content_type: str, text: str) -> None:
+def test_charsets_are_detected_and_codecs_that_are_no_text_encodings_are_not_run(
+    body: bytes, content_type: str, text: str
+) -> None:
     assert decode(body, content_type) == text
 
 
-def test_only_what_can_be_read_is_a_format() -> None:
+def test_only_html_and_text_have_a_format() -> None:
     assert format_of("text/html; charset=x") is format_of("") is format_of("application/xhtml+xml") is Format.HTML
     for media in ("text/plain", "text/markdown", "application/json", "application/ld+json", "TEXT/CSV", "text/xml"):
         assert format_of(media) is Format.TEXT
@@ -287,7 +289,7 @@ def test_only_what_can_be_read_is_a_format() -> None:
 # ranking
 
 
-def test_rare_words_count_for_more_than_common_ones() -> None:
+def test_rare_words_outweigh_common_ones() -> None:
     texts = {"a": words_of("the peak the the"), "b": words_of("the the the the"), "c": words_of("other")}
     assert rank("The peak", texts) == ["a", "b"]
     assert rank("nothing", texts) == rank("", texts) == rank("x", {}) == []

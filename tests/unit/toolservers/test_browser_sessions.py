@@ -46,7 +46,7 @@ async def test_a_session_s_pages_go_when_it_ends(monkeypatch: pytest.MonkeyPatch
     await until(lambda: gc.collect() >= 0 and not any(browser() for browser in browsers), 10, "the browsers are gone")
 
 
-async def test_a_bug_shows_nothing_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_internal_error_reveals_nothing_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "longhaul"):
         async with Client(build_server(Bookshelf(), Limits()), mode="legacy") as client:
             result = await client.call_tool("open", {"id": "https://shelf.test/bug"})

@@ -50,7 +50,7 @@ def verdict(machine: Machine, number: int, *arguments: int, arch: int | None = N
         (Machine.AARCH64, {"read": 63, "clone": 220, "socket": 198, "mount": 40, "ioctl": 29, "prlimit64": 261}),
     ],
 )
-def test_the_filter_allows_what_is_listed_and_looks_at_arguments(machine: Machine, numbers: dict[str, int]) -> None:
+def test_the_filter_allows_listed_calls_and_checks_arguments(machine: Machine, numbers: dict[str, int]) -> None:
     assert verdict(machine, numbers["read"]) == ALLOW
     assert verdict(machine, numbers["mount"]) == EPERM
     assert verdict(machine, 435) == ENOSYS  # clone3, whose flags cannot be seen
@@ -68,7 +68,7 @@ def test_the_filter_allows_what_is_listed_and_looks_at_arguments(machine: Machin
     assert verdict(machine, numbers["prlimit64"], 1) == EPERM
 
 
-def test_system_calls_by_another_door_end_the_process() -> None:
+def test_system_calls_of_another_architecture_end_the_process() -> None:
     assert verdict(Machine.X86_64, 20, arch=0x40000003) == KILL  # i386
     assert verdict(Machine.X86_64, 0x40000000) == KILL  # x32
     assert verdict(Machine.AARCH64, 20, arch=Machine.X86_64.audit_arch) == KILL
@@ -90,7 +90,7 @@ def test_sizes_are_read(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "KiB", "1.5MiB", "-1", "64kb", "1 TB", "٣"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number of bytes"):
         parse_bytes(text)
 
@@ -102,7 +102,7 @@ def test_sizes_are_shown_as_they_are_read(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize("pieces", [[b"x" * 1000], [b"x"] * 1000, [b"x" * 9, b"x" * 991], [b"x" * 700, b"x" * 300]])
-def test_a_stream_keeps_its_ends_however_it_comes(pieces: list[bytes]) -> None:
+def test_truncated_output_keeps_both_ends_however_the_data_arrive(pieces: list[bytes]) -> None:
     kept = TruncatedOutput(100)
     for piece in [b"start", *pieces, b"end"]:
         kept.add(piece)
@@ -111,14 +111,14 @@ def test_a_stream_keeps_its_ends_however_it_comes(pieces: list[bytes]) -> None:
     assert kept.total == 1008
 
 
-def test_a_stream_within_its_limit_is_whole() -> None:
+def test_output_within_its_limit_is_whole() -> None:
     kept = TruncatedOutput(100)
     kept.add(b"x" * 60)
     kept.add(b"y" * 40)
     assert kept.text() == "x" * 60 + "y" * 40
 
 
-def test_a_text_that_is_cut_twice_gives_no_wrong_number() -> None:
+def test_text_that_is_truncated_twice_gives_no_wrong_number() -> None:
     assert truncate_middle("a" * 100, 100) == "a" * 100
     assert truncate_middle("a" * 101, 100) == "a" * 50 + "\n[... the middle is left out ...]\n" + "a" * 50
 
@@ -134,7 +134,7 @@ def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
     return answers, len(floods)
 
 
-def test_answers_come_in_any_pieces() -> None:
+def test_answers_are_read_from_any_pieces() -> None:
     line = b'{"id": 1, "result": "42", "error": null, "images": []}\n'
     assert heard(line * 2) == ([Answer(id=1, result="42")] * 2, 0)
     assert heard(*(line[at : at + 1] for at in range(len(line)))) == ([Answer(id=1, result="42")], 0)
@@ -156,11 +156,11 @@ def test_answers_come_in_any_pieces() -> None:
         b"\xff\xfe",
     ],
 )
-def test_nonsense_is_no_answer(line: bytes) -> None:
+def test_an_invalid_line_is_no_answer(line: bytes) -> None:
     assert heard(line + b"\n") == ([], 0)
 
 
-def test_a_flood_of_answers_is_told_and_ignored() -> None:
+def test_a_flood_of_answers_is_reported_and_ignored() -> None:
     answers, floods = heard(b"x" * 600, b"x" * 600, b'\n{"id": 1}\n')
     assert (answers, floods) == ([], 2)
     answers, floods = heard(b"\n" * (MAX_INVALID_LINES + 1), b'{"id": 1}\n')
@@ -168,7 +168,7 @@ def test_a_flood_of_answers_is_told_and_ignored() -> None:
 
 
 @pytest.mark.parametrize("ending", StopReason)
-def test_every_ending_is_told_in_words(ending: StopReason) -> None:
+def test_every_stop_reason_has_a_sentence(ending: StopReason) -> None:
     lost = explain(Outcome(killed=ending, state_lost=True), Limits())
     kept = explain(Outcome(killed=ending), Limits())
     assert lost.startswith("[Stopped: ") and lost.endswith(". Its names are lost; the next call starts anew.]")
@@ -178,7 +178,7 @@ def test_every_ending_is_told_in_words(ending: StopReason) -> None:
     assert result.structured_content is not None and result.structured_content["killed"] == ending.value
 
 
-def test_all_parts_together_are_no_longer_than_one_may_be() -> None:
+def test_the_text_of_a_result_is_no_longer_than_one_of_its_parts_may_be() -> None:
     outcome = Outcome("o" * 1000, "e" * 1000, "r" * 1000, "t" * 1000)
     (text,) = result_of(outcome, True, Limits(output_bytes=1000)).content
     assert text.type == "text"
