@@ -1,1 +1,1 @@
-"""An engine that says what a script says: no model, and every fault on demand."""
+"""An engine without a model: the prompt scripts the reply, and every fault on demand."""

@@ -1,11 +1,8 @@
-"""An engine without a model: for tests, and for measuring everything of Longhaul that is not the engine.
+"""An engine without a model: for tests, and for measuring Longhaul without a model's cost.
 
-`script.py` says what it replies to what. The same prompt always gets the same reply, and a prompt that
-ends in the first k tokens of its reply gets the rest of it. Temperature, penalties, grammars and the like
-are checked and have no effect; `max_tokens`, `min_tokens` and `ignore_eos` (the text over and over) do
-what they say.
-
-`engine_args`: see `Args`.
+`script.py` has the replies. The same prompt always gets the same reply, and a prompt that ends with the first k tokens
+of its reply gets the rest. Temperature, penalties, grammars and the like are checked but have no effect; `max_tokens`,
+`min_tokens` and `ignore_eos` (which repeats the text) work as with vLLM. `Args` lists the `engine_args`.
 """
 
 from __future__ import annotations
@@ -40,7 +37,8 @@ from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, re
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 
 CONTEXT_LENGTH = 32768
-_NAP = 0.2  # seconds, at most, until a sleeping stream notices that the engine is gone
+_MAX_SLEEP = 0.2
+"""Seconds until a sleeping stream notices that the engine is gone."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0, 2),
     "top_p": (0, 1),
@@ -54,31 +52,31 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "seed": (-(2**63), 2**63 - 1),
     "top_k": (-1, 2**31 - 1),
 }
-"""Sampling parameters and what they may be."""
+"""The range of each numeric sampling parameter."""
 _INTEGERS = frozenset({"max_tokens", "min_tokens", "seed", "top_k"})
-_NO_NUMBERS = frozenset(
+_UNCHECKED = frozenset(
     {"allowed_token_ids", "bad_words", "cache_salt", "logit_bias", "stop_token_ids", "thinking_token_budget"}
 )
-"""What is taken as it is."""
+"""Sampling parameters that are no numbers; they are not checked."""
 
 
 class Args(BaseModel):
-    """What `engine_args` may hold."""
+    """The arguments that `engine_args` may hold."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens_per_second: Annotated[float, Field(ge=0)] = 0
-    """Of each stream; 0: as fast as they are taken, with a turn for others before each delta."""
+    """The rate of each stream; 0: as fast as the reader takes them, with a turn of the event loop before each delta."""
     tokens_per_delta: Annotated[int, Field(ge=1)] = 1
-    """The least tokens of a delta (but the last); more come where the reader is slower than the rate."""
+    """The fewest tokens of a delta, except the last; a reader slower than the rate gets more."""
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
-    """Streams that generate at once; others wait for them, first come first served."""
+    """Streams that generate at once; further streams wait in order of arrival."""
     start_seconds: Annotated[float, Field(ge=0)] = 0
     start_error: str | None = None
-    """Fails the start with this message."""
+    """If set, the start fails with this message."""
 
 
-class Life(Enum):
+class EngineState(Enum):
     NEW = "is not running"
     READY = "is ready"
     DEAD = "has died"
@@ -87,42 +85,44 @@ class Life(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tokens of one request by their place in the reply: from `start` up to `last`, and `reason` then.
+    """The tokens of one request, by their index in the reply: from `start` to `last`, then the finish `reason`.
 
-    Without a reason it is the reply's own ending that comes at `last`.
+    Without a reason, the reply's own ending follows.
     """
 
     reply: Reply
     start: int
     last: int
     stop_at: int
-    """Where an end token stands."""
+    """The index of the end token; -1 if there is none."""
     reason: FinishReason | None
 
     def delta(self, start: int, stop: int, logprobs: int | None, reason: FinishReason | None = None) -> EngineDelta:
         tokens = self.tokens(start, stop)
-        likely = () if logprobs is None else tuple(logprob_of(token, logprobs) for token in tokens)
-        return EngineDelta(tokens, reason, logprobs=likely)
+        found = () if logprobs is None else tuple(logprob_of(token, logprobs) for token in tokens)
+        return EngineDelta(tokens, reason, logprobs=found)
 
     def tokens(self, start: int, stop: int) -> tuple[int, ...]:
         text = self.reply.tokens or (ord(" "),)
-        return tuple(END if place == self.stop_at else text[place % len(text)] for place in range(start, stop))
+        return tuple(END if index == self.stop_at else text[index % len(text)] for index in range(start, stop))
 
 
 class ScriptedEngine:
+    """See `workers.engine.base.Engine`."""
+
     def __init__(self, model: ServedModel) -> None:
         try:
             self._args = Args.model_validate(dict(model.engine_args))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"model {model.name!r}: engine_args: {where}: {first['msg']}") from None
+            field = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"model {model.name!r}: engine_args: {field}: {first['msg']}") from None
         self._name = model.name
         self._adapters = frozenset(adapter.name for adapter in model.adapters)
         self._context_length = model.context_length or CONTEXT_LENGTH
         self._slots = asyncio.Semaphore(self._args.max_num_seqs)
-        self._life = Life.NEW
-        self._gone = asyncio.Event()
+        self._state = EngineState.NEW
+        self._ended = asyncio.Event()
         self._streams: set[str] = set()
 
     @property
@@ -137,15 +137,15 @@ class ScriptedEngine:
         await asyncio.sleep(self._args.start_seconds)
         if self._args.start_error is not None:
             raise ConfigError(f"model {self._name!r}: {self._args.start_error}")
-        if self._life is Life.NEW:
-            self._life = Life.READY
+        if self._state is EngineState.NEW:
+            self._state = EngineState.READY
 
     async def stop(self) -> None:
-        self._end(Life.STOPPED)
+        self._end(EngineState.STOPPED)
 
     async def check(self) -> None:
-        if self._life is not Life.READY:
-            raise EngineDead(f"the engine {self._life.value}")
+        if self._state is not EngineState.READY:
+            raise EngineDead(f"the engine {self._state.value}")
 
     async def render(
         self, messages: Sequence[Message], template_args: Mapping[str, object], tools: Sequence[Json] = ()
@@ -179,17 +179,17 @@ class ScriptedEngine:
         if sampling.adapter is not None and sampling.adapter not in self._adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
         plan = _plan(prompt, committed, sampling, self._room(prompt))
-        place = plan.start
+        index = plan.start
         async with self._slot(request_id):
-            begun = asyncio.get_running_loop().time()
-            while (stop := await self._due(plan, place, begun)) < plan.last:
-                yield plan.delta(place, stop, sampling.logprobs)
-                place = stop
+            began = asyncio.get_running_loop().time()
+            while (stop := await self._wait_until_due(plan, index, began)) < plan.last:
+                yield plan.delta(index, stop, sampling.logprobs)
+                index = stop
             if plan.reason is None:
-                if place < stop:
-                    yield plan.delta(place, stop, sampling.logprobs)
-                await self._misbehave(plan.reply.ending)
-        yield plan.delta(place, stop, sampling.logprobs, plan.reason)
+                if index < stop:
+                    yield plan.delta(index, stop, sampling.logprobs)
+                await self._fail(plan.reply.ending)
+        yield plan.delta(index, stop, sampling.logprobs, plan.reason)
 
     @asynccontextmanager
     async def _slot(self, request_id: str) -> AsyncIterator[None]:
@@ -202,29 +202,29 @@ class ScriptedEngine:
         finally:
             self._streams.discard(request_id)
 
-    async def _due(self, plan: Plan, place: int, begun: float) -> int:
-        """Where the next delta ends, once it is due; `place` is where it starts."""
+    async def _wait_until_due(self, plan: Plan, index: int, began: float) -> int:
+        """Waits until the delta from `index` is due, and returns the index of its end."""
         loop, rate = asyncio.get_running_loop(), self._args.tokens_per_second
-        stop = min(place + self._args.tokens_per_delta, plan.last)
+        stop = min(index + self._args.tokens_per_delta, plan.last)
         await asyncio.sleep(0)
-        while rate and (delay := begun + (stop - plan.start) / rate - loop.time()) > 0:
+        while rate and (delay := began + (stop - plan.start) / rate - loop.time()) > 0:
             await self.check()
-            await asyncio.sleep(min(delay, _NAP))
+            await asyncio.sleep(min(delay, _MAX_SLEEP))
         await self.check()
-        by_now = plan.start + int((loop.time() - begun) * rate)
+        by_now = plan.start + int((loop.time() - began) * rate)
         return min(max(stop, by_now), plan.last)
 
-    async def _misbehave(self, ending: Ending) -> None:
+    async def _fail(self, ending: Ending) -> None:
         if ending is Ending.FAIL:
             raise EngineError("told to fail")
         if ending is Ending.DIE:
-            self._end(Life.DEAD)
-        await self._gone.wait()
+            self._end(EngineState.DEAD)
+        await self._ended.wait()
         await self.check()
 
-    def _end(self, life: Life) -> None:
-        self._life = life
-        self._gone.set()
+    def _end(self, state: EngineState) -> None:
+        self._state = state
+        self._ended.set()
 
     def _room(self, prompt: Sequence[int]) -> int:
         room = self._context_length - len(prompt)
@@ -234,15 +234,15 @@ class ScriptedEngine:
 
 
 def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, room: int) -> Plan:
-    """Raises InvalidSampling, and EngineError where the prompt is none of ours or the tokens not of its reply."""
+    """Raises InvalidSampling; EngineError if the prompt is not a scripted one, or the tokens are not of its reply."""
     _check(sampling)
     if not prompt:
         raise EngineError("the prompt is empty")
     if ANSWER not in prompt:
         raise EngineError("the prompt asks for no answer")
-    asked = list(prompt).index(ANSWER)
-    reply = reply_to(prompt[:asked])
-    begin = len(prompt) - asked - 1
+    answer_at = list(prompt).index(ANSWER)
+    reply = reply_to(prompt[:answer_at])
+    begin = len(prompt) - answer_at - 1
     start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)
     stops = reply.ending is Ending.STOP
     stop_at = max(len(reply.tokens), begin + sampling.extra.get("min_tokens", 0)) if stops else -1
@@ -262,15 +262,15 @@ def _check(sampling: Sampling) -> None:
     fields = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
     values = {name: getattr(sampling, name) for name in fields} | dict(sampling.extra)
     for name, value in values.items():
-        if name in _NO_NUMBERS:
+        if name in _UNCHECKED:
             continue
         if name not in _RANGES:
             raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
-        least, most = _RANGES[name]
+        low, high = _RANGES[name]
         if value is None and name in ("max_tokens", "seed"):
             continue
-        whole = isinstance(value, int)
-        if not (whole or (isinstance(value, float) and name not in _INTEGERS)) or not least <= value <= most:
-            raise InvalidSampling(f"{name} must be a number from {least} to {most}")
+        is_integer = isinstance(value, int)
+        if not (is_integer or (isinstance(value, float) and name not in _INTEGERS)) or not low <= value <= high:
+            raise InvalidSampling(f"{name} must be a number from {low} to {high}")
     if sampling.max_tokens is not None and sampling.extra.get("min_tokens", 0) > sampling.max_tokens:
         raise InvalidSampling("min_tokens must be at most max_tokens")

@@ -1,8 +1,8 @@
-"""How the scripted engine says reasoning and calls: marks around them, calls as hermes has them.
+"""The scripted engine's output format: marks around reasoning and calls, as in the hermes format.
 
     <think>REASONING</think>TEXT<tool_call>{"name": NAME, "arguments": {...}}</tool_call>
 
-It holds to no grammar: what a request asks of the form of the answer is left to its script.
+There is no grammar: whether an answer has the requested form is up to its script.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ class ScriptedOutputParser:
     def feed(self, text: str, token_ids: Sequence[int]) -> list[Delta]:
         mark = next((token for token in token_ids if (self._state, token) in self._moves), None)
         if mark is None:
-            return self._say(text)
-        before = text.removesuffix(MARK_TEXTS[mark])  # what the decoder had held back
-        said = self._say(before) + self._close()
+            return self._deltas(text)
+        before = text.removesuffix(MARK_TEXTS[mark])  # text that the decoder had held back
+        deltas = self._deltas(before) + self._close()
         self._state = self._moves[self._state, mark]
         self._held = self._arguments = ""
-        return said
+        return deltas
 
     def flush(self, *, cut: bool) -> list[Delta]:
         return self._close()
 
-    def _say(self, text: str) -> list[Delta]:
+    def _deltas(self, text: str) -> list[Delta]:
         if not text:
             return []
         if self._state is State.TEXT:
@@ -104,23 +104,23 @@ class ScriptedOutputParser:
         if self._state is State.THINK:
             return [Reasoning(text)]
         self._held += text
-        return self._name() + self._more()
+        return self._call_start() + self._call_arguments()
 
-    def _name(self) -> list[Delta]:
+    def _call_start(self) -> list[Delta]:
         head = _HEAD.match(self._held) if self._state is State.NAME else None
         if head is None:
             return []
         self._state, self._held = State.ARGUMENTS, self._held[head.end() :]
         return [CallStart(head[1])]
 
-    def _more(self) -> list[Delta]:
-        """Arguments, but for what may be the closing brace of the call."""
+    def _call_arguments(self) -> list[Delta]:
+        """Arguments, except what may be the closing brace of the call."""
         tail = _TAIL.search(self._held) if self._state is State.ARGUMENTS else None
         if tail is None or not tail.start():
             return []
-        said, self._held = self._held[: tail.start()], tail[0]
-        self._arguments += said
-        return [CallArguments(said)]
+        arguments, self._held = self._held[: tail.start()], tail[0]
+        self._arguments += arguments
+        return [CallArguments(arguments)]
 
     def _close(self) -> list[Delta]:
         if self._state is not State.ARGUMENTS:
@@ -139,9 +139,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def logprob_of(token: int, most: int) -> Json:
-    """The chosen token is certain; the bytes that follow it in order are ever less so."""
-    ranked = [_logprob((token + rank) % END if token < END else token, -float(rank)) for rank in range(most)]
+def logprob_of(token: int, top: int) -> Json:
+    """The chosen token has logprob 0; the bytes after it in order are less and less likely."""
+    ranked = [_logprob((token + rank) % END if token < END else token, -float(rank)) for rank in range(top)]
     return {**_logprob(token, 0.0), "top_logprobs": ranked}
 
 

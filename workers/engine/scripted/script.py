@@ -1,4 +1,4 @@
-"""The scripted engine's language: tokens, prompts, and the replies that they get.
+"""The scripted engine's language: tokens, prompts, and replies.
 
 Tokens are the bytes of UTF-8 text, and marks. The last message of a user or a tool decides the reply:
 
@@ -9,11 +9,11 @@ Tokens are the bytes of UTF-8 text, and marks. The last message of a user or a t
     /fail N           N tokens, then this request fails (EngineError)
     /die N            N tokens, then the whole engine is dead (EngineDead), for good
     /hang N           N tokens, then nothing until the request is aborted
-    /turns A /then B  A, as by /raw or any of the above; B once the tools that it called have answered, and so on
-                      (the last one again and again), with what they said for {results}
+    /turns A /then B  A, as by /raw or any of the above; B after the results of the tools that A called, and so on; the
+                      last one repeats. {results} stands for the results
     TEXT              You said: TEXT (of a tool: The tool said: TEXT)
 
-With `enable_thinking` among the template's arguments, all replies but those of /raw begin with a thought.
+With `enable_thinking` among the template's arguments, every reply begins with reasoning, except those of /raw.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ END = 256
 BEGIN = 257
 """Begins a message of the prompt; its role and a line feed follow."""
 ANSWER = 258
-"""Ends the prompt: what follows is the reply."""
+"""Ends the prompt; the reply follows."""
 THINK, THINK_END, CALL, CALL_END = MARKS = range(259, 263)
 MARK_TEXTS: Mapping[int, str] = dict(zip(MARKS, ("<think>", "</think>", "<tool_call>", "</tool_call>"), strict=True))
 
@@ -41,11 +41,11 @@ _TURNS, _THEN = "/turns ", " /then "
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_THOUGHT = "<think>\nI know what to say.\n</think>\n\n"
+_REASONING = "<think>\nI know what to say.\n</think>\n\n"
 
 
 class Ending(Enum):
-    """What comes after the text of a reply."""
+    """How a reply ends after its text."""
 
     STOP = "stop"
     FAIL = "fail"
@@ -64,7 +64,7 @@ def text_tokens(text: str) -> tuple[int, ...]:
 
 
 def marked_tokens(text: str) -> tuple[int, ...]:
-    """Text with marks in it."""
+    """The tokens of text with marks in it."""
     pieces = (((_MARKS[piece],) if piece in _MARKS else text_tokens(piece)) for piece in _SPLIT.split(text))
     return tuple(token for piece in pieces for token in piece)
 
@@ -72,27 +72,28 @@ def marked_tokens(text: str) -> tuple[int, ...]:
 def rendered(
     messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
 ) -> tuple[int, ...]:
-    """The prompt. Raises EngineError where a message is none."""
+    """The prompt. Raises EngineError for a message with an unknown role."""
     head = _framed("tools", text_tokens(json.dumps(list(tools)))) if tools else ()
     turns = (token for message in messages for token in _message(message))
     return (*head, *turns, *([THINK] if template_args.get("enable_thinking") else []), ANSWER)
 
 
 def reply_to(prompt: Sequence[int]) -> Reply:
-    """What is said to a prompt without its ANSWER."""
+    """The reply to a prompt, which comes without its ANSWER."""
     messages = list(_messages(prompt))
-    role, text = next((said for said in reversed(messages) if said[0] in ("user", "tool")), ("user", ""))
+    asking = (message for message in reversed(messages) if message[0] in ("user", "tool"))
+    role, text = next(asking, ("user", ""))
     if (scripted := _turn_of(messages)) is not None:
         text = scripted if scripted.startswith("/") else f"/raw {scripted}"
     command, _, rest = text.partition(" ")
     if command == "/raw":
         return Reply(marked_tokens(rest))
-    thought = marked_tokens(_THOUGHT) if prompt and prompt[-1] == THINK else ()
+    reasoning = marked_tokens(_REASONING) if prompt and prompt[-1] == THINK else ()
     try:
         reply = _COMMANDS[command](rest)
     except (KeyError, ValueError):
         reply = Reply(text_tokens(f"{'The tool' if role == 'tool' else 'You'} said: {text}"))
-    return Reply(thought + reply.tokens, reply.ending)
+    return Reply(reasoning + reply.tokens, reply.ending)
 
 
 def _message(message: Message) -> tuple[int, ...]:
@@ -101,9 +102,9 @@ def _message(message: Message) -> tuple[int, ...]:
         raise EngineError(f"the template knows no role {role!r}")
     if isinstance(content, list):
         content = "".join(part.get("text", f"[{part['type']}]") for part in content)
-    thought = f"<think>{message['reasoning']}</think>" if message.get("reasoning") else ""
+    reasoning = f"<think>{message['reasoning']}</think>" if message.get("reasoning") else ""
     calls = "".join(f"<tool_call>{json.dumps(call['function'])}</tool_call>" for call in message.get("tool_calls", ()))
-    return _framed(role, text_tokens(f"{thought}{content or ''}{calls}"))
+    return _framed(role, text_tokens(f"{reasoning}{content or ''}{calls}"))
 
 
 def _framed(role: str, text: Iterable[int]) -> tuple[int, ...]:
@@ -111,24 +112,24 @@ def _framed(role: str, text: Iterable[int]) -> tuple[int, ...]:
 
 
 def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:
-    """Role and text of each."""
-    for place, token in enumerate(prompt):
+    """Role and text of each message."""
+    for index, token in enumerate(prompt):
         if token == BEGIN:
-            message = bytes(prompt[place + 1 : prompt.index(END, place)]).decode(errors="replace")
+            message = bytes(prompt[index + 1 : prompt.index(END, index)]).decode(errors="replace")
             role, _, text = message.partition("\n")
             yield role, text
 
 
 def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:
-    """What a script of turns says next; None where the user's last message is none."""
-    asked = max((place for place, (role, _) in enumerate(messages) if role == "user"), default=None)
+    """The next part of a script of turns; None if the user's last message is no such script."""
+    asked = max((index for index, (role, _) in enumerate(messages) if role == "user"), default=None)
     if asked is None or not messages[asked][1].startswith(_TURNS):
         return None
     since = messages[asked + 1 :]
-    said = sum(role == "assistant" for role, _ in since)
+    written = sum(role == "assistant" for role, _ in since)
     results = [text for _, text in takewhile(lambda message: message[0] == "tool", reversed(since))]
     turns = messages[asked][1].removeprefix(_TURNS).split(_THEN)
-    return turns[min(said, len(turns) - 1)].replace("{results}", "; ".join(reversed(results)))
+    return turns[min(written, len(turns) - 1)].replace("{results}", "; ".join(reversed(results)))
 
 
 def _repeated(rest: str) -> Reply:
