@@ -37,7 +37,7 @@ CLIENT_OUTPUTS = frozenset(f"{call}_output" for call in CLIENT_CALLS)
 """Outputs that the client sends for its calls."""
 
 HOSTED_CALLS = frozenset(KIND_OF_CALL)
-"""Calls of hosted tools: the server ran them, and models were told their results."""
+"""Calls that a worker runs: those of hosted tools."""
 
 CLIENT_ACTIONS = CLIENT_CALLS | {APPROVAL_REQUEST}
 """Output items that the client must answer: the response ends after them."""

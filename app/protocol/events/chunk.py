@@ -26,7 +26,7 @@ class Chunk:
     final: bool = False
     """Whether the last event is the terminal one."""
     steps: tuple[dict[str, Any], ...] = ()
-    """What an attempt that goes on after these events must know (workers/generation/history.py); usually empty."""
+    """What an attempt that continues after these events must know (workers/generation/history.py); usually empty."""
 
     def after(self, sequence: int) -> Chunk:
         """Returns this chunk without its events up to `sequence` (inclusive). At least one event must be left."""

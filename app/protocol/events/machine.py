@@ -3,7 +3,7 @@
 `TABLE` (table.py) is the machine; an illegal input raises and changes nothing. Its actions write events, and each
 event gets the next sequence number in one place (writer.py). The machine has no clock, no I/O and no random ids: ids
 are made of the response's id and the item's index. So the same deltas always give the same events, and
-`restore(events)` makes a machine that goes on where another one stopped.
+`restore(events)` makes a machine that continues where another one stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from app.protocol.events.fold import Snapshot, fold
 from app.protocol.events.frames import Event
 from app.protocol.events.table import INPUT_OF, TABLE, Input, State
 from app.protocol.events.writer import IllegalInput, Writer
+from app.protocol.hosted_kinds import HOSTED_KINDS
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -31,7 +32,7 @@ class ResponseStream:
 
     @classmethod
     def restore(cls, events: Iterable[Event]) -> ResponseStream:
-        """Returns a machine that goes on after `events`, which begin with `response.created`."""
+        """Returns a machine that continues after `events`, which begin with `response.created`."""
         snapshot = fold(events)
         stream = cls({**snapshot.response, "usage": None})
         writer = stream._writer
@@ -127,12 +128,14 @@ def _state_of(snapshot: Snapshot) -> State:
     return State(item["type"])
 
 
-_CALL_TEXT = {State.CALL: "arguments", State.CUSTOM: "input", State.CODE: "code", State.MCP: "arguments"}
+_CALL_TEXT = {State.CALL: "arguments", State.CUSTOM: "input"} | {
+    State(kind.call_type): kind.text_field for kind in HOSTED_KINDS if kind.text_field is not None
+}
 _PART_TEXT = {State.MESSAGE: "text", State.REASONING: "text", State.REFUSAL: "refusal"}
 
 
 def _restore_text(writer: Writer, state: State) -> None:
-    """Gives the writer the text of the open part or call, which goes on."""
+    """Gives the writer the text of the open part or call, to which the next delta adds."""
     if state in _CALL_TEXT:
         writer.pieces = [writer.item[_CALL_TEXT[state]]]
     elif state in _PART_TEXT:

@@ -39,7 +39,7 @@ class Writer:
         self.next_sequence += 1
 
     def emit_response(self, name: str) -> None:
-        """A lifecycle event. It holds a copy, because an event must not change when the response goes on."""
+        """A lifecycle event. It holds a copy, because an event must not change later."""
         snapshot = {**self.response, "output": list(self.output)}
         self.emit(f"response.{name}", response=snapshot)
 

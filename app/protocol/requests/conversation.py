@@ -1,4 +1,4 @@
-"""The bodies of `/v1/conversations`."""
+"""The bodies of requests to `/v1/conversations`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Items = Annotated[list[Item], Field(max_length=MAX_ITEMS, fail_fast=True)]
 
 
 def stored_items(items: list[Item], suffix: str) -> list[Json]:
-    """As the store has them; `suffix` makes the ids of those that have none."""
+    """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
     return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
 
 
@@ -34,7 +34,7 @@ class CreateConversation(RequestModel):
 
 
 class UpdateConversation(RequestModel):
-    """The body of `POST /v1/conversations/{id}`: the metadata that is there from now on."""
+    """The body of `POST /v1/conversations/{id}`: metadata that replaces the old."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"metadata": {"topic": "y"}}]})
 
