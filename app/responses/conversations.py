@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from app.protocol.errors import InvalidRequest, NotFound
-from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation, stored_items
-from app.protocol.requests.items import Item
+from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.requests.items import Item, stored_items
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.continuation import no_such_conversation

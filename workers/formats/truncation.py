@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from app.protocol.item_types import CLIENT_CALLS
 from workers.engine.base import PromptTooLong
 
 Item = Mapping[str, Any]
 Render = Callable[[Sequence[Item]], Awaitable[tuple[int, ...]]]
 
 _KEPT_ROLES = ("system", "developer")
-_CALLS = ("function_call", "custom_tool_call")
 
 
 async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, max_tokens: int) -> tuple[int, ...]:
@@ -74,6 +74,6 @@ def droppable_units(items: Sequence[Item]) -> list[list[int]]:
         elif item.get("role") not in _KEPT_ROLES:
             units.append([*reasoning, index])
             reasoning = []
-            if item["type"] in _CALLS:
+            if item["type"] in CLIENT_CALLS:
                 calls[item["call_id"]] = units[-1]
     return [*units, reasoning] if reasoning else units

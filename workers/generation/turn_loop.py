@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
+from app.protocol.item_types import CLIENT_ACTIONS
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from config.models import ServedModel
@@ -31,8 +32,6 @@ from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
 
-CLIENT_ITEMS = frozenset({"function_call", "custom_tool_call", "mcp_approval_request"})
-"""Items that the client has to answer before the response can go on."""
 DEFAULT_MAX_CALLS = 1000
 """The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""
 MAX_UNKNOWN_TURNS = 4
@@ -181,7 +180,7 @@ class TurnLoop:
         return None
 
     def _waits_for_client(self, turn: EndedTurn) -> bool:
-        return any(item["type"] in CLIENT_ITEMS for item in self._output[turn.start : turn.stop])
+        return any(item["type"] in CLIENT_ACTIONS for item in self._output[turn.start : turn.stop])
 
     def _calls_only_unknown_tools(self) -> bool:
         last = self._history.turns[-MAX_UNKNOWN_TURNS:]

@@ -10,16 +10,10 @@ from app.protocol.requests.base import RequestModel
 from app.protocol.requests.create_response import Included
 from app.protocol.requests.fields import Metadata
 from app.protocol.requests.items import Item
-from app.protocol.types import Json
 
 MAX_ITEMS = 20
 
 Items = Annotated[list[Item], Field(max_length=MAX_ITEMS, fail_fast=True)]
-
-
-def stored_items(items: list[Item], suffix: str) -> list[Json]:
-    """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
-    return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
 
 
 class CreateConversation(RequestModel):

@@ -6,6 +6,7 @@ of `Item`. docs/where.md has the rest of the way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -223,3 +224,8 @@ Item = Annotated[
     Discriminator(_item_tag),
     BeforeValidator(_check_item),
 ]
+
+
+def stored_items(items: Iterable[Item], suffix: str) -> list[Json]:
+    """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
+    return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]

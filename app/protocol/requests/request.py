@@ -13,6 +13,7 @@ import orjson
 from app.protocol.include import LOGPROBS
 from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.items import stored_items
 from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.text_config import TextConfig
@@ -118,7 +119,7 @@ class ResponseRequest:
             part = {"type": "input_text", "text": items}
             item = {"type": "message", "id": f"msg_{suffix}_in0", "status": "completed", "role": "user"}
             return [{**item, "content": [part]}]
-        return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]
+        return stored_items(items, suffix)
 
     def _tool_choice(self) -> str | Json:
         choice = self.fields.tool_choice or "auto"

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_LIST_TOOLS
 from app.protocol.types import Json
 from workers.engine.base import EngineError, Message
 from workers.formats.calls.hosted import as_object
@@ -151,11 +151,9 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Item], None]] = {
     **dict.fromkeys(HOSTED_CALLS, _Builder._hosted_call),
     APPROVAL_REQUEST: _Builder._approval,
     APPROVAL_RESPONSE: _Builder._nothing,
-    "mcp_list_tools": _Builder._nothing,
+    MCP_LIST_TOOLS: _Builder._nothing,
 }
-_BEFORE_RESULTS = frozenset(
-    {*HOSTED_CALLS, APPROVAL_REQUEST, APPROVAL_RESPONSE, "mcp_list_tools", "function_call", "custom_tool_call"}
-)
+_BEFORE_RESULTS = frozenset({*CLIENT_CALLS, *HOSTED_CALLS, APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_LIST_TOOLS})
 """Items that may be in one turn with hosted calls; the results of these calls come after them."""
 
 

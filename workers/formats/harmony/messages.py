@@ -16,7 +16,7 @@ from typing import Any
 
 from openai_harmony import Author, DeveloperContent, Message, Role
 
-from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, HOSTED_CALLS, MCP_CALL
+from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_CALL
 from workers.engine.base import EngineError
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 from workers.formats.calls.hosted_formats import BY_ITEM_TYPE
@@ -29,7 +29,7 @@ Item = Mapping[str, Any]
 FUNCTIONS = "functions."
 PYTHON, BROWSER = "python", "browser"
 _INSTRUCTION_ROLES = ("system", "developer")
-_CALLS = frozenset({"function_call", "custom_tool_call", APPROVAL_REQUEST, *HOSTED_CALLS})
+_CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
 
 
 def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None, Sequence[Item]]:
