@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.faults.breaks import SHOWN_BY, breaking
+from tests.faults.breaks import SHOWN_BY, plan_for
 from tests.faults.driver import run
 from tests.faults.handover import measure
 from tests.faults.kinds import KINDS
@@ -47,7 +47,7 @@ def _plan() -> tuple[Plan, int]:
     handovers = chosen.pop("handovers")
     if "kinds" in chosen:
         chosen["kinds"] = frozenset(chosen["kinds"])
-    base = breaking(chosen["broken"]) if "broken" in chosen else WHOLE
+    base = plan_for(chosen["broken"]) if "broken" in chosen else WHOLE
     return replace(base, **chosen), handovers
 
 

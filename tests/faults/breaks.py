@@ -9,22 +9,22 @@ from tests.faults.plan import Plan
 SHOWN_BY: Mapping[str, str] = {
     "fence": "worker: stopped beyond its lease",
     "claim": "queue: messages repeated",
-    "publish": "network: worker and postgres, beyond its lease",
-    "ring": "valkey: killed",
-    "hear": "valkey: killed",
+    "publish-after-commit": "network: worker and postgres, beyond its lease",
+    "publish-after-reconnect": "valkey: killed",
+    "receive-after-reconnect": "valkey: killed",
 }
-"""A promise, and the fault under which its absence shows.
+"""A promise, and the fault that shows its absence.
 
-    fence     what a worker writes takes effect only while it owns the response
-    claim     a response is claimed only when nobody owns it
-    publish   readers are told after the commit
-    ring      a worker publishes again once Redis is back
-    hear      an API hears again once Redis is back
+    fence                     a worker's write takes effect only while the worker owns the response
+    claim                     a response is claimed only when no worker owns it
+    publish-after-commit      readers get a chunk after its commit
+    publish-after-reconnect   a worker publishes again once Redis is back
+    receive-after-reconnect   an API process receives again once Redis is back
 """
 
 
-def breaking(*promises: str, broken: bool = True) -> Plan:
-    """A short run in which these promises are needed, twice each. With `broken` the first is switched off."""
+def plan_for(*promises: str, broken: bool = True) -> Plan:
+    """A short run that needs each of these promises twice. With `broken` the first one is switched off."""
     return Plan(
         seed=11,
         faults=2 * len(promises),

@@ -26,8 +26,28 @@ from tests.support import grammar
 
 STOP_SECONDS = 3.0
 """How long after its SIGTERM an API may still cancel what its clients wait for."""
-CRASHES = ("Traceback", "Unrecoverable error", " crashed: ", "went wrong", "cannot commit", "did not stop")
-"""Words of lines that no fault excuses."""
+CRASH_WORDS = (
+    " crashed: ",
+    "went wrong",
+    "cannot commit",
+    "did not stop",
+    "could not note the end of",
+    "the task of ",
+)
+"""Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
+LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
+"""The same for lines that libraries print: the word, and the module whose source has it."""
+FORESEEN_ERRORS = (
+    "abandoned, but not cancelled",
+    "did not end in time",
+    "the worker cannot start",
+    "exiting all the same",
+    "the engine died",
+    "belongs to this worker and does not run here",
+    "%s failed: %s",
+    "MCP server %r",
+)
+"""Words of the product's other lines at ERROR or above: faults cause these."""
 _VLLM = re.compile(r" ERROR \d\d-\d\d [\d:]{8} \[\w+\.py:\d+\]")
 """Its own logger's form: it prints a traceback when its EngineCore is gone, which we then act on."""
 _RANK = {Status.QUEUED: 0, Status.IN_PROGRESS: 1}
@@ -121,7 +141,7 @@ def doorbells_ring(evidence: Evidence) -> Iterator[tuple[str, str]]:
 def nothing_crashes(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Faults are normal: no process meets one with an error that it did not foresee."""
     for line in evidence.complaints:
-        if any(word in line for word in CRASHES) and not _VLLM.search(line):
+        if any(word in line for word in (*CRASH_WORDS, *LIBRARY_CRASH_WORDS)) and not _VLLM.search(line):
             yield "log", line[:1500]
 
 

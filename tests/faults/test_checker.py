@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.faults.breaks import SHOWN_BY, breaking
+from tests.faults.breaks import SHOWN_BY, plan_for
 from tests.faults.driver import run
 from tests.faults.plan import Plan
 from tests.faults.report import Report
@@ -14,9 +14,9 @@ from tests.faults.report import Report
 RULE = {
     "fence": "every_chunk_is_its_owners",
     "claim": "a_life_keeps_the_law",
-    "publish": "durable_before_visible",
-    "ring": "doorbells_ring",
-    "hear": "doorbells_ring",
+    "publish-after-commit": "durable_before_visible",
+    "publish-after-reconnect": "doorbells_ring",
+    "receive-after-reconnect": "doorbells_ring",
 }
 """A promise, and the rule that cannot but notice. Others may, as luck has it."""
 KEPT = "all are kept"
@@ -26,7 +26,7 @@ AT_ONCE = 4
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
     """What became of each promise's plan without it, and of all plans in one with all promises kept."""
-    plans = {KEPT: breaking(*SHOWN_BY, broken=False)} | {promise: breaking(promise) for promise in SHOWN_BY}
+    plans = {KEPT: plan_for(*SHOWN_BY, broken=False)} | {promise: plan_for(promise) for promise in SHOWN_BY}
     return asyncio.run(_all(plans))
 
 

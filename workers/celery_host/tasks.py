@@ -73,7 +73,7 @@ async def _run(response_id: str) -> Outcome | ResponseFailed:
         raise
     except Exception as error:
         # The text of an unforeseen exception may quote a prompt; the places that it came through do not.
-        log.error("%s: %s at %s", response_id, type(error).__name__, _places(error))
+        log.error("%s went wrong: %s at %s", response_id, type(error).__name__, _places(error))
         return ResponseFailed("server_error", type(error).__name__)
     return ResponseFailed("server_error", "no reason known") if outcome is Outcome.FAILED else outcome
 

@@ -1,30 +1,41 @@
-"""Switches one promise of the product off, in a process that was started with this folder in PYTHONPATH.
+"""Switches off one promise of the product, in a process that has this folder in PYTHONPATH.
 
-LONGHAUL_TEST_BREAK names it (`tests.faults.breaks`). Python imports a `sitecustomize` at its start, before any program;
-the module in question is changed right after it was executed. Nothing in the product knows of this.
+LONGHAUL_TEST_BREAK names the promise (`tests.faults.breaks`). Python imports `sitecustomize` when it starts, before any
+program. The module that keeps the promise is patched right after its execution; nothing in the product knows of this.
+A patch whose target is gone raises an AssertionError, so the process does not start
+(tests/unit/faults/test_broken_promises.py tries every patch).
 """
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-Change = Callable[[Any], None]
+Patch = Callable[[Any], None]
+
+
+def _require(owner: Any, *names: str) -> None:
+    """Asserts that a module or class has these attributes, or sets them on its instances."""
+    for name in names:
+        present = hasattr(owner, name) or f"self.{name}" in inspect.getsource(owner)
+        assert present, f"{owner.__name__} has no {name} any more: mend the patch that uses it"
 
 
 def _without_fence(journal: Any) -> None:
-    """Appends whatever it is given: status, attempt and owner do not matter, nor what is there already."""
+    """Appends every chunk, whatever the status, attempt and owner of the row are, and overwrites what is there."""
+    _require(journal, "_APPEND", "_APPEND_AND_END")
     for name in ("_APPEND", "_APPEND_AND_END"):
         setattr(journal, name, _unfenced(getattr(journal, name)))
 
 
 def _unfenced(statement: str) -> str:
-    for condition, instead in (
+    for condition, replacement in (
         (" AND b.attempt = l.attempt", ""),
         ("AND b.worker = l.worker", ""),
         ("WHERE l.status = 'in_progress'", ""),
@@ -35,13 +46,14 @@ def _unfenced(statement: str) -> str:
         ),
         ("WHERE chunks.attempt = excluded.attempt AND chunks.frames = excluded.frames", ""),
     ):
-        assert condition in statement, condition
-        statement = statement.replace(condition, instead)
+        assert condition in statement, f"the append has no {condition!r} any more: mend the patch"
+        statement = statement.replace(condition, replacement)
     return statement
 
 
 def _without_claim(responses: Any) -> None:
     """Any message makes its worker the owner, whatever the row says."""
+    _require(responses, "claim_all", "responses", "update", "func", "response_row", "_COLUMNS")
 
     async def claim(db: Any, response_id: str, worker: str) -> Any:
         statement = (
@@ -65,14 +77,16 @@ def _without_claim(responses: Any) -> None:
             row = (await connection.execute(statement)).one_or_none()
         return None if row is None else responses.response_row(row)
 
-    async def claim_all(db: Any, wanted: Sequence[tuple[str, str]]) -> list[Any]:
-        return [await claim(db, response_id, worker) for response_id, worker in wanted]
+    async def claim_all(db: Any, claims: Sequence[tuple[str, str]]) -> list[Any]:
+        return [await claim(db, response_id, worker) for response_id, worker in claims]
 
     responses.claim_all = claim_all
 
 
-def _publish_first(journal: Any) -> None:
-    """Readers are told before Postgres is."""
+def _publish_before_commit(journal: Any) -> None:
+    """Publishes each chunk before Postgres has it."""
+    _require(journal, "Journal", "asyncio")
+    _require(journal.Journal, "_commit", "publish")
     commit = journal.Journal._commit
 
     async def publish_and_commit(self: Any, entries: Sequence[Any]) -> Any:
@@ -83,61 +97,66 @@ def _publish_first(journal: Any) -> None:
     journal.Journal._commit = publish_and_commit
 
 
-def _mute(journal: Any) -> None:
-    """The journal publishes nothing more after an absence of Redis."""
+def _publish_until_redis_is_away(journal: Any) -> None:
+    """The journal publishes nothing more once Redis was away."""
+    _require(journal, "Journal")
+    _require(journal.Journal, "_publish_one_batch", "_redis_is_away")
     publish = journal.Journal._publish_one_batch
 
-    async def publish_until_refused(self: Any, chunks: Sequence[Any]) -> None:
+    async def publish_while_redis_is_there(self: Any, chunks: Sequence[Any]) -> None:
         if not self._redis_is_away:
             await publish(self, chunks)
 
-    journal.Journal._publish_one_batch = publish_until_refused
+    journal.Journal._publish_one_batch = publish_while_redis_is_there
 
 
-def _deaf(pubsub: Any) -> None:
-    """Readers hear nothing on a connection that is not the first."""
+def _receive_on_first_connection(pubsub: Any) -> None:
+    """Readers receive nothing once the first connection to Redis is gone."""
+    _require(pubsub, "PubSub")
+    _require(pubsub.PubSub, "_connect_and_receive", "_dispatch")
     connect, dispatch = pubsub.PubSub._connect_and_receive, pubsub.PubSub._dispatch
 
     async def connect_and_count(self: Any, ready: Any) -> None:
         self._connections = getattr(self, "_connections", 0) + 1
         await connect(self, ready)
 
-    def dispatch_at_first(self: Any, kind: str, channel: str, data: bytes) -> None:
+    def dispatch_on_first(self: Any, kind: str, channel: str, data: bytes) -> None:
         if kind != "message" or self._connections == 1:
             dispatch(self, kind, channel, data)
 
     pubsub.PubSub._connect_and_receive = connect_and_count
-    pubsub.PubSub._dispatch = dispatch_at_first
+    pubsub.PubSub._dispatch = dispatch_on_first
 
 
-BREAKS: dict[str, tuple[str, Change]] = {
+PATCHES: dict[str, tuple[str, Patch]] = {
     "fence": ("app.store.journal", _without_fence),
     "claim": ("app.store.responses", _without_claim),
-    "publish": ("workers.generation.journal", _publish_first),
-    "ring": ("workers.generation.journal", _mute),
-    "hear": ("app.streaming.pubsub", _deaf),
+    "publish-after-commit": ("workers.generation.journal", _publish_before_commit),
+    "publish-after-reconnect": ("workers.generation.journal", _publish_until_redis_is_away),
+    "receive-after-reconnect": ("app.streaming.pubsub", _receive_on_first_connection),
 }
+"""Promise -> the module that keeps it, and what breaks it there."""
 
 
-class _Changed(importlib.abc.Loader):
-    """Another loader, and then the change."""
+class _PatchingLoader(importlib.abc.Loader):
+    """Loads a module with its own loader, then patches it."""
 
-    def __init__(self, loader: importlib.abc.Loader, change: Change) -> None:
+    def __init__(self, loader: importlib.abc.Loader, patch: Patch) -> None:
         self._loader = loader
-        self._change = change
+        self._patch = patch
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        self._change(module)
+        self._patch(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, change: Change) -> None:
+    def __init__(self, name: str, patch: Patch) -> None:
         self._name = name
-        self._change = change
+        self._patch = patch
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -146,9 +165,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         assert spec is not None and spec.loader is not None
-        spec.loader = _Changed(spec.loader, self._change)
+        spec.loader = _PatchingLoader(spec.loader, self._patch)
         return spec
 
 
-if (_chosen := os.environ.get("LONGHAUL_TEST_BREAK")) is not None:
-    sys.meta_path.insert(0, _Finder(*BREAKS[_chosen]))
+if (_promise := os.environ.get("LONGHAUL_TEST_BREAK")) is not None:
+    sys.meta_path.insert(0, _Finder(*PATCHES[_promise]))

@@ -97,7 +97,7 @@ def test_nothing_that_a_prompt_may_be_in_reaches_the_log_and_no_failure_has_a_tr
 ) -> None:
     bench.send("fail-1", "bug-1", "bad-1", "gone-1", "fenced-1", "dup-1", "short-1")
     bench.ended(7)
-    assert "bug-1: ValueError at queue_app.py:" in worker.text
+    assert "bug-1 went wrong: ValueError at queue_app.py:" in worker.text
     assert SECRET not in worker.text
     assert "Traceback" not in worker.text
     assert "Failed to mark task" not in worker.text

@@ -1,0 +1,1 @@
+"""What the fault suite takes for granted about the product's source."""
