@@ -1,7 +1,6 @@
 """The Celery app of a worker: `celery -A workers.main:celery worker -Q <queue> -c <n> -n <name>@%h`.
 
-Needs nothing else: the pool comes with the app. `celery` is made when it is asked for, so that
-importing this module reads no settings.
+The app brings its pool. `celery` is made on access, so importing this module reads no settings.
 """
 
 from __future__ import annotations
@@ -16,26 +15,32 @@ from celery import Celery, signals
 from app.queue.celery_app import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
-from workers.celery_host import json_codec, remote_control, tasks
-from workers.celery_host.fetch import Intake
+from workers.celery_host import remote_control, tasks
+from workers.celery_host.connection import FastReconnectConnection
+from workers.celery_host.event_buffer import EventBuffer
+from workers.celery_host.fetch import BatchFetchConnection, FreeSlots
 from workers.celery_host.pool import Lifespan, StopWorker, TaskPool
-from workers.celery_host.program import EventBuffer, FastReconnectConnection, WorkerProgram
+from workers.celery_host.program import WorkerProgram
 from workers.celery_host.tasks import Runner
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
-    """A Celery app that runs our task in our pool, with what `lifespan` gives as its runner. One per process."""
+    """A Celery app that runs our task in our pool, with the runner that `lifespan` gives. One for each process.
+
+    If `settings.fast_paths` is off, messages are taken and events are sent as kombu and Celery do it.
+    """
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
-    celery.conf.worker_consumer = "workers.celery_host.program:SturdyConsumer"
+    celery.conf.worker_consumer = "workers.celery_host.connection:ReconnectingConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
     celery.amqp.Connection = FastReconnectConnection
-    celery.steps["consumer"].update({EventBuffer, Intake})
-    # Celery leaves logging alone where somebody else sees to it.
+    if settings.fast_paths:
+        celery.amqp.Connection = BatchFetchConnection
+        celery.steps["consumer"].update({EventBuffer, FreeSlots})
+    # Celery leaves logging alone if somebody else handles this signal.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)
     remote_control.install()
-    json_codec.install()
     TaskPool.lifespan = staticmethod(lifespan)
     return celery
 
@@ -44,7 +49,7 @@ def _from_environment() -> Celery:
     settings = load_settings()
 
     def lifespan(stop_worker: StopWorker) -> AbstractAsyncContextManager[Runner]:
-        # Engines take seconds to import: not before the pool's loop wants one.
+        # Engines take seconds to import, so this waits until the pool's loop needs one.
         from workers.worker import worker_lifespan
 
         return worker_lifespan(settings, stop_worker)

@@ -1,9 +1,11 @@
-"""How a worker takes messages from Redis: those that wait, several at a time.
+"""Takes several waiting messages from Redis at a time: a fast path.
 
-kombu (5.7) asks by BRPOP, for one message each. Between two of them lie a turn of its loop and three system calls,
-after each of which Celery's thread has to win the interpreter back from the pool's, which in a burst of requests is
-busy: so the last of many began late. BLMPOP is the same for several of one list. What holds for BRPOP holds: the first
-list that is not empty, in the order of priorities; round robin of several queues; no more than there are free slots.
+The plain way is kombu's BRPOP, which takes one message. Between two messages lie a turn of kombu's loop and three
+system calls. After each call Celery's thread has to win the interpreter back from the pool's thread, so the last of
+many simultaneous requests began late. BLMPOP takes several messages of one list, and keeps what holds for BRPOP: the
+first list that is not empty, in the order of priorities; several queues in turn; no more messages than free slots.
+
+This overrides private methods of kombu's channel (kombu 5.7); tests/unit/celery_host/test_private_api.py names them.
 """
 
 from __future__ import annotations
@@ -20,21 +22,23 @@ from celery.worker import state as worker_state
 from celery.worker.consumer.tasks import Tasks
 from kombu.transport.redis import Channel, Transport
 
-MOST_AT_ONCE = 8
-"""Messages of one reply: few, for other workers of the queue have free slots, too."""
+from workers.celery_host.connection import FastReconnectConnection
+
+MAX_MESSAGES = 8
+"""The most messages of one reply: few, because other workers of the queue have free slots as well."""
 
 
-class ManyChannel(Channel):  # type: ignore[misc]  # kombu has no types
-    """Takes up to MOST_AT_ONCE messages at once, by BRPOP where Redis (before 7.0, or its ACL) has no BLMPOP."""
+class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
+    """Takes up to MAX_MESSAGES at once. Falls back to BRPOP if Redis (before 7.0, or by its ACL) has no BLMPOP."""
 
-    free: Callable[[], int] = staticmethod(lambda: 1)
+    free_slots: Callable[[], int] = staticmethod(lambda: 1)
     """How many messages may be taken."""
 
     _has_blmpop = True
     _asked_for_many = False
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        count = min(self.free(), MOST_AT_ONCE)
+        count = min(self.free_slots(), MAX_MESSAGES)
         self._asked_for_many = count > 1 and self._has_blmpop and not self.global_keyprefix
         if not self._asked_for_many:
             super()._brpop_start(timeout)
@@ -48,46 +52,55 @@ class ManyChannel(Channel):  # type: ignore[misc]  # kombu has no types
     def _brpop_read(self, **options: Any) -> bool:
         if not self._asked_for_many:
             return bool(super()._brpop_read(**options))
-        taken = self._reply()
-        if taken is None:
+        reply = self._read_reply()
+        if reply is None:
             raise Empty
-        queue = taken[0].decode().rsplit(self.sep, 1)[0]
+        key, messages = reply
+        queue = key.decode().rsplit(self.sep, 1)[0]
         self._queue_cycle.rotate(queue)
-        with ExitStack() as deliveries:  # an error in one of them costs the others nothing
-            for message in reversed(taken[1]):
-                deliveries.callback(self._take, message, queue)
+        with ExitStack() as deliveries:  # runs every delivery, even if one raises
+            for message in reversed(messages):
+                deliveries.callback(self._deliver, message, queue)
         return True
 
-    def _reply(self) -> tuple[bytes, list[bytes]] | None:
+    def _read_reply(self) -> tuple[bytes, list[bytes]] | None:
         try:
             reply: tuple[bytes, list[bytes]] | None = self.client.parse_response(self.client.connection, "BLMPOP")
             return reply
         except self.connection_errors:
-            self.client.connection.disconnect()  # as kombu does: it is made anew
+            self.client.connection.disconnect()  # as kombu does: the next use reconnects
             raise
-        except self.connection.channel_errors:  # Redis says no
-            self._has_blmpop = False  # if it was something else, BRPOP meets it as well
+        except self.connection.channel_errors:  # Redis refused the command
+            self._has_blmpop = False  # if it refused for another reason, BRPOP is refused as well
             return None
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
 
-    def _take(self, message: bytes, queue: str) -> None:
+    def _deliver(self, message: bytes, queue: str) -> None:
         self.connection._deliver(orjson.loads(message), queue)
 
 
-class ManyTransport(Transport):  # type: ignore[misc]
-    Channel = ManyChannel
+class BatchTransport(Transport):  # type: ignore[misc]  # kombu has no types
+    Channel = BatchChannel
 
 
-class Intake(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Tells each connection's channel how many slots are free, as `worker_disable_prefetch` counts them."""
+class BatchFetchConnection(FastReconnectConnection):
+    """A worker's connection to Redis, with channels that take several messages at a time."""
+
+    def get_transport_cls(self) -> Any:
+        found = super().get_transport_cls()
+        return BatchTransport if found is Transport else found
+
+
+class FreeSlots(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+    """Gives each connection's channel the number of free slots, counted as `worker_disable_prefetch` counts them."""
 
     requires = (Tasks,)
 
     def start(self, consumer: Any) -> None:
-        def free() -> int:
+        def free_slots() -> int:
             limit: int = getattr(consumer.controller, "max_concurrency", None) or consumer.pool.num_processes
             return limit - len(worker_state.reserved_requests)
 
-        consumer.task_consumer.channel.free = free
+        consumer.task_consumer.channel.free_slots = free_slots

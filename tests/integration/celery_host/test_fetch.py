@@ -1,10 +1,10 @@
-"""Taking messages from a real Redis several at a time: what is taken, in which order, and what goes back."""
+"""Taking messages from a real Redis, several at a time or one by one: which ones, in which order, and what returns."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,21 +15,22 @@ from app.queue.celery_app import make_celery
 from app.queue.message import Priority
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
-from workers.celery_host.fetch import MOST_AT_ONCE
-from workers.celery_host.program import FastReconnectConnection
+from workers.celery_host.connection import FastReconnectConnection
+from workers.celery_host.fetch import MAX_MESSAGES, BatchFetchConnection
 
 OTHER = "without-blmpop"
-"""A user of Redis that may do all but BLMPOP; to kombu it looks like a Redis that is too old."""
+"""A user of Redis with all rights but BLMPOP, like a Redis that is too old for it."""
 
 
 class Taker:
-    """A consumer as a worker has one; each `take` is one answer of Redis."""
+    """A consumer like a worker's. Each `take` is one reply of Redis, with up to `size` messages."""
 
-    def __init__(self, url: str, *queues: str) -> None:
+    def __init__(self, url: str, *queues: str, fast: bool = True) -> None:
+        self.size = MAX_MESSAGES if fast else 1
         options = make_celery(load_settings(REDIS_URL=url)).conf.broker_transport_options
-        self.connection = FastReconnectConnection(url, transport_options=options)
+        self.connection = (BatchFetchConnection if fast else FastReconnectConnection)(url, transport_options=options)
         self.channel = self.connection.default_channel
-        self.channel.free = lambda: 100
+        self.channel.free_slots = lambda: 100
         self._taken: list[str] = []
         self.consumer = Consumer(self.channel, [Queue(name, routing_key=name) for name in queues], accept=["json"])
         self.consumer.register_callback(self._note)
@@ -49,12 +50,12 @@ class Taker:
                 producer.publish(message, routing_key=queue, priority=priority, serializer="json")
 
     def ask(self) -> None:
-        """Asks Redis, which has nothing yet."""
+        """Asks Redis, which has no message yet."""
         with pytest.raises(TimeoutError):
             self.connection.drain_events(timeout=0.01)
 
     def take(self) -> list[str]:
-        """The messages of the next answer."""
+        """The messages of the next reply."""
         self._taken = []
         with suppress(TimeoutError):
             self.connection.drain_events(timeout=3)
@@ -70,65 +71,95 @@ def broker(redis_url: str) -> Iterator[redis.Redis]:
         broker.acl_deluser(OTHER)
 
 
-@pytest.fixture
-def taking(redis_url: str, broker: redis.Redis) -> Iterator[Callable[..., Taker]]:
-    takers: list[Taker] = []
+@contextmanager
+def takers(url: str, fast: bool) -> Iterator[Callable[..., Taker]]:
+    made: list[Taker] = []
 
-    def taking(*queues: str, url: str = own_database(redis_url)) -> Taker:
-        takers.append(Taker(url, *(queues or ("one",))))
-        return takers[-1]
+    def taking(*queues: str, url: str = url) -> Taker:
+        made.append(Taker(url, *(queues or ("one",)), fast=fast))
+        return made[-1]
 
     yield taking
-    for taker in takers:
+    for taker in made:
         taker.connection.release()
+
+
+@pytest.fixture(params=[True, False], ids=["fast paths", "plain ways"])
+def taking(redis_url: str, broker: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Callable[..., Taker]]:
+    with takers(own_database(redis_url), request.param) as taking:
+        yield taking
+
+
+@pytest.fixture
+def fast_taking(redis_url: str, broker: redis.Redis) -> Iterator[Callable[..., Taker]]:
+    with takers(own_database(redis_url), fast=True) as taking:
+        yield taking
 
 
 def numbers(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
 
 
-def test_what_waits_is_taken_in_its_order_and_several_at_a_time(taking: Callable[..., Taker]) -> None:
-    taker = taking()
-    taker.send(*numbers(0, 2 * MOST_AT_ONCE + 1))
+def test_waiting_messages_are_taken_in_their_order_and_several_at_a_time(fast_taking: Callable[..., Taker]) -> None:
+    taker = fast_taking()
+    taker.send(*numbers(0, 2 * MAX_MESSAGES + 1))
     taken = [taker.take() for _ in range(3)]
-    assert [len(each) for each in taken] == [MOST_AT_ONCE, MOST_AT_ONCE, 1]
-    assert [message for each in taken for message in each] == numbers(0, 2 * MOST_AT_ONCE + 1)
+    assert [len(each) for each in taken] == [MAX_MESSAGES, MAX_MESSAGES, 1]
+    assert [message for each in taken for message in each] == numbers(0, 2 * MAX_MESSAGES + 1)
+
+
+def test_waiting_messages_are_taken_in_their_order(taking: Callable[..., Taker]) -> None:
+    taker = taking()
+    taker.send(*numbers(0, 3))
+    taken: list[str] = []
+    while len(taken) < 3:
+        taken += taker.take()
+    assert taken == numbers(0, 3)
 
 
 @pytest.mark.parametrize("free", [1, 3])
-def test_no_more_is_taken_than_there_are_free_slots(
-    taking: Callable[..., Taker], broker: redis.Redis, free: int
+def test_a_reply_has_no_more_messages_than_there_are_free_slots(
+    fast_taking: Callable[..., Taker], broker: redis.Redis, free: int
 ) -> None:
-    taker = taking()
-    taker.channel.free = lambda: free
+    taker = fast_taking()
+    taker.channel.free_slots = lambda: free
     taker.send(*numbers(0, 5))
     assert taker.take() == numbers(0, free)
     assert sum(broker.llen(key) for key in broker.keys("one*")) == 5 - free
 
 
-def test_a_message_that_comes_while_the_worker_waits_is_taken_at_once(taking: Callable[..., Taker]) -> None:
+def test_a_message_that_arrives_while_the_worker_waits_is_taken_at_once(taking: Callable[..., Taker]) -> None:
     taker = taking()
     taker.ask()
     taker.send("late")
     assert taker.take() == ["late"]
 
 
-def test_what_is_urgent_is_taken_first_and_alone(taking: Callable[..., Taker]) -> None:
-    taker = taking()
+def test_a_reply_has_messages_of_the_first_priority_only(fast_taking: Callable[..., Taker]) -> None:
+    taker = fast_taking()
     for priority in reversed(Priority):
         taker.send(f"{priority.name} 1", f"{priority.name} 2", priority=priority)
     assert [taker.take() for _ in Priority] == [[f"{each.name} 1", f"{each.name} 2"] for each in Priority]
 
 
+def test_urgent_messages_are_taken_first(taking: Callable[..., Taker]) -> None:
+    taker = taking()
+    for priority in reversed(Priority):
+        taker.send(priority.name, priority=priority)
+    assert [taker.take() for _ in Priority] == [[each.name] for each in Priority]
+
+
 def test_queues_are_taken_from_in_turn(taking: Callable[..., Taker]) -> None:
     taker = taking("one", "two")
     for queue in ("one", "two"):
-        taker.send(*(f"{queue} {number}" for number in range(2 * MOST_AT_ONCE)), queue=queue)
+        taker.send(*(f"{queue} {number}" for number in range(2 * taker.size)), queue=queue)
     assert [taker.take()[0].split()[0] for _ in range(4)] == ["one", "two", "one", "two"]
 
 
-def test_one_that_fails_costs_those_beside_it_nothing(taking: Callable[..., Taker], broker: redis.Redis) -> None:
-    taker = taking()
+def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(
+    fast_taking: Callable[..., Taker], broker: redis.Redis
+) -> None:
+    taker = fast_taking()
     taker.send("1", "bad", "2")
     with pytest.raises(ValueError, match="bad"):
         taker.connection.drain_events(timeout=3)
@@ -140,16 +171,18 @@ def test_one_that_fails_costs_those_beside_it_nothing(taking: Callable[..., Take
     assert taker._taken == ["1", "2", "3"]
 
 
-def test_a_redis_without_the_command_is_asked_for_one_at_a_time(
-    taking: Callable[..., Taker], broker: redis.Redis, redis_url: str
+def test_a_redis_without_blmpop_is_asked_for_one_message_at_a_time(
+    fast_taking: Callable[..., Taker], broker: redis.Redis, redis_url: str
 ) -> None:
     broker.acl_setuser(OTHER, enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-blmpop"])
-    taker = taking(url=re.sub("//.*@", f"//{OTHER}:any@", own_database(redis_url)))
+    taker = fast_taking(url=re.sub("//.*@", f"//{OTHER}:any@", own_database(redis_url)))
     taker.send("1", "2", "3")
     assert [taker.take() for _ in range(3)] == [["1"], ["2"], ["3"]]
 
 
-def test_what_comes_to_a_consumer_that_has_left_goes_back(taking: Callable[..., Taker], broker: redis.Redis) -> None:
+def test_messages_that_reach_a_cancelled_consumer_return_to_the_queue(
+    taking: Callable[..., Taker], broker: redis.Redis
+) -> None:
     taker, other = taking(), taking()
     taker.ask()
     taker.consumer.cancel()

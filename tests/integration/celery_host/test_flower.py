@@ -1,4 +1,4 @@
-"""What operators see and do in Flower: the real program, its HTTP API, and a real worker with a pretended runner."""
+"""What operators see and do in Flower: its HTTP API, with a real worker whose runner only pretends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY = httpx.Auth()
 
 
 class Desk:
-    """An operator: a browser on Flower, and a look at the rows."""
+    """An operator: uses Flower, and reads the rows."""
 
     def __init__(self, url: str, flower: Flower) -> None:
         self.settings = load_settings(REDIS_URL=url)
@@ -56,20 +56,20 @@ class Desk:
         until_sync(lambda: self.rows.sismember("cancelled", response_id), 20.0, response_id)
 
 
-@pytest.fixture(scope="module")
-def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+@pytest.fixture(scope="module", params=["true", "false"], ids=["fast paths", "plain ways"])
+def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Desk]:
     """Flower, and one worker with two slots."""
     folder = tmp_path_factory.mktemp("flower")
     url = own_database(redis_url)
     for database in (url, url.removesuffix("/7") + f"/{STORE}"):
         redis.Redis.from_url(database).flushdb()
     flower = Flower(url, folder, ":".join(AUTH))
-    worker = Worker(url, folder, concurrency=2)
+    worker = Worker(url, folder, concurrency=2, LONGHAUL_FAST_PATHS=request.param)
     desk = Desk(url, flower)
     try:
         worker.ready()
         until_sync(lambda: "Visit me" in flower.text or flower.process.poll() is not None, 20.0)
-        # It hears events only from some moment after its start: this one it must have heard.
+        # Flower receives events only from some moment after its start: it must have received one of the worker.
         until_sync(lambda: "w1@test" in desk.http.get("/api/workers", params={"refresh": "1"}).json(), 30.0)
         yield desk
     finally:
@@ -79,14 +79,14 @@ def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         flower.kill()
 
 
-def test_nobody_gets_in_without_the_password(desk: Desk) -> None:
+def test_flower_refuses_everybody_without_the_password(desk: Desk) -> None:
     for path in ("/", "/tasks", "/api/tasks", "/api/workers"):
         assert desk.http.get(path, auth=NOBODY).status_code == 401, path
     wrong = desk.http.post("/api/task/revoke/hold-1", auth=("admin", "wrong"))
     assert wrong.status_code == 401
 
 
-def test_its_pages_open(desk: Desk) -> None:
+def test_flowers_pages_open(desk: Desk) -> None:
     desk.send("ok-page")
     desk.shows("SUCCESS", "ok-page")
     for path in ("/", "/workers", "/tasks", "/broker", "/worker/w1@test", "/task/ok-page", "/metrics", "/healthcheck"):
@@ -107,7 +107,7 @@ def test_its_pages_open(desk: Desk) -> None:
         ("fenced-1", "STARTED"),
     ],
 )
-def test_each_end_is_shown_as_what_it_is(desk: Desk, response_id: str, state: str) -> None:
+def test_each_outcome_has_its_state_in_flower(desk: Desk, response_id: str, state: str) -> None:
     desk.send(response_id)
     desk.shows(state, response_id)
     desk.send(f"ok-after-{response_id}")
@@ -115,7 +115,7 @@ def test_each_end_is_shown_as_what_it_is(desk: Desk, response_id: str, state: st
     desk.shows(state, response_id)
 
 
-def test_a_task_is_shown_by_its_name_response_and_model(desk: Desk) -> None:
+def test_flower_shows_the_name_the_response_and_the_model_of_a_task(desk: Desk) -> None:
     desk.send("ok-named")
     desk.shows("SUCCESS", "ok-named")
     task = desk.task("ok-named")
@@ -125,7 +125,7 @@ def test_a_task_is_shown_by_its_name_response_and_model(desk: Desk) -> None:
     assert task["result"] == "None"
 
 
-def test_a_failure_is_shown_by_its_code_and_message_and_nothing_of_the_prompt(desk: Desk) -> None:
+def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the_prompt(desk: Desk) -> None:
     desk.send("fail-shown", "bug-shown")
     desk.shows("FAILURE", "fail-shown", "bug-shown")
     assert desk.task("fail-shown")["exception"] == "ResponseFailed('server_error', 'it went wrong')"
@@ -135,7 +135,7 @@ def test_a_failure_is_shown_by_its_code_and_message_and_nothing_of_the_prompt(de
         assert SECRET not in desk.http.get(f"/task/{response_id}").text
 
 
-def test_a_duplicate_does_not_change_a_state_that_is_final(desk: Desk) -> None:
+def test_a_duplicate_does_not_change_a_final_state(desk: Desk) -> None:
     desk.send("hold-dup")
     desk.said("start hold-dup")
     desk.send("hold-dup")
@@ -179,7 +179,7 @@ def test_revoke_and_terminate_end_a_queued_response_while_every_slot_is_taken(de
     assert desk.task(queued)["state"] == "REVOKED"
 
 
-def test_the_pool_grows_and_shrinks_by_its_buttons(desk: Desk) -> None:
+def test_flowers_buttons_grow_and_shrink_the_pool(desk: Desk) -> None:
     for button in ("grow", "shrink"):
         reply = desk.http.post(f"/api/worker/pool/{button}/w1@test", data={"n": 1})
         assert reply.status_code == 200, reply.text

@@ -72,7 +72,7 @@ def test_a_worker_that_celery_cannot_stop_ends_all_the_same(bench: Bench, start:
     bench.said("start hold-1")
     worker.tell()
     assert worker.wait() == 1
-    assert "it does not stop; exiting all the same" in worker.text
+    assert "the worker does not stop; exiting all the same" in worker.text
     assert "shutdown hold-1" in bench.log
 
 

@@ -12,7 +12,7 @@ from tests.support.celery_bench import Bench
 from tests.support.celery_processes import Worker, own_database
 from tests.support.services import Services
 from tests.support.waiting import until_sync
-from workers.celery_host.program import FastReconnectConnection
+from workers.celery_host.connection import FastReconnectConnection
 
 
 def test_a_broken_connection_neither_repeats_nor_ends_what_runs(bench: Bench, worker: Worker) -> None:

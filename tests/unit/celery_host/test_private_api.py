@@ -1,0 +1,131 @@
+"""What our code uses of Celery, kombu and redis-py beyond their documentation: a new version must still have it."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import celery.apps.worker as celery_worker
+import pytest
+from celery import Celery
+from celery.events.dispatcher import EventDispatcher
+from celery.worker import components
+from celery.worker import state as worker_state
+from celery.worker.control import Panel
+from celery.worker.request import Request, create_request_cls
+from kombu import Connection
+from kombu.transport import redis as kombu_redis
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+
+from workers.celery_host.connection import FastReconnectConnection
+from workers.celery_host.fetch import BatchChannel
+from workers.celery_host.pool import TaskPool
+from workers.celery_host.program import WorkerProgram
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("_brpop_start", ["self", "timeout"]), ("_brpop_read", ["self", "options"])],
+)
+def test_kombu_still_has_the_methods_that_fetch_overrides(method: str, expected: list[str]) -> None:
+    assert parameters(getattr(kombu_redis.Channel, method)) == expected
+    assert parameters(getattr(BatchChannel, method)) == expected
+    assert f"channel.{method}(" in inspect.getsource(kombu_redis.MultiChannelPoller) or f"self.{method}" in (
+        inspect.getsource(kombu_redis.Channel)
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["_queue_cycle", "_in_poll", "_brpop_sent_at", "_flush_brpop_reauth", "brpop_timeout", "connection_errors"]
+)
+def test_kombus_brpop_still_uses_what_fetch_uses(name: str) -> None:
+    source = inspect.getsource(kombu_redis.Channel._brpop_start) + inspect.getsource(kombu_redis.Channel._brpop_read)
+    assert f"self.{name}" in source
+
+
+def test_kombu_still_delivers_and_names_lists_as_the_queue_and_fetch_expect() -> None:
+    assert parameters(kombu_redis.Transport._deliver) == ["self", "message", "queue"]
+    assert parameters(kombu_redis.Channel._q_for_pri) == ["self", "queue", "pri"]
+    assert "lpush" in inspect.getsource(kombu_redis.Channel._put)
+
+
+@pytest.mark.parametrize("method", ["ensure_connection", "get_transport_cls", "maybe_close_channel"])
+def test_kombu_still_has_the_methods_that_our_connection_overrides(method: str) -> None:
+    assert "self" in parameters(getattr(Connection, method))
+    assert parameters(FastReconnectConnection.maybe_close_channel) == parameters(Connection.maybe_close_channel)
+
+
+def test_kombu_still_makes_its_redis_clients_as_the_message_template_expects() -> None:
+    assert parameters(kombu_redis.Channel._get_client) == ["self"]
+    assert "self._get_client()" in inspect.getsource(kombu_redis.Channel)
+    assert "transport_cls" in inspect.getsource(Connection.get_transport_cls)
+
+
+def test_redis_py_still_has_the_methods_that_redis_commands_uses() -> None:
+    assert {"command"} <= set(parameters(AbstractConnection.send_packed_command))
+    assert {"timeout"} <= set(parameters(AbstractConnection.read_response))
+    assert {"nowait"} <= set(parameters(AbstractConnection.disconnect))
+    assert {"connection"} <= set(parameters(ConnectionPool.release))
+    assert inspect.iscoroutinefunction(ConnectionPool.get_connection)
+
+
+@pytest.mark.parametrize("name", ["_group_buffer", "buffer_limit", "on_send_buffered"])
+def test_celerys_dispatcher_still_has_what_the_event_buffer_sets(name: str) -> None:
+    assert f"self.{name}" in inspect.getsource(EventDispatcher.__init__)
+    assert f"self.{name}" in inspect.getsource(EventDispatcher.send)
+
+
+def test_celery_still_hands_its_request_to_the_pool() -> None:
+    """The pool gets the request as the owner of the callback, and runs its task with its arguments."""
+    celery = Celery(set_as_current=False)
+    handed: list[dict[str, Any]] = []
+
+    class Pool:
+        def apply_async(self, target: Any, **options: Any) -> None:
+            handed.append(options)
+
+    @celery.task(name="a task", throws=(ValueError,))
+    async def task(response_id: str) -> str:
+        return response_id
+
+    message = SimpleNamespace(
+        headers={"id": "resp_1", "task": "a task"},
+        payload=([], {"response_id": "resp_1"}, {}),
+        body=b"",
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_info={},
+        properties={},
+    )
+    request = create_request_cls(Request, task, Pool(), "host", None, app=celery)(message, app=celery, task=task)
+    request.execute_using_pool(Pool())
+    (options,) = handed
+    assert options["callback"].__self__ is request
+    assert (request.id, list(request.args), request.kwargs) == ("resp_1", [], {"response_id": "resp_1"})
+    assert inspect.iscoroutinefunction(request.task.run)
+    assert request.task.throws == (ValueError,)
+    assert {"pid", "time_accepted"} <= set(parameters(request.on_accepted))
+    assert len(parameters(request.on_success)) == 2 and "pool" in parameters(request.terminate)
+
+
+def test_celerys_pool_still_has_the_methods_that_ours_overrides() -> None:
+    base = TaskPool.__mro__[1]
+    for method in ("on_start", "on_stop", "on_terminate", "on_apply", "terminate_job", "grow", "shrink", "_get_info"):
+        assert hasattr(base, method) or method in ("grow", "shrink"), method
+    assert "register_with_event_loop" in inspect.getsource(components)
+
+
+@pytest.mark.parametrize("method", ["on_before_init", "prepare_args", "install_platform_tweaks", "start"])
+def test_celerys_worker_still_has_the_methods_that_the_program_overrides(method: str) -> None:
+    assert method in vars(WorkerProgram)
+    assert hasattr(celery_worker.Worker, method)
+
+
+def test_celery_still_has_the_state_that_the_remote_control_replaces() -> None:
+    assert {"revoke", "terminate", "shutdown"} <= set(Panel.data)
+    assert hasattr(worker_state.revoked, "maxlen") and hasattr(worker_state, "should_stop")
