@@ -25,14 +25,14 @@ class BrowserServer:
 
 @contextmanager
 def browser_server(log: Path, *options: str, **environment: str) -> Iterator[BrowserServer]:
-    """Runs until the block ends; then it is told to stop, and has to."""
+    """Runs the server until the block ends; then it must stop on SIGTERM."""
     with tool_process(COMMAND, log, *options, **environment) as process:
         yield BrowserServer(address(process, log), log, process)
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What came of a call."""
+    """The result of a call."""
 
     text: str
     facts: dict[str, Any] | None
@@ -47,7 +47,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> Called:
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
-    """What the tool says when it fails, as it has to: one sentence, one line."""
+    """The message of a call that must fail: one sentence on one line."""
     called = await call(client, tool, **arguments)
     assert called.failed, called.text
     assert "\n" not in called.text and called.text.endswith(".")

@@ -1,4 +1,4 @@
-"""Installations that a whole session of tests shares: fixtures, for `tests/conftest.py` to show."""
+"""Installations that all tests of a run share: fixtures that `tests/conftest.py` exports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ tool_parser = "hermes"
 
 @contextmanager
 def running(installation: Longhaul) -> Iterator[Longhaul]:
-    """Started, and stopped whatever happens."""
+    """Starts the installation, and stops it at the end of the block."""
     try:
         installation.start()
         yield installation
@@ -38,7 +38,7 @@ def longhaul() -> Iterator[Longhaul]:
 
 @pytest.fixture(scope="session")
 def scripted() -> Iterator[Longhaul]:
-    """`longhaul up` with a scripted chat model, that reasons and calls tools."""
+    """`longhaul up` with a scripted chat model that reasons and calls tools."""
     with open_folder() as folder:
         models = folder / "models.toml"
         models.write_text(SCRIPTED)

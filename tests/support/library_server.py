@@ -1,6 +1,6 @@
 """The library that the tiny gpt-oss knows, as an MCP server on stdin and stdout: `python library_server.py FOLDER`.
 
-Each call is a line in FOLDER/calls. While there is a file FOLDER/hold, nobody is answered.
+Each call is a line in FOLDER/calls. While the file FOLDER/hold exists, the server answers no call.
 """
 
 from __future__ import annotations

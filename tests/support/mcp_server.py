@@ -1,8 +1,8 @@
 """An MCP server for tests, as a process of its own: `python -m tests.support.mcp_server LOG [PORT [modern]]`.
 
-Without a port it serves stdin and stdout. It keeps to the versions of the protocol that have sessions, or not (modern).
+Without a port it serves stdin and stdout. It speaks the protocol versions with sessions, or the one without (modern).
 
-Every call is a line in the file LOG before it does anything, and another one when it ends or is cancelled:
+Every call writes a line to the file LOG when it begins, and another one when it ends or is cancelled:
 `begun NAME TEXT`, `ended NAME TEXT`, `cut NAME TEXT`; sessions are `opened` and `closed`.
 """
 
@@ -51,9 +51,9 @@ TOOLS = {
     "find": "For tests of web_search.",
 }
 WIRE = 99
-"""The file descriptor of what is stdout before the SDK takes it away from whoever prints."""
+"""The file descriptor of the original stdout: the SDK redirects prints."""
 CITED = "https://example.test/page"
-"""What `open` shows."""
+"""The lines that `open` shows."""
 
 
 class Log:
@@ -142,7 +142,7 @@ async def serve_http(server: Server[Any], log: Log, port: int) -> None:
 
 
 def _opens(scope: Any, message: Any) -> bool:
-    """The answer names a session that the request did not know."""
+    """Whether the answer names a session that the request did not have."""
     named = any(name == b"mcp-session-id" for name, _ in message["headers"])
     return named and not any(name == b"mcp-session-id" for name, _ in scope["headers"])
 

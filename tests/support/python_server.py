@@ -26,26 +26,26 @@ class PythonServer:
     process: Process
 
     def jailers(self) -> list[psutil.Process]:
-        """One for each sandbox: it starts nothing else."""
+        """The jailers, one for each sandbox: the server starts no other process."""
         try:
             return psutil.Process(self.process.pid).children()
         except psutil.NoSuchProcess:
             return []
 
     def interpreters(self) -> list[psutil.Process]:
-        """The processes that run code, of all sandboxes."""
+        """The interpreters of all sandboxes."""
         return [child for child in self.process_tree() if not child.children()]
 
     def pipes(self) -> int:
-        """How many ends of pipes the server holds: some for each sandbox, until it knows that it has ended."""
+        """The number of pipe ends that the server holds. It closes those of a sandbox once it knows that it ended."""
         count = 0
         for each in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # it is closed meanwhile
+            with suppress(FileNotFoundError):  # closed in the meantime
                 count += str(each.readlink()).startswith("pipe:")
         return count
 
     def process_tree(self) -> list[psutil.Process]:
-        """Everything that it started, however deep: sandboxes too."""
+        """All processes below the server, including sandboxes."""
         try:
             return psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -54,7 +54,7 @@ class PythonServer:
 
 @contextmanager
 def python_server(log: Path, *options: str, as_nobody: bool = False, **environment: str) -> Iterator[PythonServer]:
-    """Runs until the block ends; then it is told to stop, and has to, with all that it started."""
+    """Runs the server until the block ends; then it must stop on SIGTERM, with all processes below it."""
     program = command(*PROGRAM) if as_nobody else PROGRAM
     with tool_process(program, log, *options, **environment) as process:
         server = PythonServer("", log, process)
@@ -67,12 +67,12 @@ def python_server(log: Path, *options: str, as_nobody: bool = False, **environme
 
 
 def gone(processes: list[psutil.Process]) -> None:
-    """Waits until none of them is left."""
+    """Waits until all processes have ended."""
     until_sync(lambda: not any(runs(process) for process in processes), what="processes of a sandbox are gone")
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether it lives; one that is dead and not collected does not."""
+    """Whether the process runs (a zombie does not)."""
     try:
         return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -81,7 +81,7 @@ def runs(process: psutil.Process) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What came of a call."""
+    """The result of a call."""
 
     text: str
     stdout: str
@@ -94,7 +94,7 @@ class CellResult:
 
     @property
     def last_line(self) -> str:
-        """Of the traceback."""
+        """The last line of the traceback."""
         return (self.error or "").strip().rpartition("\n")[2]
 
 
@@ -109,6 +109,6 @@ async def run(client: Client, code: str) -> CellResult:
 
 @asynccontextmanager
 async def notebook(server: PythonServer) -> AsyncIterator[Client]:
-    """A session of its own."""
+    """A client with its own session."""
     async with Client(server.url) as client:
         yield client

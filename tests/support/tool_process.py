@@ -1,4 +1,4 @@
-"""A tool server that ships, as a process of its own."""
+"""An MCP server that comes with Longhaul, as a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Process = subprocess.Popen[bytes]
 
 @contextmanager
 def tool_process(program: Sequence[str], log: Path, *options: str, **environment: str) -> Iterator[Process]:
-    """Runs until the block ends; then it is told to stop, and has to."""
+    """Runs the server until the block ends; then it must stop on SIGTERM."""
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*program, "--port", "0", *options],
@@ -42,7 +42,7 @@ def tool_process(program: Sequence[str], log: Path, *options: str, **environment
 
 
 def address(process: Process, log: Path) -> str:
-    """Where it listens, once it says so."""
+    """The URL of the server; waits until its log names it."""
 
     def said() -> str:
         text = log.read_text()

@@ -1,4 +1,4 @@
-"""Running MCP servers (mcp_server.py), what was called there, and requests that use them."""
+"""Running MCP servers (mcp_server.py), the calls that they got, and requests that use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class ToolProcess:
-    """One server over HTTP; `log` is shared with servers that are commands."""
+    """One MCP server over HTTP. Servers that are commands share its `log`."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._words = words
@@ -47,7 +47,7 @@ class ToolProcess:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connected and silent (SIGSTOP) for the length of the block."""
+        """Stops the server (SIGSTOP) until the block ends: clients stay connected, without an answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -62,7 +62,7 @@ class ToolProcess:
         return self.lines().count(line)
 
     def release(self, text: str) -> None:
-        """Lets `slow` calls with that text end."""
+        """Lets `slow` calls with this text end."""
         (self.folder / text).touch()
 
     def server(self, label: str = "tests", kind: Any = "mcp", **more: Any) -> McpServer:
@@ -92,7 +92,7 @@ def tool_process(folder: Path, *words: str) -> Iterator[ToolProcess]:
 
 
 def mcp_tool(label: str = "tests", require_approval: Any = "never", **more: Any) -> dict[str, Any]:
-    """As a stored request has it."""
+    """The tool in the form of a stored request."""
     spec = {"server_label": label, "server_url": None, "server_description": None, "allowed_tools": None}
     return {"type": "mcp", **spec, "require_approval": require_approval, **more}
 
@@ -102,11 +102,11 @@ WEB_SEARCH = {"type": "web_search", "search_context_size": "medium", "user_locat
 
 
 def call(name: str, **arguments: Any) -> str:
-    """As a scripted model calls."""
+    """A call in the form of the scripted model."""
     written = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>{written}</tool_call>"
 
 
 def turns(*said: str) -> str:
-    """The input by which a scripted model says these, one after each round of results."""
+    """The input that makes the scripted model answer with these turns, one after each round of results."""
     return "/turns " + " /then ".join(said)

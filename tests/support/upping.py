@@ -1,4 +1,4 @@
-"""A real `longhaul up` in a process of its own, with a Procfile of the test's."""
+"""A real `longhaul up` in a process of its own, with the test's Procfile."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ IN_TERMINAL = [
     "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
 ]
-"""Makes stdin the controlling terminal of a new session, so that Ctrl-C and its end come as signals.
+"""Makes stdin the controlling terminal of a new session, so that Ctrl-C and a closed terminal send signals.
 
-Its end, too, where these tests themselves run by nohup."""
+SIGHUP gets its default: nohup may run these tests."""
 NOHUP = [
     *(sys.executable, "-c"),
     "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
 ]
 MODELS = '[[models]]\nname = "{}"\nengine = "scripted"\n'
 NAMED_SERVICES = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
-"""Services that are named, and so left alone; nothing listens there."""
+"""URLs of services, which `up` therefore does not start; nothing listens there."""
 
 
 class Up:
-    """`longhaul up` on `folder`; leaves nothing behind. `output` is what it has said so far."""
+    """`longhaul up` on `folder`; leaves no process behind. `output` is its output so far."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Up:
         return self.process.pid
 
     def says(self, text: str, timeout: float = 60.0) -> str:
-        """Waits until `text` was said."""
+        """Waits until the output has `text`; returns the output."""
         until_sync(
             lambda: text in self.output or self.process.poll() is not None, timeout, f"{text!r} in {self.output}"
         )
@@ -104,14 +104,14 @@ class Up:
         return file.read_text().strip()
 
     def look(self) -> set[int]:
-        """Remembers, and returns, every process below."""
+        """Records every process below; returns all recorded ones."""
         self._seen |= set(descendants(self.pid))
         return self._seen
 
     def close_terminal(self) -> None:
-        """As by closing its window."""
+        """Closes the terminal, as by closing its window."""
         self._hung_up = True
-        self._reader.join()  # a terminal that somebody reads is not closed yet
+        self._reader.join()  # the terminal stays open while a thread reads it
         os.close(self._master)
         self._master = -1
 
@@ -129,7 +129,7 @@ class Up:
         return status
 
     def gone(self, timeout: float = 60.0) -> None:
-        """Waits until every process that was ever seen below has ended."""
+        """Waits until every recorded process has ended."""
         until_sync(lambda: not any(alive(pid) for pid in self._seen), timeout, f"processes of {self._seen} to end")
 
     def _read(self) -> None:

@@ -19,16 +19,16 @@ from tests.support.python_server import CellResult, PythonServer, notebook, pyth
 CHECKOUT = Path(__file__).resolve().parents[2]
 OPTIONS = ("--cpu-seconds", "60", "--memory", "256MiB", "--disk", "16MiB", "--output", "16KiB")
 SECONDS = {"timeout": "2"}
-"""Of a call that shall take too long; all others have `PATIENCE`, for the machine may be busy."""
+"""Deadlines of calls that must take too long. All others have `PATIENCE`: the machine may be busy."""
 PATIENCE = "100"
 
 AT_ONCE = 4
-"""Sessions: their endless loops share this machine."""
+"""Sessions at once: their endless loops share this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Escape:
-    """`got` is a pattern that the call's text has to hold; `killed`: what the server has to say of it."""
+    """`got` is a pattern that the text of the result must match; `killed` is the value that it must have."""
 
     area: str
     attempt: str
@@ -63,7 +63,7 @@ def open_descriptors():
 def of_status(prefix):
     return {int(line.split()[1], 16) for line in open("/proc/self/status") if line.startswith(prefix)}
 """
-"""What every attempt may use."""
+"""Code that runs before every attempt."""
 
 _EPERM = r"Operation not permitted|Permission denied"
 _REFUSED = rf"^({_EPERM}|Function not implemented)$"
@@ -300,7 +300,7 @@ ESCAPES = _all()
 
 
 def wrong_with(escape: Escape, ran: CellResult) -> str | None:
-    """What is not as it should be; None where all is."""
+    """How the result differs from the expected one; None if it does not."""
     if re.search(escape.got, ran.text, re.MULTILINE) is None:
         return f"{escape.attempt}: expected {escape.got!r}, got {ran.text!r}"
     if ran.killed != escape.killed:
@@ -309,14 +309,14 @@ def wrong_with(escape: Escape, ran: CellResult) -> str | None:
 
 
 def shown(ran: CellResult) -> str:
-    """What an attempt got, in one line."""
+    """The result of an attempt, in one line."""
     lines = [line for line in ran.text.strip().splitlines() if line.strip()]
     notes = [line.strip("[]. ") for line in lines if line.startswith(("[Stopped", "[..."))]
     return ("; ".join(notes) or (lines[-1] if lines else "nothing"))[:110].replace("|", "\\|")
 
 
 async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path) -> list[tuple[Escape, CellResult]]:
-    """Tries them: those that use something up in a session each, the others in one."""
+    """Tries the escapes: those of the area `resources` in one session each, all others in one session."""
     alone = [[escape] for escape in escapes if escape.area == "resources"]
     together = [escape for escape in escapes if escape.area != "resources"]
     gate = asyncio.Semaphore(AT_ONCE)
@@ -339,7 +339,7 @@ async def attempts(server: PythonServer, escapes: Sequence[Escape], folder: Path
 
 
 def seconds_for(escape: Escape) -> str:
-    """The time limit of the server that an attempt wants."""
+    """The deadline of calls that an attempt needs."""
     return SECONDS.get(escape.killed or "", PATIENCE)
 
 

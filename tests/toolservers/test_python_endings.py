@@ -1,4 +1,4 @@
-"""Whatever dies, in whatever order: callers are told, and nothing is left."""
+"""Processes that die in any order: callers get an error, and no process is left."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_server_that_is_killed_leaves_nothing(server: PythonServer, busy
             await run(client, orphan)
             calling = asyncio.create_task(run(client, "while True: pass")) if busy else None
             tree = server.process_tree()
-            assert len(tree) >= 4  # jailer, first process, interpreter, the one that hid
+            assert len(tree) >= 4  # jailer, first process, interpreter, the hidden process
             server.process.kill()
             gone(tree)
             if calling is not None:
@@ -133,7 +133,7 @@ def test_a_closed_stdin_ends_a_server_of_one_session(tmp_path: Path) -> None:
     assert b'"id":1' in process.stdout.readline()
     assert b'"text":"42"' in process.stdout.readline()
     tree = psutil.Process(process.pid).children(recursive=True)
-    assert len(tree) >= 3  # bubblewrap has one more for who is not root
+    assert len(tree) >= 3  # bubblewrap has one process more for ordinary users
     process.stdin.close()
     assert process.wait(30) == 0
     process.stdout.close()

@@ -1,4 +1,4 @@
-"""Strangers' code gets nowhere, whoever runs the server and whatever makes the sandbox."""
+"""Untrusted code does not escape, for any user of the server and any kind of isolation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.python_server import PythonServer, python_server
 from tests.toolservers.escapes import ESCAPES, OPTIONS, attempts, seconds_for, wrong_with
 
 NO_COUNT_OF_FILES = "a million files"
-"""bubblewrap cannot limit it: the folder's size does, later."""
+"""bubblewrap cannot limit the number of files; the size of the folder ends this attempt later."""
 
 
 Servers = dict[str, PythonServer]
-"""By the seconds that a call may take."""
+"""Servers by the deadline of their calls."""
 
 
-# bubblewrap is the machine's, and optional: where it is, it is held to the same (.ci/run installs it).
+# bubblewrap is optional; if it is installed, it must isolate as well (.ci/run installs it).
 BUBBLEWRAP = [pytest.param(("bwrap", True), id="bubblewrap")] if shutil.which("bwrap") else []
 
 

@@ -1,4 +1,4 @@
-"""When the python tool starts, when it stays off, and what it says then."""
+"""When the python tool starts, when it does not, and its message then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 
 
 def started(*program: str, **environment: str) -> tuple[int, str]:
-    """Exit status and stderr of a start that has to fail."""
+    """Exit status and stderr of a start that must fail."""
     done = subprocess.run(
         program, cwd=CHECKOUT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
     )
@@ -31,7 +31,7 @@ def started(*program: str, **environment: str) -> tuple[int, str]:
 
 
 def without_namespaces(*program: str) -> list[str]:
-    """`program` where no user namespace may be made any more, as in many containers."""
+    """`program` where no user namespace can be made, as in many containers."""
     limit = "/proc/sys/user/max_user_namespaces"
     inner = 'echo 0 > "$0" && exec "$@"'
     return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner, limit, *program]

@@ -1,4 +1,4 @@
-"""The python tool as a client sees it: results, sessions, limits of use, and who may call."""
+"""The python tool as a client sees it: results, sessions, limits, and access."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PythonServer]:
 async def client(server: PythonServer) -> AsyncIterator[Client]:
     opened, closing = asyncio.get_running_loop().create_future(), asyncio.Event()
 
-    async def hold() -> None:  # the SDK wants it closed by the task that opened it
+    async def hold() -> None:  # the task that opened the client must close it
         async with notebook(server) as client:
             opened.set_result(client)
             await closing.wait()
@@ -155,7 +155,7 @@ async def test_a_forked_child_that_reaches_the_end_of_the_cell_answers_nothing(c
 
 
 async def test_a_child_forked_at_once_is_not_left_stopped(server: PythonServer) -> None:
-    for _ in range(30):  # of the stop before a first cell, one in eight was late and caught the fork
+    for _ in range(30):  # one in eight stops before a first cell was late and caught the fork
         async with notebook(server) as client:
             assert (await run(client, FORK)).result == "'parent'"
 
@@ -214,7 +214,7 @@ async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(client: Cl
     await run(client, start + "threading.Thread(target=count, daemon=True).start()\ntime.sleep(0.05)")
     ticks = "import time\nt = time.process_time()"
     await run(client, ticks)
-    await asyncio.sleep(0.5)  # it would have used half a second of CPU time
+    await asyncio.sleep(0.5)  # running, the loop would have used half a second of CPU time
     assert float((await run(client, "time.process_time() - t")).result or "") < 0.4
 
 

@@ -1,4 +1,4 @@
-"""A program behind its guardian: output, statuses, and the end of its whole tree."""
+"""A program behind its guardian: output, exit statuses, and the end of its whole process tree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def descriptors(pid: int) -> int:
 
 
 async def running(command: str, lines: list[str], **more: object) -> tuple[Child, list[int]]:
-    """The child once it has said something, and all processes below its guardian."""
+    """The child after its first output, and all processes below its guardian."""
     child = await Child.start(shell(command, **more), lines.append)
     await until(lambda: lines)
     return child, descendants(child.pid)

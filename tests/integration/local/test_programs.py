@@ -84,6 +84,6 @@ def test_flower_opens_for_its_password_alone(services: Services, tmp_path: Path)
         arguments = Path(f"/proc/{process.pid}/cmdline").read_text()
         assert password not in arguments
         assert (urlsplit(services.redis_url).password or "?") not in arguments
-    states = list(tmp_path.glob("flower.db*"))  # the suffix is the dbm module's
+    states = list(tmp_path.glob("flower.db*"))  # the dbm module adds the suffix
     assert states
     assert all(file.stat().st_mode & 0o077 == 0 for file in states)

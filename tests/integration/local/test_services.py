@@ -54,7 +54,7 @@ def test_the_socket_is_in_a_closed_folder(services: Services) -> None:
 
 
 def test_postgres_starts_if_another_process_has_its_old_process_id(services: Services) -> None:
-    """After a power loss the number in postmaster.pid may be anybody's."""
+    """After a power loss another process may have the process id in postmaster.pid."""
     data = next(services.folder.glob("home/postgres-*/data"))
     services.postgres.kill()
     file = data / "postmaster.pid"
@@ -96,7 +96,7 @@ async def test_an_emptied_valkey_has_no_keys(services: Services) -> None:
 
 @pytest.fixture
 def own_services() -> Iterator[Services]:
-    """For a test after which the address may be another one."""
+    """For a test that may change the address."""
     running = Services()
     yield running
     running.close()

@@ -1,4 +1,4 @@
-"""`longhaul up`: real processes, every way to stop it, and what it refuses."""
+"""`longhaul up`: real processes, every way to stop them, and starts that are refused."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
 from tests.support.waiting import until_sync
 
 SLEEPER = "echo $$ > {0}.tmp; mv {0}.tmp {0}.pid; exec sleep 1000"
-"""Writes its process id and stays."""
+"""Writes its process id and keeps running."""
 STUBBORN = "setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > {0}.pid; while :; do sleep 1000; done' & sleep 1000"
-"""Leaves a grandchild in a session of its own that no polite signal ends."""
+"""Leaves a grandchild in its own session that ignores every signal but SIGKILL."""
 
 
 def sleeper(folder: Path, name: str) -> str:
@@ -34,7 +34,7 @@ def one_line(result: subprocess.CompletedProcess[str]) -> str:
 
 
 def everything(folder: Path) -> str:
-    """A Procfile with a well-behaved process and one whose grandchild is not."""
+    """A Procfile with one ordinary process, and one whose grandchild ignores signals."""
     return sleeper(folder, "calm") + f"wild: {STUBBORN.format(folder / 'wild')}\n"
 
 
@@ -180,7 +180,7 @@ def executable(pid: int) -> Path:
 
 
 def servers(up: Up, server: str) -> list[int]:
-    """Main processes of a server that run now: those whose parent is no such server."""
+    """The running main processes of a server: their parents are no such server."""
     found = []
     for pid in filter(alive, up.look()):
         with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ def test_as_root_behind_a_closed_folder_the_data_go_to_a_system_folder(folder: P
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-# What it refuses
+# Starts that are refused
 
 
 @pytest.mark.parametrize(("process", "variable"), [("api", "LONGHAUL_PORT"), ("flower", "LONGHAUL_FLOWER_PORT")])
@@ -335,7 +335,7 @@ def test_a_missing_model_folder_is_named(folder: Path) -> None:
     assert one_line(result) == "longhaul: --model: './nowhere' is not a folder"
 
 
-# What it says
+# Output
 
 
 READY_API = """
@@ -351,7 +351,7 @@ HTTPServer(("127.0.0.1", {port}), Ready).serve_forever()
 
 
 def ready_api(folder: Path, port: int) -> str:
-    """An API that is ready from the first moment."""
+    """An API that is ready at once."""
     (folder / "ready.py").write_text(READY_API.format(port=port))
     return f"api: python {folder}/ready.py\n"
 
@@ -365,7 +365,7 @@ def test_up_prints_all_addresses_once_the_api_is_ready(folder: Path) -> None:
         assert f'OpenAI(base_url="http://127.0.0.1:{port}/v1"' in output
         assert '"model": "demo"' in output
         password = (folder / "home" / "flower-auth").read_text().strip().partition(":")[2]
-        assert password not in output  # no terminal, so it may be a log file
+        assert password not in output  # without a terminal, stdout may be a log file
         assert f"password in {folder}/home/flower-auth" in output
         assert (folder / "home" / "flower-auth").stat().st_mode & 0o777 == 0o600
 

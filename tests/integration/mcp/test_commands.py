@@ -1,4 +1,4 @@
-"""Tool servers that are commands: none outlives its worker, and none can say more at once than a worker can hold."""
+"""MCP servers that are commands: none outlives its worker, and none can send more than a worker can hold."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def program(file: Path, code: str) -> tuple[str, ...]:
 
 
 def pids(file: Path) -> list[int]:
-    """The server's, its supervisor's, its children's; none before it has begun."""
+    """The process ids of the server, its supervisor and its children; empty until the server runs."""
     return [int(word) for word in file.read_text().split()] if file.exists() else []
 
 
@@ -71,7 +71,7 @@ def gone(numbers: list[int]) -> bool:
 
 @contextmanager
 def holder(file: Path, code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has a session with that server."""
+    """A process with a session at a server that runs `code`."""
     process = subprocess.Popen([sys.executable, "-c", WORKER, *program(file, code)], cwd=CHECKOUT)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""What went on in earlier responses with tools on the server: chains, conversations, approvals."""
+"""Hosted tools of earlier responses: chains, conversations, approvals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *said: s
 
 
 async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
-    """What the model is shown for it, as the scripted engine reads it."""
+    """The prompt of a request, as the scripted engine reads it."""
     async with worker(db, pubsub) as w:
         row = await claim(db, response_id, "nobody")
         assert row is not None
@@ -169,7 +169,7 @@ async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
     assert kinds.index("response.mcp_call.completed") < kinds.index("response.output_text.delta")
 
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
-    assert shown.count("tests__echo") == 3  # among the tools, in what the user said, and the call
+    assert shown.count("tests__echo") == 3  # in the tools, in the user's message, and in the call
     assert shown.count("echo please") == 1
 
 
@@ -198,7 +198,7 @@ async def test_an_unanswered_approval_request_is_not_shown_and_not_run(
     second = await answer(db, pubsub, tools, "Hi", previous_response_id=first.id, **ASKING)
     assert [item["type"] for item in second.output or ()] == ["message"]
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=second.id, **ASKING))
-    assert shown.count("open") == 2  # in what the user said, and among the tools
+    assert shown.count("open") == 2  # in the user's message, and in the tools
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Calls that the server runs, when their workers stop, are revoked, taken for dead, or lose their engine."""
+"""Hosted calls whose workers stop, are revoked, are taken for dead, or lose their engine."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
         job = first.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-        await until(lambda: tools.count(f"cut slow {text}"))  # the server was told
+        await until(lambda: tools.count(f"cut slow {text}"))  # the server got the cancellation
         assert first.redelivered == [response_id]
     tools.release(text)
     row = await finish(db, pubsub, response_id, server)
@@ -114,7 +114,7 @@ async def test_a_result_that_arrived_before_its_worker_stopped_is_logged(
 
         monkeypatch.setattr(journal, "append", slowly)
         tools.release("late")
-        await held.wait()  # the result is in the journal's hands, and not committed
+        await held.wait()  # the journal has the result, but has not committed it
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     monkeypatch.undo()
     row = await finish(db, pubsub, response_id, tools.server())
@@ -156,7 +156,7 @@ async def test_a_worker_that_stops_at_any_event_changes_nothing(
 
 
 def plain(row: ResponseRow) -> tuple[Any, Any]:
-    """Without ids, which name the response."""
+    """The items without ids, which differ between responses."""
     shown = [{k: v for k, v in item.items() if k not in ("id", "container_id")} for item in row.output or ()]
     return shown, row.usage
 
@@ -180,11 +180,11 @@ async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub
         assert plain(await whole(db, response_id)) == plain(row)
 
 
-# -- workers that are gone -------------------------------------------------------------------------------------
+# -- workers that died -----------------------------------------------------------------------------------------
 
 
 async def taken_over(db: Database, w: Worker, response_id: str) -> None:
-    """As maintenance does with a worker that is dead: the response goes to whoever claims it."""
+    """Releases the response of a dead worker, as maintenance does."""
     await responses.disown(db, w.lease.worker, 99)
 
 
@@ -199,7 +199,7 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
         await taken_over(db, first, response_id)
         row = await finish(db, pubsub, response_id, server)
         tools.release("taken")
-        assert await job.task in (Outcome.COMPLETED, Outcome.FENCED)  # as the row says
+        assert await job.task in (Outcome.COMPLETED, Outcome.FENCED)  # by the row
     assert text_of(row) == f"It said: {INTERRUPTED}"
     assert plain(await whole(db, response_id)) == plain(row)
 

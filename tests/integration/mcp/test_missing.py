@@ -1,4 +1,4 @@
-"""Calls of tools that are not there: told to the model as any tool's error, through a whole worker."""
+"""Calls of unknown tools: the model gets an error, through a whole worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FINAL = "<|channel|>final<|message|>Well, then.<|return|>"
 
 
 class Harmony(ScriptedEngine):
-    """Says `turns`, the last one again and again, in harmony; `prompts` are those that it got."""
+    """Answers with `turns` in harmony, and repeats the last one; `prompts` are the prompts that it got."""
 
     def __init__(self, *turns: str) -> None:
         super().__init__(scripted_model())

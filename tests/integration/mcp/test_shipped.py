@@ -1,4 +1,4 @@
-"""The tool servers that ship, behind a whole worker: a session with state, pages and citations."""
+"""The MCP servers that come with Longhaul, behind a whole worker: a session with state, pages and citations."""
 
 from __future__ import annotations
 

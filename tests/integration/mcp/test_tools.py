@@ -1,4 +1,4 @@
-"""Calls that the server runs, through a whole worker and real MCP servers."""
+"""Hosted calls, through a whole worker and real MCP servers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def answer(
     result_bytes: int = 65536,
     **request: Any,
 ) -> ResponseRow:
-    """A scripted model says these, one after the other's results."""
+    """A response whose scripted model answers with these turns, each after the results of the one before."""
     response_id = await queued(db, **{"input": [message(turns(*said))], **request})
     async with worker(db, pubsub, mcp_sessions=McpSessions(servers, result_bytes)) as w:
         await w.run(response_id)
@@ -256,7 +256,7 @@ async def test_a_model_that_calls_on_beyond_max_tool_calls_ends_its_response(
 
 async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     said = call("tests__echo", text="x")
-    spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two marks, and the end
+    spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two special tokens, and the end
     request = {"tools": [mcp_tool()], "max_output_tokens": spent + 4, "status": Status.INCOMPLETE}
     row = await answer(db, pubsub, (tools.server(),), said, "0123456789", **request)
     assert row.incomplete_details == {"reason": "max_output_tokens"}
@@ -293,7 +293,7 @@ async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubS
     assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------------------
 
 
 async def test_the_model_gets_the_error_of_a_tool(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
@@ -353,7 +353,7 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
         row = await whole(db, response_id)
         first, second = items(row, "mcp_call")
         assert (first["status"], second["output"]) == ("failed", "echo y")
-        assert mine.count("begun slow x") == 1  # never again
+        assert mine.count("begun slow x") == 1  # never
 
 
 async def test_the_model_is_told_of_a_label_that_is_no_longer_configured(

@@ -270,7 +270,7 @@ async def test_a_search_sees_changes_in_the_folder(server: BrowserServer, web: P
     assert [source["url"] for source in volcanoes.facts["action"]["sources"]] == ["https://folder.test/notes.txt"]
 
 
-# Sessions and bounds
+# Sessions and limits
 
 
 async def test_a_client_of_the_sessionless_protocol_falls_back_to_a_session(server: BrowserServer) -> None:
@@ -356,7 +356,7 @@ async def test_the_server_stops_on_sigterm_with_an_open_session(web: Path, tmp_p
     assert "Traceback" not in server.log.read_text()
 
 
-# Who may come
+# Which clients are accepted
 
 
 async def test_a_token_is_required_if_one_is_set(web: Path, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ async def test_neither_queries_nor_urls_nor_sessions_are_logged(server: BrowserS
     assert json.dumps(began.headers["mcp-session-id"]).strip('"') not in log
 
 
-# What it refuses to start with
+# Options that are refused
 
 BAD_STARTS = [
     (("--bogus",), "unrecognized arguments: --bogus"),

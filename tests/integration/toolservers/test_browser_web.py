@@ -1,4 +1,4 @@
-"""The browser on the web: SearXNG and Exa played by a little web server, and pages that must not be opened."""
+"""The browser on the web: a small web server plays SearXNG and Exa, and pages that must not be opened."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ENGINE_TROUBLE = [
 
 
 def _results(web: LittleWeb, asked: Asked) -> Answer:
-    """As SearXNG answers (its JSON format)."""
+    """An answer of SearXNG in its JSON format."""
     if "format=json" not in asked.path:
         return page("<p>HTML")
     if trouble := re.search(r"q=trouble(\d)", asked.path):
@@ -93,7 +93,7 @@ def _results(web: LittleWeb, asked: Asked) -> Answer:
 
 @pytest.fixture(scope="module")
 def server(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
-    """Opens pages of 127.0.0.1, and of no other address that is not public."""
+    """A server that opens pages of 127.0.0.1, and of no other address that is not public."""
     options = (
         "--backend",
         "searxng",
@@ -110,7 +110,7 @@ def server(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def strict(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserServer]:
-    """As it is by default."""
+    """A server with default options."""
     with browser_server(tmp_path_factory.mktemp("strict") / "log", "--backend", "searxng", "--url", web.url) as running:
         yield running
 
@@ -234,7 +234,7 @@ async def test_a_page_that_never_arrives_fails_at_the_deadline(tmp_path: Path) -
     assert said in ("It took longer than 0.5 s, and was given up.", "127.0.0.1 takes too long to answer.")
 
 
-# What must not be reached
+# Addresses that must not be reached
 
 REFUSED = [
     "http://127.0.0.1:{port}/page",
@@ -273,7 +273,7 @@ async def test_by_default_only_the_public_web_is_reached(strict: BrowserServer, 
 
 
 async def test_redirects_and_links_to_refused_addresses_are_refused(tmp_path: Path) -> None:
-    """A link, a redirect and a base element of a page are as strange as what the model says."""
+    """A link, a redirect and a base element of a page are as untrusted as a URL of the model."""
     with LittleWeb("127.0.0.2") as private, LittleWeb() as public:
         private.answers["/secret"] = page("<p>Secret")
         public.answers["/redirect"] = redirect(f"{private.url}/secret")
@@ -301,7 +301,7 @@ async def test_allow_private_opens_everything(tmp_path: Path) -> None:
 
 
 class Names:
-    """A resolver that says another thing each time."""
+    """A resolver that gives another answer each time."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -351,7 +351,7 @@ async def test_a_certificate_is_for_the_name_and_not_for_the_address(tmp_path: P
 
 
 def _certificate_for(name: str, folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context with a certificate that it signed itself, and a client's that trusts it."""
+    """A TLS context of a server with a self-signed certificate, and one of a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -407,7 +407,7 @@ async def test_exa_searches_and_fetches(tmp_path: Path) -> None:
 
 
 async def test_slow_sessions_do_not_hold_up_others(tmp_path: Path) -> None:
-    """Calls of one session wait for each other; those of others do not wait for them."""
+    """Calls of one session wait for each other; calls of other sessions do not wait for them."""
     go_on = threading.Event()
 
     def hang(_: Asked) -> Answer:

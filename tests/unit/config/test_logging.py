@@ -38,7 +38,7 @@ def test_a_password_in_a_url_is_not_written() -> None:
 def test_an_exception_is_logged_with_its_message_and_frames() -> None:
     text = line("failed", error=raised())
     assert "failed | ValueError: no (test_logging.py:" in text
-    assert "way" not in text  # DETAIL lines of databases quote what was in the row
+    assert "way" not in text  # DETAIL lines of databases quote rows
     assert "Traceback" not in text
 
 

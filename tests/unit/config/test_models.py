@@ -1,4 +1,4 @@
-"""models.toml: what it says, and one line for what is wrong with it."""
+"""models.toml: its entries, and one line for each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment, checked: defaults, names, and one line for what is wrong."""
+"""The settings: defaults, names, and one line for each error."""
 
 from __future__ import annotations
 

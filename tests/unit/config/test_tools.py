@@ -1,4 +1,4 @@
-"""Servers of tools: what models.toml and LONGHAUL_TOOL_SERVERS say, and which of them a request means."""
+"""The MCP servers of models.toml and LONGHAUL_TOOL_SERVERS, and which of them a request names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data folder: made once, recognised ever after, and refused where it is somebody else's."""
+"""The data folder: made once, recognised later, and refused if it belongs to another user or program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Procfile's commands become: arguments, variables, and what is refused before."""
+"""The programs of the Procfile's commands: arguments, variables, and errors before the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a process that dies is started again, and when that is hopeless."""
+"""When a process that dies is restarted, and when it is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool gave, for its item and for the model."""
+"""The result of a tool, for its item and for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The browser server's options: what is refused, and how it is said."""
+"""The options of the browser server: which are refused, and with which message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the browser makes of pages, addresses and bodies: pure."""
+"""Pages, addresses and bodies in the browser: its pure parts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_page_cannot_forge_links_or_citations() -> None:
 
 
 def test_the_start_of_a_page_reads_the_same_however_long_the_page_is() -> None:
-    """The parser is fed in pieces, which may end within a character."""
+    """The parser gets pieces, which may end within a character."""
     words = "ünïcödé wörds — 漢字 <b>bold</b>\n"
     assert laid_out("x" + words * 5000, 10**6).text == "x" + ("ünïcödé wörds — 漢字 bold " * 5000).strip()
 

@@ -1,4 +1,4 @@
-"""The browser's MCP server in this process: what a session leaves behind, and what a bug shows."""
+"""The browser's MCP server in this process: what a session leaves behind, and what an error reveals."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def verdict(machine: Machine, number: int, *arguments: int, arch: int | None = N
 def test_the_filter_allows_listed_calls_and_checks_arguments(machine: Machine, numbers: dict[str, int]) -> None:
     assert verdict(machine, numbers["read"]) == ALLOW
     assert verdict(machine, numbers["mount"]) == EPERM
-    assert verdict(machine, 435) == ENOSYS  # clone3, whose flags cannot be seen
+    assert verdict(machine, 435) == ENOSYS  # clone3: the filter cannot see its flags
     assert verdict(machine, 425) == EPERM  # io_uring
     assert verdict(machine, 9999) == ENOSYS
     assert verdict(machine, numbers["clone"], 0x01200011) == ALLOW  # fork
@@ -61,7 +61,7 @@ def test_the_filter_allows_listed_calls_and_checks_arguments(machine: Machine, n
         assert verdict(machine, numbers["clone"], flag | 17) == EPERM
     assert verdict(machine, numbers["socket"], 1) == ALLOW
     assert [verdict(machine, numbers["socket"], family) for family in (0, 2, 10, 16, 17, 40)] == [EPERM] * 6
-    assert verdict(machine, numbers["socket"], 1 + 2**32) == ALLOW  # what Linux makes of it
+    assert verdict(machine, numbers["socket"], 1 + 2**32) == ALLOW  # Linux ignores the upper half
     assert verdict(machine, numbers["ioctl"], 0, 0x5401) == ALLOW
     assert verdict(machine, numbers["ioctl"], 0, 0x5412) == EPERM  # TIOCSTI
     assert verdict(machine, numbers["prlimit64"], 0) == ALLOW
@@ -79,7 +79,7 @@ def test_no_system_call_is_in_two_lists(machine: Machine) -> None:
     calls = syscalls_of(machine)
     numbers = [*calls.allowed, *calls.refused, *calls.examined.values()]
     assert len(numbers) == len(set(numbers))
-    assert len(filter_for(machine)) // 8 <= 4096  # what Linux takes
+    assert len(filter_for(machine)) // 8 <= 4096  # the limit of Linux
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_text_that_is_truncated_twice_gives_no_wrong_number() -> None:
 
 
 def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
-    """Answers, and how often there was too much."""
+    """The answers, and the number of floods."""
     answers: list[Answer] = []
     floods: list[None] = []
     stream = AnswerReader(longest, answers.append, lambda: floods.append(None))
