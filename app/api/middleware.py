@@ -1,4 +1,4 @@
-"""The outermost layer of the app: request ids, the throttle, and answers to crashes."""
+"""The outermost layer of the app: request ids, and answers to crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import crash, refuse
-from app.api.throttle import Throttle
 from app.protocol.errors import Unavailable
 
 log = logging.getLogger("longhaul.api")
@@ -33,7 +32,6 @@ class RequestIdMiddleware:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -49,7 +47,6 @@ class RequestIdMiddleware:
             await send(message)
 
         try:
-            await self._throttle.enter()
             await self._app(scope, receive, send_with_id)
         except asyncio.CancelledError:
             # uvicorn cancels what outlives its grace period, and would answer 500 (found by tests/faults).

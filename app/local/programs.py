@@ -61,14 +61,7 @@ def api(settings: Settings) -> Launch:
     argv = [
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
-        *(
-            "--loop",
-            "uvloop",
-            "--http",
-            "app.api.uvicorn_protocol:HttpProtocol",
-            "--log-level",
-            settings.log_level.lower(),
-        ),
+        *("--loop", "uvloop", "--http", "httptools", "--log-level", settings.log_level.lower()),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
         # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),

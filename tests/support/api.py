@@ -13,7 +13,6 @@ import orjson
 import uvicorn
 
 from app.api.dependencies import Runtime
-from app.api.uvicorn_protocol import HttpProtocol
 from app.main import create_app
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
@@ -147,7 +146,7 @@ class Reader:
 async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
     """Runs the API until the block ends, then stops it as SIGTERM would."""
     app = create_app(settings, catalog)
-    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http=HttpProtocol, lifespan="on")
+    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http="httptools", lifespan="on")
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     await until(lambda: server.started or running.done(), what="a started API")

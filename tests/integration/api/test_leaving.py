@@ -253,7 +253,7 @@ class Process:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory", "--port", str(self.port),
-                 "--loop", "uvloop", "--http", "app.api.uvicorn_protocol:HttpProtocol",
+                 "--loop", "uvloop", "--http", "httptools",
                  "--timeout-graceful-shutdown", "30"],
                 env={**os.environ, **urls, "LONGHAUL_MODELS": str(models), "LONGHAUL_HOME": str(home), **env},
                 cwd=ROOT,
