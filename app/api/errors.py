@@ -48,9 +48,9 @@ _STATUS: dict[type[ApiError], int] = {
 }
 
 
-def status_of(refusal: ApiError) -> int:
+def status_of(error: ApiError) -> int:
     """Returns the HTTP status of the error's class, or of its nearest base class."""
-    return next(_STATUS[kind] for kind in type(refusal).__mro__ if kind in _STATUS)
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
 def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None) -> Response:
@@ -58,11 +58,11 @@ def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None
     return Response(orjson.dumps(body), status, headers, media_type="application/json")
 
 
-def refuse(refusal: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
-    status = status_of(refusal)
+    status = status_of(error)
     retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == SERVICE_UNAVAILABLE else {}
-    return reply(refusal.error.body(), status, {**retry, **(headers or {})})
+    return reply(error.error.body(), status, {**retry, **(headers or {})})
 
 
 def crash() -> ServerFault:
@@ -70,7 +70,7 @@ def crash() -> ServerFault:
     return ServerFault("The server had an error while processing your request.")
 
 
-def refusal_of(error: Exception) -> ApiError | None:
+def api_error_of(error: Exception) -> ApiError | None:
     """Returns the error to answer an exception with, or None if the exception is a bug."""
     if isinstance(error, StoreUnavailable):
         return Unavailable("The database cannot be reached at the moment; send the request again.")
@@ -79,10 +79,10 @@ def refusal_of(error: Exception) -> ApiError | None:
     return error if isinstance(error, ApiError) else None
 
 
-async def _on_refusal(_: Request, error: Exception) -> Response:
-    refusal = refusal_of(error)
-    assert refusal is not None
-    return refuse(refusal)
+async def _on_api_error(_: Request, raised: Exception) -> Response:
+    error = api_error_of(raised)
+    assert error is not None
+    return refuse(error)
 
 
 async def _on_validation(_: Request, error: Exception) -> Response:
@@ -115,6 +115,6 @@ def _allowed(request: Request) -> set[str]:
 def add_error_handlers(app: FastAPI) -> None:
     """Answers every error in the form of OpenAI's API."""
     for kind in (ApiError, StoreUnavailable, PubSubUnavailable):
-        app.add_exception_handler(kind, _on_refusal)
+        app.add_exception_handler(kind, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

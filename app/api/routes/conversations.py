@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.api import schemas
+from app.api import route_docs, schemas
 from app.api.body import read_body_as
 from app.api.dependencies import Project, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.params import INCLUDE, LIST, check_include, page_query
-from app.api.schemas import body_of, refusals
+from app.api.route_docs import body_of, error_answers
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
@@ -22,7 +22,7 @@ _including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
 @router.post(
     "",
     summary="Create a conversation",
-    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 413, 415, 503)},
+    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
     openapi_extra={"requestBody": body_of(CreateConversation, required=False)},
     response_model=None,
     dependencies=[_no_query],
@@ -35,7 +35,7 @@ async def create_conversation(request: Request, runtime: RuntimeOf, project: Pro
 @router.get(
     "/{conversation_id}",
     summary="Read a conversation",
-    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -46,7 +46,7 @@ async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Pr
 @router.post(
     "/{conversation_id}",
     summary="Set a conversation's metadata",
-    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 413, 415, 503)},
+    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
     openapi_extra={"requestBody": body_of(UpdateConversation)},
     response_model=None,
     dependencies=[_no_query],
@@ -59,7 +59,7 @@ async def update_conversation(conversation_id: str, request: Request, runtime: R
 @router.delete(
     "/{conversation_id}",
     summary="Delete a conversation and its items",
-    responses={200: {"model": schemas.ConversationDeleted}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.ConversationDeleted}, **error_answers(400, 404, 503)},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -70,8 +70,8 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
 @router.post(
     "/{conversation_id}/items",
     summary="Add items",
-    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(CreateItems), "parameters": schemas.INCLUDE_PARAMETERS},
+    responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(CreateItems), "parameters": route_docs.INCLUDE_PARAMETERS},
     response_model=None,
     dependencies=[_including],
 )
@@ -84,8 +84,8 @@ async def create_items(conversation_id: str, request: Request, runtime: RuntimeO
 @router.get(
     "/{conversation_id}/items",
     summary="List items",
-    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 503)},
-    openapi_extra={"parameters": schemas.LIST_PARAMETERS},
+    responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
+    openapi_extra={"parameters": route_docs.LIST_PARAMETERS},
     response_model=None,
     dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
@@ -96,8 +96,8 @@ async def list_items(conversation_id: str, request: Request, runtime: RuntimeOf,
 @router.get(
     "/{conversation_id}/items/{item_id}",
     summary="Read an item",
-    responses={200: {"model": schemas.Item}, **refusals(400, 404, 503)},
-    openapi_extra={"parameters": schemas.INCLUDE_PARAMETERS},
+    responses={200: {"model": schemas.Item}, **error_answers(400, 404, 503)},
+    openapi_extra={"parameters": route_docs.INCLUDE_PARAMETERS},
     response_model=None,
     dependencies=[_including],
 )
@@ -111,7 +111,7 @@ async def get_item(
 @router.delete(
     "/{conversation_id}/items/{item_id}",
     summary="Delete an item",
-    responses={200: {"model": schemas.Conversation}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
     response_model=None,
     dependencies=[_no_query],
 )

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from app.api import schemas
 from app.api.dependencies import Runtime, RuntimeOf, only_query
 from app.api.errors import reply
-from app.api.schemas import refusals
+from app.api.route_docs import error_answers
 from app.protocol.types import Json
 from app.responses.models import served_model
 from config.models import ServedModel
@@ -23,7 +23,7 @@ def _as_object(model: ServedModel, runtime: Runtime) -> Json:
 @router.get(
     "",
     summary="List the served models",
-    responses={200: {"model": schemas.ModelList}, **refusals(400)},
+    responses={200: {"model": schemas.ModelList}, **error_answers(400)},
     response_model=None,
 )
 async def list_models(runtime: RuntimeOf) -> Response:
@@ -34,7 +34,7 @@ async def list_models(runtime: RuntimeOf) -> Response:
 @router.get(
     "/{model:path}",
     summary="One served model",
-    responses={200: {"model": schemas.Model}, **refusals(400, 404)},
+    responses={200: {"model": schemas.Model}, **error_answers(400, 404)},
     response_model=None,
 )
 async def get_model(model: str, runtime: RuntimeOf) -> Response:

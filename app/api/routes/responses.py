@@ -7,13 +7,13 @@ from functools import partial
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.api import schemas
+from app.api import route_docs, schemas
 from app.api.body import read_request
 from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.params import INCLUDE, LIST, READ, page_query, read_query
-from app.api.schemas import refusals
+from app.api.route_docs import error_answers
 from app.api.sse import EventStream
 from app.protocol.requests.compaction import Compact, compact_request
 from app.protocol.requests.input_tokens import CountTokens, count_request
@@ -48,9 +48,9 @@ def _foreground(
 @router.post(
     "",
     summary="Create a response",
-    description=schemas.CREATE_HELP,
-    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 413, 415, 500, 503, 504)},
-    openapi_extra={"requestBody": schemas.CREATE_BODY, "parameters": schemas.CREATE_PARAMETERS},
+    description=route_docs.CREATE_HELP,
+    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": route_docs.CREATE_BODY, "parameters": route_docs.CREATE_PARAMETERS},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -70,9 +70,9 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
 @router.post(
     "/input_tokens",
     summary="Count the tokens of a prompt",
-    description=schemas.COUNT_HELP,
-    responses={200: {"model": schemas.InputTokens}, **refusals(400, 404, 413, 415, 500, 503, 504)},
-    openapi_extra={"requestBody": schemas.body_of(CountTokens)},
+    description=route_docs.COUNT_HELP,
+    responses={200: {"model": schemas.InputTokens}, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": route_docs.body_of(CountTokens)},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -86,9 +86,9 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
 @router.post(
     "/compact",
     summary="Compact a conversation",
-    description=schemas.COMPACT_HELP,
-    responses={200: {"model": schemas.Compaction}, **refusals(400, 404, 413, 415, 500, 503, 504)},
-    openapi_extra={"requestBody": schemas.body_of(Compact)},
+    description=route_docs.COMPACT_HELP,
+    responses={200: {"model": schemas.Compaction}, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    openapi_extra={"requestBody": route_docs.body_of(Compact)},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -101,9 +101,9 @@ async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Res
 @router.get(
     "/{response_id}",
     summary="Read a response, or its events",
-    description=schemas.READ_HELP,
-    responses={200: schemas.RESPONSE_OR_EVENTS, **refusals(400, 404, 503)},
-    openapi_extra={"parameters": schemas.READ_PARAMETERS},
+    description=route_docs.READ_HELP,
+    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 503)},
+    openapi_extra={"parameters": route_docs.READ_PARAMETERS},
     response_model=None,
     dependencies=[Depends(only_query(*READ, repeated=INCLUDE))],
 )
@@ -118,8 +118,8 @@ async def get_response(response_id: str, request: Request, runtime: RuntimeOf, p
 @router.get(
     "/{response_id}/input_items",
     summary="List what a response was asked",
-    responses={200: {"model": schemas.ItemList}, **refusals(400, 404, 503)},
-    openapi_extra={"parameters": schemas.LIST_PARAMETERS},
+    responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
+    openapi_extra={"parameters": route_docs.LIST_PARAMETERS},
     response_model=None,
     dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
@@ -130,7 +130,7 @@ async def list_input_items(response_id: str, request: Request, runtime: RuntimeO
 @router.post(
     "/{response_id}/cancel",
     summary="Cancel a background response",
-    responses={200: {"model": schemas.Response}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.Response}, **error_answers(400, 404, 503)},
     response_model=None,
     dependencies=[_no_query],
 )
@@ -141,7 +141,7 @@ async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project
 @router.delete(
     "/{response_id}",
     summary="Delete a response",
-    responses={200: {"model": schemas.Deleted}, **refusals(400, 404, 503)},
+    responses={200: {"model": schemas.Deleted}, **error_answers(400, 404, 503)},
     response_model=None,
     dependencies=[_no_query],
 )

@@ -22,8 +22,8 @@ async def connect(websocket: WebSocket) -> None:
     try:
         _check_origin(websocket)
         await _no_query(websocket)
-    except ApiError as refusal:
-        await websocket.send_denial_response(refuse(refusal))
+    except ApiError as error:
+        await websocket.send_denial_response(refuse(error))
         return
     await websocket.accept()
     await Session(websocket, websocket.state.runtime, await current_project()).run()

@@ -114,9 +114,9 @@ def steer_refused(fields: Mapping[str, Any]) -> str:
     return _text({"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer})
 
 
-def error_event(refusal: ApiError, stream_id: str | None) -> str:
+def error_event(error: ApiError, stream_id: str | None) -> str:
     """Returns the frame of a request that is refused."""
-    return _text({"type": "error", "status": status_of(refusal), **refusal.error.body()}, stream_id)
+    return _text({"type": "error", "status": status_of(error), **error.error.body()}, stream_id)
 
 
 def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.api.body import LARGE_BYTES
 from app.api.dependencies import Runtime
-from app.api.errors import crash, refusal_of
+from app.api.errors import api_error_of, crash
 from app.api.middleware import log_crash
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
@@ -53,8 +53,8 @@ class Session:
                 await self._socket.send_text(steer_refused(event.fields))
             else:
                 self._streams.add(stream_id, PendingRequest(event.fields, len(frame)))
-        except ApiError as refusal:
-            await self._socket.send_text(error_event(refusal, stream_id))
+        except ApiError as error:
+            await self._socket.send_text(error_event(error, stream_id))
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -79,20 +79,20 @@ class Session:
             await self._respond(stream, request)
         except WebSocketDisconnect:
             raise
-        except Exception as error:
-            if (refusal := refusal_of(error)) is None:
-                log_crash(error, self._socket.scope)
-                refusal = crash()
-            await self._refuse(stream, fields, refusal)
+        except Exception as raised:
+            if (error := api_error_of(raised)) is None:
+                log_crash(raised, self._socket.scope)
+                error = crash()
+            await self._refuse(stream, fields, error)
 
-    async def _refuse(self, stream: Stream, fields: Json, refusal: ApiError) -> None:
+    async def _refuse(self, stream: Stream, fields: Json, error: ApiError) -> None:
         """Sends the error, and forgets a response that could not be continued.
 
         That is OpenAI's rule: the client then starts over with all of its items.
         """
         if stream.last_unstored is not None and fields.get("previous_response_id") == stream.last_unstored:
             stream.last_unstored = None
-        await self._socket.send_text(error_event(refusal, stream.stream_id))
+        await self._socket.send_text(error_event(error, stream.stream_id))
 
     async def _respond(self, stream: Stream, request: ResponseRequest) -> None:
         unstored = self._streams.unstored
