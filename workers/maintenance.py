@@ -17,7 +17,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import journal, redelivery, responses, workers
+from app.store import claims, endings, redelivery, retention, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -60,8 +60,8 @@ class Maintenance:
 
     async def rescue(self) -> None:
         """Takes responses from dead workers; `resend` finds them next. What killed too many is failed."""
-        for worker in await workers.take_dead(self._db):
-            crashed = await responses.disown(self._db, worker, self._settings.max_crashes)
+        for worker in await workers.remove_dead_workers(self._db):
+            crashed = await claims.release_all(self._db, worker, self._settings.max_crashes)
             log.warning("worker %s is gone; its responses go to others", worker)
             message = f"its worker crashed {self._settings.max_crashes} times while it ran"
             for response_id in crashed:
@@ -69,12 +69,12 @@ class Maintenance:
 
     async def expire(self) -> None:
         """Fails what has waited, or run, for longer than it may."""
-        for response_id, status in await responses.overdue(self._db, BATCH):
+        for response_id, status in await endings.find_overdue(self._db, BATCH):
             code, message = _OVERDUE[status]
             await self._fail(response_id, code, message, only=status)
 
     async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
-        ended = await responses.fail(self._db, response_id, code, message, only=only)
+        ended = await endings.fail(self._db, response_id, code, message, only=only)
         if ended is not None and ended.chunk is not None:
             log.error("%s failed: %s", response_id, message)
             await self._ring(ended.chunk)
@@ -93,11 +93,11 @@ class Maintenance:
     async def find_lost(self) -> None:
         """Sends the messages again that Redis lost, that a worker died with, or that were never sent."""
         seconds = self._settings.lost_seconds
-        lists = await redelivery.waiting_lists(self._db, seconds)
+        lists = await redelivery.lists_to_check(self._db, seconds)
         if not lists:
             return
         heads = {waiting: await self._queue.head(waiting.queue, waiting.priority) for waiting in lists}
-        while messages := await redelivery.take_lost(self._db, heads, seconds, BATCH):
+        while messages := await redelivery.take_undelivered(self._db, heads, seconds, BATCH):
             await self._send(messages)
 
     async def _send(self, messages: Sequence[Message]) -> None:
@@ -107,13 +107,13 @@ class Maintenance:
     async def sweep(self) -> None:
         """Merges the logs of finished responses, and deletes events and rows when their time has come."""
         now, keep = datetime.now(UTC), self._settings
-        while await journal.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
+        while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
-        while await journal.delete_events(self._db, now - timedelta(seconds=keep.event_retention_seconds), BATCH):
+        while await retention.delete_events(self._db, now - timedelta(seconds=keep.event_retention_seconds), BATCH):
             pass
         stored = now - timedelta(seconds=keep.stored_retention_seconds)
         unstored = now - timedelta(seconds=keep.unstored_retention_seconds)
-        while deleted := await responses.delete_expired(self._db, stored, unstored, BATCH):
+        while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses whose time had come", deleted)
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from app.protocol.types import Json
 from app.queue.publisher import TaskQueue
 from app.responses.ids import may_exist
 from app.responses.reader import ResponseReader, no_such_response
-from app.store import responses
+from app.store import endings
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import EndResult
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -31,7 +31,7 @@ class ResponseCanceller:
         self._queue = queue
         self._reader = reader
         self._background = background
-        self._cancels = Batcher(self._cancel_all, max_items=responses.MOST_CANCELLED, shared_errors=(StoreUnavailable,))
+        self._cancels = Batcher(self._cancel_all, max_items=endings.MAX_CANCELLED, shared_errors=(StoreUnavailable,))
 
     async def close(self) -> None:
         await self._cancels.close()
@@ -51,14 +51,14 @@ class ResponseCanceller:
 
     async def delete(self, project: str, response_id: str) -> None:
         """Deletes a response and its events, and cancels it first if it is not final. Raises NotFound."""
-        result = await responses.delete(self._db, project, response_id) if may_exist(response_id) else None
+        result = await endings.delete(self._db, project, response_id) if may_exist(response_id) else None
         if result is None:
             raise no_such_response(response_id)
         self._background.start(self._notify(result))
 
     async def cancel_abandoned(self, response_id: str) -> None:
         """Cancels a response whose client left; one that has ended or does not exist is left alone."""
-        result = await responses.cancel(self._db, response_id, None)
+        result = await endings.cancel(self._db, response_id, None)
         if result is not None and result.chunk is not None:
             log.info("%s: cancelled, its client left", response_id)
             await self._notify(result)
@@ -68,7 +68,7 @@ class ResponseCanceller:
         results: dict[str, Iterator[EndResult | None]] = {}
         for project in {project for project, _ in batch}:
             ids = [response_id for owner, response_id in batch if owner == project]
-            results[project] = iter(await responses.cancel_all(self._db, ids, project, only_background=True))
+            results[project] = iter(await endings.cancel_all(self._db, ids, project, only_background=True))
         return [next(results[project]) for project, _ in batch]
 
     async def _notify(self, result: EndResult) -> None:

@@ -1,4 +1,4 @@
-"""The way to Postgres: one pool per process, and one exception for "it is not there"."""
+"""Connections to Postgres: one pool per process, and one exception for all the ways in which Postgres is away."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 CONNECT_SECONDS = 5
 POOL_SECONDS = 30
-"""A request waits this long for its turn at the pool; overload is no outage."""
+"""How long a request waits for a connection of the pool: overload is no outage."""
 STATEMENT_SECONDS = 60
 RETRY_SECONDS = 0.5
 
 T = TypeVar("T")
 
-_AWAY = (
+_UNAVAILABLE = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # Postgres said goodbye, and the connection does not know yet that it is closed
+    asyncpg.InternalClientError,  # Postgres closed the connection, and the driver has not noticed yet
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -33,25 +33,25 @@ _AWAY = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.UndefinedTableError,  # nobody has migrated yet
-    asyncpg.DeadlockDetectedError,  # nothing was done: it can be repeated
+    asyncpg.UndefinedTableError,  # before `longhaul migrate`
+    asyncpg.DeadlockDetectedError,  # the transaction was rolled back: it can be repeated
     OSError,
     TimeoutError,
 )
 
 
 class StoreUnavailable(Exception):
-    """Postgres cannot be reached, or went away in the middle. Whether the last commit took effect is unknown."""
+    """Postgres cannot be reached, or went away during a statement. Nobody knows whether the last commit took effect."""
 
 
-def _is_away(error: BaseException) -> bool:
+def _is_unavailable(error: BaseException) -> bool:
     if isinstance(error, DBAPIError):
         if error.connection_invalidated or isinstance(error, InterfaceError | OperationalError):
             return True
         cause = getattr(error.orig, "__cause__", None) or error.orig
-        return isinstance(cause, _AWAY)
-    # By its cause: what SQLAlchemy makes of the driver's errors where it only connects (`Database.direct`).
-    return isinstance(error, (*_AWAY, PoolTimeout)) or isinstance(error.__cause__, _AWAY)
+        return isinstance(cause, _UNAVAILABLE)
+    # SQLAlchemy wraps the driver's errors while it connects for `Database.dedicated`: the cause decides.
+    return isinstance(error, (*_UNAVAILABLE, PoolTimeout)) or isinstance(error.__cause__, _UNAVAILABLE)
 
 
 async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
@@ -77,8 +77,8 @@ class Database:
             json_deserializer=orjson.loads,
             connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},
         )
-        self._direct: dict[str, asyncpg.Connection] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._dedicated: dict[str, asyncpg.Connection] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
     @property
     def engine(self) -> AsyncEngine:
@@ -91,61 +91,62 @@ class Database:
             async with self._engine.begin() as connection:
                 yield connection
         except Exception as error:
-            if _is_away(error):
+            if _is_unavailable(error):
                 raise StoreUnavailable(type(error).__name__) from error
             raise
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
-        """For single statements: each commits by itself, without BEGIN and COMMIT. Raises StoreUnavailable."""
+        """A connection for single statements: each commits by itself, without BEGIN. Raises StoreUnavailable."""
         try:
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
         except Exception as error:
-            if _is_away(error):
+            if _is_unavailable(error):
                 raise StoreUnavailable(type(error).__name__) from error
             raise
 
     @asynccontextmanager
-    async def direct(self, lane: str = "") -> AsyncIterator[asyncpg.Connection]:
-        """The driver's own connection: for the few statements whose cost counts, one caller at a time in each lane.
+    async def dedicated(self, purpose: str) -> AsyncIterator[asyncpg.Connection]:
+        """The driver's own connection for one purpose, used by one caller at a time. Raises StoreUnavailable.
 
-        It is kept beside the pool, so that statements stay prepared; after any error the next caller gets a new one.
-        A statement outside of its `transaction()` commits by itself. Raises StoreUnavailable.
+        It is for the few statements whose cost counts (columns.py), because it skips SQLAlchemy and its statements
+        stay prepared. After any error the next caller gets a new connection. A statement outside of `transaction()`
+        commits by itself.
         """
-        async with self._turns.setdefault(lane, asyncio.Lock()):
+        async with self._locks.setdefault(purpose, asyncio.Lock()):
             try:
-                connection = self._direct.get(lane)
+                connection = self._dedicated.get(purpose)
                 if connection is None or connection.is_closed():
-                    connection = self._direct[lane] = await self._detached()
+                    connection = self._dedicated[purpose] = await self._connect()
                 yield connection
             except BaseException as error:
-                self._drop(lane)
-                if _is_away(error):
+                self._drop(purpose)
+                if _is_unavailable(error):
                     raise StoreUnavailable(type(error).__name__) from error
                 raise
 
-    async def _detached(self) -> asyncpg.Connection:
+    async def _connect(self) -> asyncpg.Connection:
         """A live connection, made as the pool makes them, which the pool then forgets."""
         while True:
             pooled = await self._engine.raw_connection()
             connection: asyncpg.Connection = pooled.driver_connection
             pooled.detach()
-            if not connection.is_closed():  # one that lay in the pool when Postgres restarted
+            if not connection.is_closed():  # closed: it lay in the pool when Postgres restarted
                 return connection
 
-    def _drop(self, lane: str) -> None:
-        if (dropped := self._direct.pop(lane, None)) is not None:
+    def _drop(self, purpose: str) -> None:
+        if (dropped := self._dedicated.pop(purpose, None)) is not None:
             dropped.terminate()
 
     async def ping(self) -> None:
-        """Raises StoreUnavailable where Postgres does not answer."""
+        """Raises StoreUnavailable if Postgres does not answer."""
         async with self.autocommit() as connection:
             await connection.execute(text("SELECT 1"))
 
     async def close(self) -> None:
-        while self._direct:
-            _, connection = self._direct.popitem()
+        while self._dedicated:
+            _, connection = self._dedicated.popitem()
             with suppress(Exception):
                 await connection.close(timeout=CONNECT_SECONDS)
         await self._engine.dispose()

@@ -1,7 +1,7 @@
 """Conditions and values that several statements about responses share.
 
-Of SQLAlchemy's (2.0) expressions some are circles of references: `in_`, and what `&` or `|` was applied to. Those wait
-for the garbage collector, which comes seldom (config/collector.py): so no request makes them anew.
+Some of SQLAlchemy's expressions (2.0) are reference circles: `in_`, and the operands of `&` and `|`. Only the garbage
+collector frees them, and it runs seldom. So no request builds one: guards are cached.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from app.store.tables import responses
 
 @functools.cache
 def may(transition: str) -> ColumnElement[bool]:
-    """The guard of a transition: the row is in one of its sources."""
+    """The guard of a transition: the row's status is one that it starts from."""
     return responses.c.status.in_(_sources(transition))
 
 
 def sources(transition: str) -> str:
-    """The same sources for a statement that is written out: `'queued', ...`."""
+    """The same statuses for a statement in SQL: `'queued', ...`."""
     return ", ".join(f"'{status}'" for status in _sources(transition))
 
 
@@ -31,6 +31,6 @@ def _sources(transition: str) -> list[str]:
     return sorted(status.value for status in TRANSITIONS[transition].sources)
 
 
-def sent() -> dict[str, Any]:
-    """A message is on its way now."""
+def sent_now() -> dict[str, Any]:
+    """The columns of a response whose message is sent now."""
     return {"sent_at": func.now(), "sends": responses.c.sends + 1}

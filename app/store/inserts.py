@@ -1,121 +1,138 @@
-"""New responses: all that come while one insert is under way go into the next, in one statement and one commit."""
+"""Inserting new responses: those that come during one insert share the next one, in one statement and one commit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
-
-import orjson
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from app.batching import Batcher
+from app.protocol.events.chunk import Chunk
+from app.store.columns import Column, Columns, batch_table, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import get_by_key
-from app.store.rows import NewResponse, ResponseRow, pack_tokens
+from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
 
-LANE = "intake"
 MAX_BATCH = 256
 HEAVY_BYTES = 64 * 1024
-"""A request of so many bytes counts for one more in a batch, so that a batch is never a gigabyte (Postgres' limit)."""
+"""A request counts as one more row for every so many bytes: a batch must stay below Postgres' limit of 1 GiB."""
 
-Row = tuple[Any, ...]
 
-# For the driver itself (`Database.direct`). Their messages are sent right after: `sent_at` is now.
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The columns of a new response."""
+
+    id: str
+    project: str
+    model: str
+    queue: str
+    priority: int
+    background: bool
+    stream: bool
+    store: bool
+    request: str
+    previous_response_id: str | None
+    conversation_id: str | None
+    created_at: datetime
+    queue_deadline: datetime | None
+    run_seconds: float | None
+    idempotency_key: str | None
+    fingerprint: bytes | None
+
+    @classmethod
+    def of(cls, new: NewResponse) -> _Row:
+        request, waits, idempotency = new.request, new.queue_seconds, new.idempotency
+        return cls(
+            id=new.id,
+            project=new.project,
+            model=new.model,
+            queue=new.queue,
+            priority=new.priority,
+            background=request["background"],
+            stream=request["stream"],
+            store=request["store"],
+            request=to_json(request) or "",
+            previous_response_id=request.get("previous_response_id"),
+            conversation_id=(request.get("conversation") or {}).get("id"),
+            created_at=new.created_at,
+            queue_deadline=None if waits is None else new.created_at + timedelta(seconds=waits),
+            run_seconds=new.run_seconds,
+            idempotency_key=idempotency.key if idempotency else None,
+            fingerprint=idempotency.fingerprint if idempotency else None,
+        )
+
+
+_ROW: Columns[_Row] = Columns(
+    Column("id", "text"),
+    Column("project", "text"),
+    Column("model", "text"),
+    Column("queue", "text"),
+    Column("priority", "int"),
+    Column("background", "bool"),
+    Column("stream", "bool"),
+    Column("store", "bool"),
+    Column("request", "json"),
+    Column("previous_response_id", "text"),
+    Column("conversation_id", "text"),
+    Column("created_at", "timestamptz"),
+    Column("queue_deadline", "timestamptz"),
+    Column("run_seconds", "float8"),
+    Column("idempotency_key", "text"),
+    Column("fingerprint", "bytea"),
+)
+_OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS, first=_ROW.next)
+
+# `sent_at` is now, because the caller sends the messages right after.
 #
-# In the order of their keys: two batches with the same keys in another order would wait for each other. Of a key that
-# comes twice in a batch, one is inserted.
-_INSERT = """
+# The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
+# key comes twice in a batch, one of the two is inserted.
+_INSERT = f"""
     WITH batch AS (
-        SELECT * FROM unnest(
-            $1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::bool[], $7::bool[], $8::bool[], $9::text[],
-            $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::float8[], $15::text[], $16::bytea[],
-            $17::int[], $18::int[], $19::int[], $20::bool[], $21::bytea[], $22::bytea[]
-        ) AS b(
-            id, project, model, queue, priority, background, stream, store, request, previous_response_id,
-            conversation_id, created_at, queue_deadline, run_seconds, idempotency_key, fingerprint, first, last,
-            attempt, final, tokens, frames
-        )
+        SELECT * FROM {batch_table("b", _ROW, _OPENING)}
     ), created AS (
-        INSERT INTO responses (
-            id, project, model, queue, priority, status, background, stream, store, request, previous_response_id,
-            conversation_id, created_at, queue_deadline, run_seconds, idempotency_key, fingerprint, sent_at, sends
-        )
-        SELECT
-            id, project, model, queue, priority, 'queued', background, stream, store, CAST(request AS json),
-            previous_response_id, conversation_id, created_at, queue_deadline, run_seconds, idempotency_key,
-            fingerprint, now(), 1
-        FROM batch ORDER BY project, idempotency_key
+        INSERT INTO responses ({_ROW.names}, status, sent_at, sends)
+        SELECT {_ROW.select("b")}, 'queued', now(), 1 FROM batch b ORDER BY project, idempotency_key
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id
     ), opened AS (
-        INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames)
-        SELECT id, first, last, attempt, final, tokens, frames FROM batch WHERE id IN (SELECT id FROM created)
+        INSERT INTO chunks ({_OPENING.names})
+        SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
     SELECT id FROM created
 """
 
 
 class Inserter:
-    """Inserts responses as `queued`, with their opening events, committed together."""
+    """Inserts responses as `queued`, each with its opening events, committed together."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
 
     async def create(self, new: NewResponse) -> ResponseRow | None:
-        """Inserts it and returns None. Raises StoreUnavailable.
+        """Inserts a response and returns None; the caller then sends its message. Raises StoreUnavailable.
 
-        Where the project has a response of that idempotency key already, nothing is inserted and that one is returned.
+        If the project has a response with the same idempotency key, returns that one, and inserts nothing.
         """
-        row = _row(new)
-        while not await self._batches.submit((new, row)):
+        row = _Row.of(new)
+        while not await self._batches.submit((row, new.opening)):
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
-                return existing  # else it was deleted in the meantime: the key is free
+                return existing
+            # The response with that key was deleted in the meantime, so the key is free.
         return None
 
     async def close(self) -> None:
         await self._batches.close()
 
-    async def _insert(self, batch: Sequence[tuple[NewResponse, Row]]) -> list[bool]:
-        columns = zip(*(row for _, row in batch), strict=True)
-        async with self._db.direct(LANE) as connection:
-            inserted = {row[0] for row in await connection.fetch(_INSERT, *columns)}
-        return [new.id in inserted for new, _ in batch]
+    async def _insert(self, batch: Sequence[tuple[_Row, Chunk]]) -> list[bool]:
+        """Returns for each row whether it was inserted."""
+        rows, openings = zip(*batch, strict=True)
+        async with self._db.dedicated("insert") as connection:
+            created = await connection.fetch(_INSERT, *_ROW.parameters(rows), *_OPENING.parameters(openings))
+        ids = {row[0] for row in created}
+        return [row.id in ids for row in rows]
 
 
-def _weight(item: tuple[NewResponse, Row]) -> int:
-    return 1 + len(item[1][_REQUEST]) // HEAVY_BYTES
-
-
-_REQUEST = 8
-"""Where `_row` has it."""
-
-
-def _row(new: NewResponse) -> Row:
-    """The parameters of `_INSERT`."""
-    request, opening, idempotency = new.request, new.opening, new.idempotency
-    return (
-        new.id,
-        new.project,
-        new.model,
-        new.queue,
-        new.priority,
-        request["background"],
-        request["stream"],
-        request["store"],
-        orjson.dumps(request).decode(),
-        request.get("previous_response_id"),
-        (request.get("conversation") or {}).get("id"),
-        new.created_at,
-        None if new.queue_seconds is None else new.created_at + timedelta(seconds=new.queue_seconds),
-        new.run_seconds,
-        idempotency.key if idempotency else None,
-        idempotency.fingerprint if idempotency else None,
-        opening.first,
-        opening.last,
-        opening.attempt,
-        opening.final,
-        pack_tokens(opening.tokens),
-        opening.frames,
-    )
+def _weight(item: tuple[_Row, Chunk]) -> int:
+    return 1 + len(item[0].request) // HEAVY_BYTES

@@ -1,7 +1,7 @@
-"""Messages that were lost, or never sent: which responses wait for a worker that nobody will tell.
+"""Redelivery: which responses have no message in Redis, and wait for a worker that nobody will tell.
 
-Lists in Redis are first in, first out, and the broker can say which message is next. So a long honest queue
-loses nothing and multiplies nothing.
+The broker's lists are first in, first out, and the broker knows which message is next in each. So a long queue that
+lost nothing is not sent twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from sqlalchemy.sql import ColumnElement, FromClause
 
 from app.queue.message import Message
 from app.store.database import Database
-from app.store.guards import may, sent
+from app.store.guards import may, sent_now
 from app.store.tables import responses
+
+MAX_DOUBLINGS = 5
+"""The wait before a redelivery doubles this many times at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingList:
+class BrokerList:
     """One list of the broker: a queue and a priority."""
 
     queue: str
@@ -30,7 +33,7 @@ class WaitingList:
 
 
 async def take_released(db: Database, limit: int = 500) -> list[Message]:
-    """Responses that their worker gave up, or was taken from, and that nobody was told of; marked as sent now."""
+    """Marks released responses that were not sent since as sent now; returns their messages."""
     released = (
         select(responses.c.id)
         .where(may("take_over"), responses.c.worker.is_(None), responses.c.sent_at.is_(None))
@@ -38,67 +41,71 @@ async def take_released(db: Database, limit: int = 500) -> list[Message]:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return await _taken(db, released)
+    return await _mark_sent(db, released)
 
 
-async def waiting_lists(db: Database, seconds: float) -> Sequence[WaitingList]:
-    """Where messages that are older than `seconds` ought to wait, if they were not lost."""
-    statement = select(responses.c.queue, responses.c.priority).where(_waits(), _sent_before(seconds)).distinct()
+async def lists_to_check(db: Database, seconds: float) -> Sequence[BrokerList]:
+    """The lists that should hold messages sent more than `seconds` ago."""
+    statement = select(responses.c.queue, responses.c.priority).where(_is_waiting(), _is_due(seconds)).distinct()
     async with db.autocommit() as connection:
-        return [WaitingList(row.queue, row.priority) for row in await connection.execute(statement)]
+        return [BrokerList(row.queue, row.priority) for row in await connection.execute(statement)]
 
 
-async def take_lost(
-    db: Database, heads: Mapping[WaitingList, str | None], seconds: float, limit: int = 500
+async def take_undelivered(
+    db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
 ) -> list[Message]:
-    """Responses whose message is neither in its list nor has led to a claim; marked as sent now.
+    """Marks responses whose message is neither in its list nor led to a claim as sent now; returns their messages.
 
-    `heads`: each list's next message (a response's id), None where the list is empty. Lists are first in, first
-    out, so a message that was sent `seconds` before the head was is out of it. A message that is out, and was
-    sent `seconds` ago, would have been claimed by now; each time it was sent in vain it gets twice as long.
+    `heads` has each list's next message (a response's id), or None if the list is empty. A message sent `seconds`
+    before the head has left the list, because lists are first in, first out. If it was also sent `seconds` ago, a
+    worker would have claimed the response by now. The wait doubles with every redelivery.
     """
     head = responses.alias("head")
-    lists = (
+    lists = _table_of(heads)
+    has_left = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
+    undelivered = (
+        select(responses.c.id)
+        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.priority == responses.c.priority))
+        .outerjoin(head, head.c.id == lists.c.head_id)
+        .where(_is_waiting(), _is_due(seconds), has_left)
+        .order_by(responses.c.created_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=responses)
+    )
+    return await _mark_sent(db, undelivered)
+
+
+def _table_of(heads: Mapping[BrokerList, str | None]) -> Any:
+    return (
         func.unnest(
-            cast([waiting.queue for waiting in heads], ARRAY(Text)),
-            cast([waiting.priority for waiting in heads], ARRAY(Integer)),
+            cast([each.queue for each in heads], ARRAY(Text)),
+            cast([each.priority for each in heads], ARRAY(Integer)),
             cast(list(heads.values()), ARRAY(Text)),
         )
         .table_valued(column("queue", Text), column("priority", Integer), column("head_id", Text), name="lists")
         .render_derived()
     )
-    out_of_it = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
-    lost = (
-        select(responses.c.id)
-        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.priority == responses.c.priority))
-        .outerjoin(head, head.c.id == lists.c.head_id)
-        .where(_waits(), _sent_before(seconds), out_of_it)
-        .order_by(responses.c.created_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=responses)
-    )
-    return await _taken(db, lost)
 
 
-def _waits() -> ColumnElement[bool]:
+def _is_waiting() -> ColumnElement[bool]:
     return may("claim") | (may("take_over") & responses.c.worker.is_(None))
 
 
 def _sent_at(table: FromClause) -> ColumnElement[datetime]:
-    # What its worker gave up has none, until its message was sent again.
+    # A released response has no time until its message was sent again.
     return func.coalesce(table.c.sent_at, table.c.created_at)
 
 
-def _sent_before(seconds: float) -> ColumnElement[bool]:
-    patience = func.power(2, func.least(func.greatest(responses.c.sends - 1, 0), 5)) * timedelta(seconds=seconds)
-    return _sent_at(responses) < func.now() - patience
+def _is_due(seconds: float) -> ColumnElement[bool]:
+    doublings = func.least(func.greatest(responses.c.sends - 1, 0), MAX_DOUBLINGS)
+    return _sent_at(responses) < func.now() - func.power(2, doublings) * timedelta(seconds=seconds)
 
 
-async def _taken(db: Database, chosen: Select[Any]) -> list[Message]:
+async def _mark_sent(db: Database, chosen: Select[Any]) -> list[Message]:
     statement = (
         update(responses)
         .where(responses.c.id.in_(chosen.scalar_subquery()))
-        .values(**sent())
+        .values(**sent_now())
         .returning(responses.c.id, responses.c.model, responses.c.queue, responses.c.priority)
     )
     async with db.autocommit() as connection:

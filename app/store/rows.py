@@ -1,4 +1,4 @@
-"""What the store hands out: rows as frozen data."""
+"""Rows as frozen data: what the store takes and returns."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sqlalchemy import Row
 from app.protocol.events.chunk import Chunk
 from app.protocol.response import response_object
 from app.protocol.status import Status
-
-Json = dict[str, Any]
+from app.protocol.types import Json
+from app.store.columns import Column, to_json
 
 MESSAGES = ("input_messages", "output_messages")
-"""Of a response object, where they were asked for (`Finish.messages`)."""
+"""Fields of a response object, present if the request asked for them (`Finish.messages`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """What its client called a request, and what was in it: a repeated request is the same response."""
+    """A request's Idempotency-Key and the fingerprint of its body. A repeated request gets the first one's response."""
 
     key: str
     fingerprint: bytes
@@ -43,15 +43,15 @@ class NewResponse:
     created_at: datetime
     opening: Chunk
     queue_seconds: float | None = None
-    """How long it may wait for a worker; None: for ever."""
+    """How long the response may wait for a worker; None: no limit."""
     run_seconds: float | None = None
-    """How long it may be in progress; None: for ever."""
+    """How long the response may be in progress; None: no limit."""
     idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseRow:
-    """One response as Postgres has it."""
+    """One response, as Postgres has it."""
 
     id: str
     project: str
@@ -69,7 +69,7 @@ class ResponseRow:
     worker: str | None
     output: list[Json] | None
     messages: Json | None
-    """`input_messages` and `output_messages`, where they were asked for."""
+    """`input_messages` and `output_messages`, if the request asked for them."""
     usage: Json | None
     error: Json | None
     incomplete_details: Json | None
@@ -77,12 +77,12 @@ class ResponseRow:
     started_at: datetime | None
     finished_at: datetime | None
     log: str
-    """`live`, `merged`, or `deleted` once retention took the events away."""
+    """`live`, `merged` (one compressed row), or `deleted` by retention."""
     fingerprint: bytes | None
-    """What the request with its Idempotency-Key held; None without a key."""
+    """Of the body of a request with an Idempotency-Key; None without a key."""
 
     def as_object(self, output: list[Json] | None = None) -> Json:
-        """The response object; `output` stands in while the row has none of its own."""
+        """The response object. `output` takes the place of the row's own while that is None."""
         return response_object(
             self.request,
             response_id=self.id,
@@ -116,7 +116,7 @@ class Ending:
 
     @classmethod
     def of(cls, response: Json, finished_at: datetime, tool_results: Json | None = None) -> Ending:
-        """What the terminal event's response object says; `finished_at` in whole seconds, as clients see it."""
+        """The ending in a terminal event's response object; `finished_at` in whole seconds, as clients see it."""
         return cls(
             status=Status(response["status"]),
             output=response["output"],
@@ -131,7 +131,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class EndResult:
-    """How a cancel or delete went: the row as it is now and, where this call ended it, the chunk that says so."""
+    """How an ending from outside went: the row as it is now, and the terminal chunk if this call ended it."""
 
     row: ResponseRow
     chunk: Chunk | None
@@ -143,8 +143,8 @@ def response_row(row: Row[Any]) -> ResponseRow:
     return ResponseRow(**{**fields, "status": Status(fields["status"])})
 
 
-def row_of(record: asyncpg.Record) -> ResponseRow:
-    """`response_row` of the driver's own, whose columns are those of a row in their order."""
+def response_record(record: asyncpg.Record) -> ResponseRow:
+    """`response_row` of a driver's record, whose columns are RESPONSE_COLUMNS in their order."""
     values = list(record)
     values[_STATUS] = Status(values[_STATUS])
     return ResponseRow(*values)
@@ -163,3 +163,16 @@ def unpack_tokens(packed: bytes) -> tuple[int, ...]:
     if byteorder == "big":
         tokens.byteswap()
     return tuple(tokens)
+
+
+CHUNK_COLUMNS = (
+    Column("response_id", "text"),
+    Column("attempt", "int"),
+    Column("first", "int"),
+    Column("last", "int"),
+    Column("final", "bool"),
+    Column("tokens", "bytea", pack_tokens),
+    Column("frames", "bytea"),
+    Column("steps", "json", lambda steps: to_json(steps or None)),
+)
+"""The columns of a batch of `Chunk`s."""

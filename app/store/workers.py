@@ -1,8 +1,8 @@
-"""The workers that live: one row each, kept alive by a heartbeat. A response's lease is its worker's.
+"""The living workers: one row each, whose lease a heartbeat extends. A response's lease is its worker's.
 
-Two signs of life. The lease says that the worker still works: it tells of partitions and hangs, late. A session
-advisory lock, on a connection of its own, says that its process exists: when that dies, however it dies, the
-kernel closes the socket, Postgres drops the lock, and the next look finds it missing.
+A worker gives two signs of life. The lease shows that it works: it also detects partitions and hangs, but late. An
+advisory lock, held by a connection of its own, shows that its process exists. However the process dies, the kernel
+closes the socket, Postgres drops the lock, and the next look finds it missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WorkerIdentity:
 
 
 class LeaseLost(Exception):
-    """The worker's row is gone: it was taken for dead, and everything it ran belongs to others."""
+    """The worker's row is gone: maintenance took it for dead, and other workers may claim what it ran."""
 
 
 def _lease(seconds: float) -> object:
@@ -40,7 +40,7 @@ def _lease(seconds: float) -> object:
 
 
 async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -> None:
-    """Announces a worker whose engine is loaded, and which is present."""
+    """Announces a worker whose engine is loaded and whose lock is held (`presence`)."""
     async with db.autocommit() as connection:
         await connection.execute(
             insert(workers).values(
@@ -59,33 +59,33 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
 class HeartbeatResult:
     """What a heartbeat found: response id -> attempt."""
 
-    lost: Mapping[str, int]
-    """What runs here, and is this worker's no more."""
+    fenced: Mapping[str, int]
+    """Responses that run here, but no longer belong to this worker under that attempt."""
     orphaned: Mapping[str, int]
-    """What is this worker's, and does not run here."""
+    """Responses that belong to this worker, but do not run here."""
 
 
 async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Mapping[str, int]) -> HeartbeatResult:
-    """Prolongs the lease, and compares what is this worker's with what it says is `running` (id -> attempt).
+    """Extends the lease, and compares the worker's rows with what it says is `running` (response id -> attempt).
 
-    Raises LeaseLost where the worker was taken for dead.
+    Raises LeaseLost if the worker was taken for dead.
     """
-    prolonged = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds))
+    extend = update(workers).where(workers.c.id == worker).values(lease_until=_lease(lease_seconds))
     owned = select(responses.c.id, responses.c.attempt).where(
         responses.c.worker == worker, responses.c.status == Status.IN_PROGRESS.value
     )
     async with db.autocommit() as connection:
-        if (await connection.execute(prolonged)).rowcount == 0:
+        if (await connection.execute(extend)).rowcount == 0:
             raise LeaseLost(worker)
-        mine = {row.id: row.attempt for row in await connection.execute(owned)}
+        owned_here = {row.id: row.attempt for row in await connection.execute(owned)}
     return HeartbeatResult(
-        lost={name: attempt for name, attempt in running.items() if mine.get(name) != attempt},
-        orphaned={name: attempt for name, attempt in mine.items() if running.get(name) != attempt},
+        fenced={name: attempt for name, attempt in running.items() if owned_here.get(name) != attempt},
+        orphaned={name: attempt for name, attempt in owned_here.items() if running.get(name) != attempt},
     )
 
 
 async def unregister(db: Database, worker: str) -> None:
-    """Says goodbye: the worker runs nothing any more."""
+    """Removes a worker that runs nothing any more."""
     async with db.autocommit() as connection:
         await connection.execute(delete(workers).where(workers.c.id == worker))
 
@@ -94,7 +94,7 @@ async def unregister(db: Database, worker: str) -> None:
 async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Holds the worker's advisory lock, on a connection of its own, until the context is left.
 
-    Gives a function that raises StoreUnavailable once that connection is lost, and the lock with it.
+    Yields a function that raises StoreUnavailable once that connection is lost, and the lock with it.
     """
     async with db.autocommit() as connection:
         await connection.execute(text("SELECT pg_advisory_lock(hashtextextended(:id, 0))"), {"id": worker})
@@ -105,7 +105,7 @@ async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awai
         try:
             yield check
         finally:
-            # The connection goes back to the pool: without this the lock would go with it.
+            # The connection goes back to the pool, so it must not keep the lock.
             with suppress(SQLAlchemyError):
                 await connection.execute(text("SELECT pg_advisory_unlock(hashtextextended(:id, 0))"), {"id": worker})
 
@@ -117,15 +117,15 @@ _PRESENT = """
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(w.id, 0))
 """
-# SKIP LOCKED: copies of maintenance that took rows in different orders would wait for each other.
-_NOTE_ABSENCE = text(
+# SKIP LOCKED: copies of maintenance that lock rows in different orders would deadlock.
+_UPDATE_ABSENCE = text(
     f"""
     UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
         SELECT w.id FROM workers w WHERE (w.absent_since IS NULL) <> {_PRESENT} FOR UPDATE SKIP LOCKED)
     """
 )
-# After a restart of Postgres nobody holds a lock for a moment: everybody has time to come back.
-_BURY = text(
+# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect.
+_DELETE_DEAD = text(
     f"""
     DELETE FROM workers WHERE id IN (
         SELECT w.id FROM workers w WHERE w.lease_until < now() OR (
@@ -136,16 +136,17 @@ _BURY = text(
 )
 
 
-async def take_dead(db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0) -> Sequence[str]:
-    """Removes the workers that are dead, and returns every id that owns responses and lives no more.
+async def remove_dead_workers(
+    db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0
+) -> Sequence[str]:
+    """Removes dead workers; returns the ids of all workers that own responses and have no row.
 
-    Dead: the lease ran out, or the lock was missing `absence_seconds` ago and is missing now.
-    An id comes again until `responses.disown` has taken everything from it: a maintenance process
-    that dies between the two loses nothing.
+    A worker is dead if its lease ran out, or if its lock was missing `absence_seconds` ago and is missing now. An id
+    is returned until `claims.release_all` has released its responses, so maintenance may die between the two.
     """
     async with db.autocommit() as connection:
-        await connection.execute(_NOTE_ABSENCE)
-        await connection.execute(_BURY, {"absence": absence_seconds, "comeback": comeback_seconds})
+        await connection.execute(_UPDATE_ABSENCE)
+        await connection.execute(_DELETE_DEAD, {"absence": absence_seconds, "comeback": comeback_seconds})
         owners = (
             select(responses.c.worker)
             .where(responses.c.worker.is_not(None))
@@ -156,7 +157,7 @@ async def take_dead(db: Database, absence_seconds: float = 0.4, comeback_seconds
 
 
 async def ready_models(db: Database) -> set[str]:
-    """The models that a live worker with a loaded engine serves."""
+    """The models that a living worker with a loaded engine serves."""
     async with db.autocommit() as connection:
         rows = await connection.execute(select(workers.c.model).where(workers.c.lease_until > func.now()).distinct())
         return set(rows.scalars())

@@ -13,7 +13,7 @@ from app.protocol.events.deltas import Finish, FinishReason, Text
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
-from app.store import responses, workers
+from app.store import claims, workers
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.store.journal import Entry
@@ -52,7 +52,7 @@ async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0,
 
 async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
     """`claim_all` of one."""
-    return (await responses.claim_all(db, [(response_id, worker)]))[0]
+    return (await claims.claim_all(db, [(response_id, worker)]))[0]
 
 
 async def claimed(db: Database, worker: str = WORKER, **request: Any) -> ResponseRow:

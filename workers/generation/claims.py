@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.aio import run_to_completion
 from app.batching import Batcher
 from app.protocol.status import Status
-from app.store import responses
+from app.store import claims, responses
 from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
 from app.store.rows import ResponseRow
 from workers.generation.outcome import Outcome
@@ -53,4 +53,4 @@ class Claims:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
-        return await responses.claim_all(self._db, wanted)
+        return await claims.claim_all(self._db, wanted)

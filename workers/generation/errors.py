@@ -11,7 +11,7 @@ from typing import Any
 
 from app.protocol.response import error_object
 from app.protocol.status import Status
-from app.store import responses
+from app.store import claims, endings, responses
 from app.store.database import Database, retry_until_available
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
@@ -65,7 +65,7 @@ class ErrorHandler:
 
     async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
         """Cancels these rows and publishes their ends; returns the ids of those it ended. Raises StoreUnavailable."""
-        results = await responses.cancel_all(self.db, response_ids, None)
+        results = await endings.cancel_all(self.db, response_ids, None)
         chunks = [result.chunk for result in results if result is not None and result.chunk is not None]
         for chunk in chunks:
             log.info("%s cancelled", chunk.response_id)
@@ -106,7 +106,7 @@ class ErrorHandler:
     async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
         """None: the response belongs to this run no longer."""
         row = await retry_until_available(
-            lambda: responses.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
+            lambda: claims.release(self.db, run.row.id, run.row.attempt, run.worker, crashed=crashed)
         )
         if row is None:
             return None

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 
 from app.aio import end_tasks
-from app.store import responses
+from app.store import claims
 from app.store import workers as store
 from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.workers import LeaseLost, WorkerIdentity
@@ -94,7 +94,7 @@ class Lease:
         running = dict(self._runs.attempts())
         try:
             result = await store.heartbeat(self._db, self.worker, self._seconds, running)
-            self._runs.fence(result.lost)
+            self._runs.fence(result.fenced)
             await self._release_orphaned(result.orphaned)
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
@@ -111,7 +111,7 @@ class Lease:
         for response_id in orphaned.keys() & self._orphaned.keys():
             if orphaned[response_id] == self._orphaned[response_id]:
                 log.error("%s belongs to this worker and does not run here; releasing it", response_id)
-                await responses.release(self._db, response_id, orphaned[response_id], self.worker)
+                await claims.release(self._db, response_id, orphaned[response_id], self.worker)
         self._orphaned = orphaned
 
     async def _register(self) -> None:

@@ -19,7 +19,7 @@ from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.requests.request import COUNT
 from app.protocol.types import Json
 from app.protocol.usage import Usage
-from app.store import responses
+from app.store import endings
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from config.models import ServedModel
@@ -94,10 +94,10 @@ class Runner:
 
         Raises StoreUnavailable.
         """
-        open_ids = await responses.cancellable(self._parts.db, response_ids)  # the API has committed its own cancels
+        open_ids = await endings.cancellable(self._parts.db, response_ids)  # the API has committed its own cancels
         ended: list[str] = []
-        for start in range(0, len(open_ids), responses.MOST_CANCELLED):
-            ended += await self._errors.cancel_rows(open_ids[start : start + responses.MOST_CANCELLED])
+        for start in range(0, len(open_ids), endings.MAX_CANCELLED):
+            ended += await self._errors.cancel_rows(open_ids[start : start + endings.MAX_CANCELLED])
         return ended
 
     async def _supervise(self, row: ResponseRow, worker: str) -> Outcome:

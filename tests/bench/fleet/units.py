@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
-from app.store import journal, workers
+from app.store import journal, retention, workers
 from app.store.workers import WorkerIdentity
 from app.streaming.pubsub import CHANNEL, PubSub
 from tests.bench.asked import Asked, ask
@@ -194,7 +194,7 @@ async def _merges(yard: Yard) -> Found:
         due = datetime.now(UTC) + timedelta(hours=1)
         async with yard.meter.measure() as used:
             merged = 0
-            while found := await journal.merge_finished(yard.db, due, 50):
+            while found := await retention.merge_finished(yard.db, due, 50):
                 merged += found
             await vacuum(yard.db)
         for name, value in (("merge", used.of(Role.POSTGRES)), ("merge_wal", used.wal), ("tidy", used.of(Own.SELF))):

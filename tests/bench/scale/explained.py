@@ -28,22 +28,22 @@ class Explainer:
 
     async def __aenter__(self) -> Explainer:
         event.listen(self._db.engine.sync_engine, "before_cursor_execute", self._note)
-        async with self._db.direct() as connection:
-            connection.add_query_logger(self._note_direct)
+        async with self._db.dedicated("append") as connection:
+            connection.add_query_logger(self._note_driver)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         event.remove(self._db.engine.sync_engine, "before_cursor_execute", self._note)
-        async with self._db.direct() as connection:
-            connection.remove_query_logger(self._note_direct)
+        async with self._db.dedicated("append") as connection:
+            connection.remove_query_logger(self._note_driver)
 
     def _note(self, _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if _EXPLAINABLE.match(statement):
             self._made[statement] = parameters
 
-    def _note_direct(self, made: asyncpg.connection.LoggedQuery) -> None:
+    def _note_driver(self, made: asyncpg.connection.LoggedQuery) -> None:
         if _EXPLAINABLE.match(made.query):
             self._made[made.query] = tuple(made.args)
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import httpx
 
-from app.store import journal
+from app.store import retention
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.results import Results
 from tests.bench.scale.place import Place, Row, body, curves, mebibytes, post, scalar, when
@@ -30,7 +30,7 @@ async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
             async for row in _while_it_runs(longhaul, response_id, size):
                 yield row
             yield {"tokens": size, "when": "ended", **await _reading(longhaul, response_id)}
-            while await journal.merge_finished(longhaul.db, datetime.now(UTC)):
+            while await retention.merge_finished(longhaul.db, datetime.now(UTC)):
                 pass
             yield {"tokens": size, "when": "merged", **await _reading(longhaul, response_id)}
 

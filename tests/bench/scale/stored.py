@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
-from app.store import context, journal, responses
+from app.store import claims, context, endings, journal, retention
 from app.store.journal import Entry
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
@@ -95,7 +95,7 @@ async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
 async def _template(longhaul: Longhaul) -> str:
     """A real response that has ended, with its events merged."""
     made = await post(longhaul, **body(TOKENS))
-    await journal.merge_finished(longhaul.db, datetime.now(UTC) + timedelta(seconds=1))
+    await retention.merge_finished(longhaul.db, datetime.now(UTC) + timedelta(seconds=1))
     return str(made["id"])
 
 
@@ -148,7 +148,7 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
             "claim": lambda: _claimed(longhaul, waiting),
             "append": lambda: _appended(longhaul, waiting),
             "give back": lambda: _given_back(longhaul, waiting),
-            "cancel": lambda: responses.cancel(db, waiting[-1], None),
+            "cancel": lambda: endings.cancel(db, waiting[-1], None),
             "read events": lambda: journal.read(db, template),
             "context": lambda: context.chain_items(db, "default", template),
             "rescue": maintenance.rescue,
@@ -156,9 +156,9 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
             "find lost": maintenance.find_lost,
             "expire": maintenance.expire,
             "sweep": maintenance.sweep,
-            "merge": lambda: journal.merge_finished(db, now, LIMIT),
-            "delete events": lambda: journal.delete_events(db, due, 1),
-            "delete responses": lambda: responses.delete_expired(db, due, due, 1),
+            "merge": lambda: retention.merge_finished(db, now, LIMIT),
+            "delete events": lambda: retention.delete_events(db, due, 1),
+            "delete responses": lambda: retention.delete_expired(db, due, due, 1),
         }
     finally:
         await queue.close()
@@ -200,7 +200,7 @@ async def _appended(longhaul: Longhaul, waiting: Sequence[str]) -> None:
 
 async def _given_back(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     attempt = await scalar(longhaul, "SELECT attempt FROM responses WHERE id = :id", id=waiting[0])
-    await responses.release(longhaul.db, waiting[0], attempt, WORKER)
+    await claims.release(longhaul.db, waiting[0], attempt, WORKER)
 
 
 def plots(results: Results) -> dict[str, str]:

@@ -51,19 +51,22 @@ def _unfenced(statement: str) -> str:
     return statement
 
 
-def _without_claim(responses: Any) -> None:
+def _without_claim(claims: Any) -> None:
     """Any message makes its worker the owner, whatever the row says."""
-    _require(responses, "claim_all", "responses", "update", "func", "response_row", "_COLUMNS")
+    from sqlalchemy import func
+
+    _require(claims, "claim_all", "responses", "update", "response_row", "RESPONSE_COLUMNS")
+    table = claims.responses
 
     async def claim(db: Any, response_id: str, worker: str) -> Any:
         statement = (
-            responses.update(responses.responses)
-            .where(responses.responses.c.id == response_id)
+            claims.update(table)
+            .where(table.c.id == response_id)
             .values(
                 status="in_progress",
-                attempt=responses.responses.c.attempt + 1,
+                attempt=table.c.attempt + 1,
                 worker=worker,
-                started_at=responses.func.coalesce(responses.responses.c.started_at, responses.func.now()),
+                started_at=func.coalesce(table.c.started_at, func.now()),
                 finished_at=None,
                 output=None,
                 usage=None,
@@ -71,16 +74,16 @@ def _without_claim(responses: Any) -> None:
                 incomplete_details=None,
                 log="live",
             )
-            .returning(*responses._COLUMNS)
+            .returning(*claims.RESPONSE_COLUMNS)
         )
         async with db.autocommit() as connection:
             row = (await connection.execute(statement)).one_or_none()
-        return None if row is None else responses.response_row(row)
+        return None if row is None else claims.response_row(row)
 
-    async def claim_all(db: Any, claims: Sequence[tuple[str, str]]) -> list[Any]:
-        return [await claim(db, response_id, worker) for response_id, worker in claims]
+    async def claim_all(db: Any, wanted: Sequence[tuple[str, str]]) -> list[Any]:
+        return [await claim(db, response_id, worker) for response_id, worker in wanted]
 
-    responses.claim_all = claim_all
+    claims.claim_all = claim_all
 
 
 def _publish_before_commit(journal: Any) -> None:
@@ -130,7 +133,7 @@ def _receive_on_first_connection(pubsub: Any) -> None:
 
 PATCHES: dict[str, tuple[str, Patch]] = {
     "fence": ("app.store.journal", _without_fence),
-    "claim": ("app.store.responses", _without_claim),
+    "claim": ("app.store.claims", _without_claim),
     "publish-after-commit": ("workers.generation.journal", _publish_before_commit),
     "publish-after-reconnect": ("workers.generation.journal", _publish_until_redis_is_away),
     "receive-after-reconnect": ("app.streaming.pubsub", _receive_on_first_connection),

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import journal, responses
+from app.store import claims, endings, journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -90,7 +90,7 @@ async def test_duplicate_messages_are_harmless(db: Database, pubsub: PubSub) -> 
 
 async def test_cancel_before_claim_never_reaches_the_engine(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/die 0"))
-    await responses.cancel(db, response_id, None)
+    await endings.cancel(db, response_id, None)
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.CANCELLED
         assert w.engine_deaths == 0
@@ -102,7 +102,7 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
-        await responses.cancel(db, response_id, None)
+        await endings.cancel(db, response_id, None)
         assert await job.task is Outcome.CANCELLED
         assert w.engine.running == 0
         assert w.runs.attempts() == {}
@@ -126,7 +126,7 @@ async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
         job = w.start(response_id)
         await committed(db, response_id, 8)
         monkeypatch.setattr(responses, "find", slowly)
-        await responses.cancel(db, response_id, None)
+        await endings.cancel(db, response_id, None)
         await asked.wait()
         stopped = asyncio.ensure_future(job.stop(Cancelled.REVOKED))
         await asyncio.sleep(0)
@@ -184,7 +184,7 @@ async def test_a_released_response_that_never_began_starts_at_the_beginning(db: 
     response_id = await queued(db)
     row = await claim(db, response_id, "worker-that-stops")
     assert row is not None
-    await responses.release(db, response_id, row.attempt, "worker-that-stops")
+    await claims.release(db, response_id, row.attempt, "worker-that-stops")
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert (await whole(db, response_id)).attempt == 2
@@ -239,7 +239,7 @@ async def test_a_deleted_response_stops_its_runner(db: Database, pubsub: PubSub)
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 5)
-        await responses.delete(db, "default", response_id)
+        await endings.delete(db, "default", response_id)
         assert await job.task is Outcome.CANCELLED
         assert w.engine.running == 0
 
@@ -249,7 +249,7 @@ async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Datab
     async with worker(db, pubsub, lease_seconds=0.3) as w:
         job = w.start(response_id)
         await committed(db, response_id, 5)
-        await responses.cancel(db, response_id, None)
+        await endings.cancel(db, response_id, None)
         assert await job.task is Outcome.CANCELLED
         assert w.engine.running == 0
 
@@ -270,7 +270,7 @@ async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database,
 async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
-    response_id, claim, lost = await queued(db, input=asking("/count 100")), responses.claim_all, []
+    response_id, claim, lost = await queued(db, input=asking("/count 100")), claims.claim_all, []
 
     async def lossy(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
         rows = await claim(db, wanted)
@@ -279,7 +279,7 @@ async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
             raise StoreUnavailable("the connection broke after the commit")
         return rows
 
-    monkeypatch.setattr(responses, "claim_all", lossy)
+    monkeypatch.setattr(claims, "claim_all", lossy)
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(*(w.run(response_id) for _ in range(copies)))
     assert sorted(outcome.value for outcome in outcomes) == ["completed"] + ["not claimed"] * (copies - 1)
@@ -293,14 +293,14 @@ async def test_what_is_claimed_together_survives_a_cut_connection_and_a_cancella
     ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
     cancelled, *others = ids
     async with worker(db, pubsub, **SLOW) as w:
-        async with db.direct("claim") as connection:
+        async with db.dedicated("claim") as connection:
             pid = connection.get_server_pid()
         async with db.begin() as locking:
             await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": others[0]})
             jobs = [w.start(response_id) for response_id in (*ids, others[1])]
             await until(lambda: waits_for_a_lock(db), what="the claims wait for the row")
             await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
-            await responses.cancel(db, cancelled, None)
+            await endings.cancel(db, cancelled, None)
         outcomes = [await job.task for job in jobs]
     assert outcomes[0] is Outcome.CANCELLED
     assert [outcome.value for outcome in outcomes[1:]].count("completed") == len(others)
@@ -319,7 +319,7 @@ async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db
     async with worker(db, pubsub, lease_seconds=0.6) as w:
         first = w.start(response_id)
         await committed(db, response_id, 5)
-        await responses.disown(db, w.lease.worker, 99)
+        await claims.release_all(db, w.lease.worker, 99)
         second = w.start(response_id)
         assert await first.task is Outcome.FENCED
         assert w.runs.attempts() == {response_id: 2}
@@ -357,7 +357,7 @@ async def on_its_last_chance(db: Database, asked: str) -> str:
     response_id = await queued(db, input=asking(asked))
     row = await claim(db, response_id, "dead")
     assert row is not None
-    await responses.release(db, response_id, row.attempt, "dead", crashed=True)
+    await claims.release(db, response_id, row.attempt, "dead", crashed=True)
     return response_id
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import conversations, responses
+from app.store import conversations, endings, responses
 from app.store.conversations import ConversationRow
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
@@ -71,7 +71,7 @@ async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSu
         first = await queued(db, input=asking("/say Uno"))
         await w.run(first)
         second = await queued(db, input=asking("/say Due"), previous_response_id=first)
-        await responses.delete(db, "default", first)
+        await endings.delete(db, "default", first)
         with pytest.raises(ResponseFailed) as caught:
             await w.run(second)
     assert caught.value.code == "previous_response_not_found"

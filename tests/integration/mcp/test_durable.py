@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import journal, responses
+from app.store import claims, endings, journal
 from app.store import workers as worker_store
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -185,7 +185,7 @@ async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub
 
 async def taken_over(db: Database, w: Worker, response_id: str) -> None:
     """Releases the response of a dead worker, as maintenance does."""
-    await responses.disown(db, w.lease.worker, 99)
+    await claims.release_all(db, w.lease.worker, 99)
 
 
 async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
@@ -278,11 +278,11 @@ async def test_the_heartbeat_stops_a_call_whose_response_has_ended(
         job = w.start(response_id)
         await until(lambda: tools.count(f"begun slow {text}"))
         if how == "cancelled":
-            await responses.cancel(db, response_id, None)
+            await endings.cancel(db, response_id, None)
         elif how == "deleted":
-            await responses.delete(db, "default", response_id)
+            await endings.delete(db, "default", response_id)
         else:
-            await responses.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
+            await endings.fail(db, response_id, "run_timeout", "it ran for longer than its run timeout")
         await asyncio.wait_for(asyncio.gather(job.task, return_exceptions=True), 10)
         await until(lambda: tools.count(f"cut slow {text}"))
         assert w.runs.attempts() == {}
@@ -301,4 +301,4 @@ async def test_a_worker_stops_even_if_a_server_does_not_close_its_session(
         with tools.frozen():
             assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     assert (await row_of(db, response_id)).worker is None
-    assert await worker_store.take_dead(db) == []
+    assert await worker_store.remove_dead_workers(db) == []

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import insert, text
 
-from app.store import journal, responses
+from app.store import endings, journal
 from app.store.context import ContextGone, chain_items, context_items
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -51,7 +51,7 @@ async def test_branches_share_their_past_and_nothing_else(db: Database) -> None:
 async def test_a_deleted_link_is_noticed_and_not_skipped(db: Database) -> None:
     root = await turn(db, "a", "A")
     second = await turn(db, "b", "B", previous_response_id=root.id)
-    await responses.delete(db, "default", root.id)
+    await endings.delete(db, "default", root.id)
     with pytest.raises(ContextGone):
         await chain_items(db, "default", second.id)
 
@@ -79,9 +79,9 @@ async def test_a_conversation_keeps_what_was_asked_and_said_even_when_the_respon
             insert(conversations).values(id="conv_1", project="default", metadata={}, created_at=datetime.now(UTC))
         )
     first = await turn(db, "a", "A", conversation={"id": "conv_1"})
-    await responses.delete(db, "default", first.id)
+    await endings.delete(db, "default", first.id)
     asked = [message("b") | {"id": "msg_b"}]
     second = await claimed(db, conversation={"id": "conv_1"}, input=asked)
     assert texts(await context_items(db, second)) == ["a", "A"]
-    await responses.cancel(db, second.id, None)
+    await endings.cancel(db, second.id, None)
     assert texts(await context_items(db, second)) == ["a", "A"]

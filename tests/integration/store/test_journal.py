@@ -12,7 +12,7 @@ from sqlalchemy import make_url, text
 from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
-from app.store import journal, responses
+from app.store import claims, endings, journal, responses, retention
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
@@ -55,7 +55,7 @@ async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -
 
 async def test_one_commit_takes_many_responses_and_refuses_only_what_is_not_ours(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
-    await responses.cancel(db, rows[2].id, None)
+    await endings.cancel(db, rows[2].id, None)
     mine = await journal.append(db, [Writer(row).begin() for row in rows])
     assert mine == {rows[0].id, rows[1].id, rows[3].id}
 
@@ -74,7 +74,7 @@ async def test_another_attempt_or_another_worker_writes_nothing(db: Database) ->
     row = await claimed(db)
     stale, stranger = Writer(row), Writer(row, worker="stranger")
     assert await journal.append(db, [stranger.begin()]) == set()
-    await responses.release(db, row.id, row.attempt, WORKER)
+    await claims.release(db, row.id, row.attempt, WORKER)
     assert await journal.append(db, [stale.begin()]) == set()
     await claim(db, row.id, WORKER)
     assert await journal.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
@@ -117,10 +117,11 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.direct() as connection, connection.transaction():
-        appended = await connection.fetch(journal._APPEND, *journal._columns([writer.say("in time", 1)]))
+    statement, parameters = journal._statement([writer.say("in time", 1)])
+    async with db.dedicated("append") as connection, connection.transaction():
+        appended = await connection.fetch(statement, *parameters)
         assert [found["response_id"] for found in appended] == [row.id]
-        cancelling = asyncio.create_task(responses.cancel(db, row.id, None))
+        cancelling = asyncio.create_task(endings.cancel(db, row.id, None))
         await until(lambda: _blocked(db), what="the cancel waits for the append")
         assert not cancelling.done()
     cancellation = await cancelling
@@ -151,7 +152,7 @@ async def test_a_batch_ends_some_and_goes_on_with_others(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
     writers = [Writer(row) for row in rows]
     await journal.append(db, [writer.begin() for writer in writers])
-    await responses.cancel(db, rows[3].id, None)
+    await endings.cancel(db, rows[3].id, None)
     mine = await journal.append(
         db, [writers[0].finish(), writers[1].say("more", 1), writers[2].finish(), writers[3].finish()]
     )
@@ -165,7 +166,7 @@ async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.direct() as connection:
+    async with db.dedicated("append") as connection:
         pid = connection.get_server_pid()
     async with db.begin() as locking:
         await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
@@ -183,7 +184,7 @@ async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: 
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.direct() as connection:
+    async with db.dedicated("append") as connection:
         cut = connection
     async with db.autocommit() as other:
         await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
@@ -198,7 +199,7 @@ async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repet
     entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
     async with db.autocommit() as other:
         for turns, entry in enumerate(entries):
-            async with db.direct() as connection:
+            async with db.dedicated("append") as connection:
                 pid = connection.get_server_pid()
             await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
             for _ in range(turns % 6):
@@ -216,7 +217,7 @@ async def test_a_database_that_is_not_there_is_unavailable(services: Services) -
     url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
     absent = Database(url.render_as_string(hide_password=False), 1)
     with pytest.raises(StoreUnavailable):
-        async with absent.direct():
+        async with absent.dedicated("append"):
             pass
     await absent.close()
 
@@ -225,32 +226,32 @@ async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> No
     row = await finished(db)
     before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
     original = b"".join(chunk.frames for chunk in (await journal.read(db, row.id)).chunks)
-    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
     reading = await journal.read(db, row.id)
     assert len(reading.chunks) == 1
     assert reading.chunks[0].frames == original
     assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
-    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
 
 
 async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
     await finished(db)
     await claimed(db)
     await queued(db)
-    assert await journal.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
-    assert await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert await retention.merge_finished(db, datetime.now(UTC) - timedelta(seconds=60)) == 0
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
 
 
 async def test_retention_of_events_keeps_the_response(db: Database) -> None:
     row = await finished(db)
     soon = datetime.now(UTC) + timedelta(seconds=1)
-    await journal.merge_finished(db, soon)
-    assert await journal.delete_events(db, soon) == 1
+    await retention.merge_finished(db, soon)
+    assert await retention.delete_events(db, soon) == 1
     assert await numbers(db, row.id) == []
     kept = await responses.find(db, row.id)
     assert kept is not None
     assert (kept.status, kept.log) == (Status.COMPLETED, "deleted")
-    assert await journal.delete_events(db, soon) == 0
+    assert await retention.delete_events(db, soon) == 0
 
 
 async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Database) -> None:
@@ -262,7 +263,7 @@ async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Databa
         for _ in range(10):
             assert await numbers(db, row.id) == expected
 
-    await asyncio.gather(journal.merge_finished(db, soon), *(look(row) for row in rows))
+    await asyncio.gather(retention.merge_finished(db, soon), *(look(row) for row in rows))
 
 
 async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
@@ -274,11 +275,11 @@ async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
     writers = [Writer(row) for row in rows[:8] if row is not None]
     begun = [writer.begin() for writer in writers]
     ended = [writer.finish() for writer in writers]
-    async with db.direct() as connection:
-        appending = await connection.fetch(f"EXPLAIN {journal._APPEND}", *journal._columns(begun))
-        ending = await connection.fetch(
-            f"EXPLAIN {journal._APPEND_AND_END}", *journal._columns(ended), *journal._ending_columns(ended)
-        )
-    plan = "\n".join(row[0] for row in (*appending, *ending))
+    plans = []
+    async with db.dedicated("append") as connection:
+        for statement, parameters in map(journal._statement, (begun, ended)):
+            plans += await connection.fetch(f"EXPLAIN {statement}", *parameters)
+    assert statement == journal._APPEND_AND_END
+    plan = "\n".join(row[0] for row in plans)
     for index in ("responses_worker_idx", "responses_unfinished_idx", "responses_released_idx"):
         assert index not in plan

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
-from app.store import journal, responses, workers
+from app.store import claims, endings, journal, responses, retention, workers
 from app.store import redelivery as messages
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
@@ -40,20 +40,20 @@ async def test_only_one_of_many_claims_wins(db: Database) -> None:
 async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Database) -> None:
     row = await claimed(db)
     assert await claim(db, row.id, "other") is None
-    await responses.cancel(db, row.id, "default")
+    await endings.cancel(db, row.id, "default")
     assert await claim(db, row.id, "other") is None
     assert await claim(db, "resp_unknown", "other") is None
 
 
 async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Database) -> None:
     waiting, released, owned = await queued(db), await claimed(db), await claimed(db)
-    await responses.release(db, released.id, released.attempt, WORKER)
+    await claims.release(db, released.id, released.attempt, WORKER)
     final = await queued(db)
-    await responses.cancel(db, final, None)
+    await endings.cancel(db, final, None)
     late = replace(new_response(), queue_seconds=-1.0)
     await Inserter(db).create(late)
     wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
-    rows = await responses.claim_all(db, [(response_id, "w") for response_id in wanted])
+    rows = await claims.claim_all(db, [(response_id, "w") for response_id in wanted])
     got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
     mine = ("w", Status.IN_PROGRESS)
     assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
@@ -62,7 +62,7 @@ async def test_claims_that_are_made_together_fare_as_if_made_one_by_one(db: Data
 
 async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Database) -> None:
     one, other = await queued(db), await queued(db)
-    rows = await responses.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
+    rows = await claims.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
     assert [row and (row.id, row.attempt, row.worker) for row in rows] == [(one, 1, "a"), (other, 1, "a"), None, None]
 
 
@@ -70,7 +70,7 @@ async def test_batches_of_claims_in_any_order_are_no_deadlock_and_each_response_
     ids = [await queued(db) for _ in range(40)]
     databases = [Database(db.engine.url.render_as_string(hide_password=False), 1) for _ in range(4)]
     orders = [[(each, f"w{number}") for each in random.Random(number).sample(ids, 40)] for number in range(4)]
-    batches = await asyncio.gather(*map(responses.claim_all, databases, orders))
+    batches = await asyncio.gather(*map(claims.claim_all, databases, orders))
     won = [row.id for batch in batches for row in batch if row is not None]
     assert sorted(won) == sorted(ids)
     for each in databases:
@@ -85,7 +85,7 @@ async def test_a_claim_that_had_to_wait_judges_by_what_the_row_became_meanwhile(
         await other.execute(text(f"UPDATE responses SET {ending} WHERE id = :id"), {"id": cancelled})
         await other.execute(text("UPDATE responses SET worker = NULL WHERE id = :id"), {"id": released.id})
         wanted = [(cancelled, "w"), (released.id, "w")]
-        claiming = asyncio.create_task(responses.claim_all(db, wanted))
+        claiming = asyncio.create_task(claims.claim_all(db, wanted))
         await until(lambda: waits_for_a_lock(db), what="the claims wait")
     none, row = await claiming
     assert none is None
@@ -96,12 +96,12 @@ async def test_a_claim_that_had_to_wait_judges_by_what_the_row_became_meanwhile(
 async def test_a_claim_looks_at_no_response_but_its_own(db: Database) -> None:
     """Statistics of a quiet time say that hardly anything waits or runs: no index of that must tempt Postgres."""
     for row in [await claimed(db) for _ in range(300)]:
-        await responses.cancel(db, row.id, None)
+        await endings.cancel(db, row.id, None)
     async with db.autocommit() as connection:
         await connection.execute(text("VACUUM ANALYZE responses"))
     wanted = [await queued(db) for _ in range(8)]
-    async with db.direct("claim") as connection:
-        plan = await connection.fetch(f"EXPLAIN {responses._CLAIM}", wanted, ["w"] * 8)
+    async with db.dedicated("claim") as connection:
+        plan = await connection.fetch(f"EXPLAIN {claims._CLAIM}", wanted, ["w"] * 8)
     lines = "\n".join(row[0] for row in plan)
     assert "responses_pkey" in lines
     assert not re.search(r"responses_\w+_idx|Seq Scan", lines)
@@ -109,7 +109,7 @@ async def test_a_claim_looks_at_no_response_but_its_own(db: Database) -> None:
 
 async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:
     row = await claimed(db)
-    assert await responses.release(db, row.id, row.attempt, WORKER)
+    assert await claims.release(db, row.id, row.attempt, WORKER)
     again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 0)
@@ -123,7 +123,7 @@ async def test_taking_responses_from_a_worker_that_is_alive_and_writing_is_no_de
     lock = text("SELECT id FROM responses WHERE id = :id FOR SHARE")
     async with db.begin() as batch:
         await batch.execute(lock, {"id": ids[0]})
-        taking = asyncio.create_task(responses.disown(db, WORKER, 5))
+        taking = asyncio.create_task(claims.release_all(db, WORKER, 5))
         await until(lambda: waits_for_a_lock(db), what="the taker waits")
         await batch.execute(lock, {"id": ids[1]})
     assert await taking == []
@@ -144,15 +144,15 @@ async def test_a_look_for_the_dead_does_not_wait_for_what_another_copy_has_in_ha
     async with db.begin() as copy:
         await copy.execute(text("SELECT id FROM workers WHERE id = 'w1' FOR UPDATE"))
         async with asyncio.timeout(10):
-            assert await workers.take_dead(db) == ["w2"]
-    assert set(await workers.take_dead(db)) == {"w1", "w2"}
+            assert await workers.remove_dead_workers(db) == ["w2"]
+    assert set(await workers.remove_dead_workers(db)) == {"w1", "w2"}
 
 
 async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
     row = await claimed(db)
-    await responses.release(db, row.id, row.attempt, WORKER)
+    await claims.release(db, row.id, row.attempt, WORKER)
     await claim(db, row.id, "other")
-    assert await responses.release(db, row.id, row.attempt, WORKER) is None
+    assert await claims.release(db, row.id, row.attempt, WORKER) is None
 
 
 @pytest.mark.parametrize("before", ["queued", "in_progress", "in the middle"])
@@ -166,7 +166,7 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
             writer = Writer(row)
             await journal.append(db, [writer.begin()])
             await journal.append(db, [writer.say("half a sent", 1, 2)])
-    cancellation = await responses.cancel(db, response_id, "default")
+    cancellation = await endings.cancel(db, response_id, "default")
     assert cancellation is not None
     assert cancellation.chunk is not None
     reading = await journal.read(db, response_id)
@@ -179,7 +179,7 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
 
 async def test_cancel_twice_is_one_cancel(db: Database) -> None:
     response_id = await queued(db)
-    first, second = await asyncio.gather(*(responses.cancel(db, response_id, None) for _ in range(2)))
+    first, second = await asyncio.gather(*(endings.cancel(db, response_id, None) for _ in range(2)))
     assert first is not None
     assert second is not None
     assert [first.chunk is None, second.chunk is None].count(False) == 1
@@ -192,7 +192,7 @@ async def test_cancel_of_a_finished_response_returns_it_unchanged(db: Database) 
     await journal.append(db, [writer.begin()])
     await journal.append(db, [writer.say("done")])
     await journal.append(db, [writer.finish()])
-    cancellation = await responses.cancel(db, row.id, "default")
+    cancellation = await endings.cancel(db, row.id, "default")
     assert cancellation is not None
     assert cancellation.chunk is None
     assert cancellation.row.status is Status.COMPLETED
@@ -203,7 +203,7 @@ async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_
         row = await claimed(db)
         writer = Writer(row)
         await journal.append(db, [writer.begin()])
-        await asyncio.gather(journal.append(db, [writer.finish()]), responses.cancel(db, row.id, None))
+        await asyncio.gather(journal.append(db, [writer.finish()]), endings.cancel(db, row.id, None))
         reading = await journal.read(db, row.id)
         events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
         grammar.check(events)
@@ -214,8 +214,8 @@ async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_
 async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None:
     response_id = await queued(db, project="mine")
     assert await responses.get(db, "theirs", response_id) is None
-    assert await responses.cancel(db, response_id, "theirs") is None
-    assert await responses.delete(db, "theirs", response_id) is None
+    assert await endings.cancel(db, response_id, "theirs") is None
+    assert await endings.delete(db, "theirs", response_id) is None
     assert await status_of(db, response_id) is Status.QUEUED
 
 
@@ -223,7 +223,7 @@ async def test_delete_takes_row_and_events_and_stops_the_owner(db: Database) -> 
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    deleted = await responses.delete(db, "default", row.id)
+    deleted = await endings.delete(db, "default", row.id)
     assert deleted is not None
     assert deleted.chunk is not None
     assert await responses.get(db, "default", row.id) is None
@@ -235,8 +235,8 @@ async def test_delete_takes_row_and_events_and_stops_the_owner(db: Database) -> 
 async def test_what_a_dead_worker_had_is_disowned_and_claimed_again(db: Database) -> None:
     await alive(db, lease_seconds=0.0)
     row = await claimed(db)
-    assert await workers.take_dead(db) == [WORKER]
-    assert await responses.disown(db, WORKER, max_crashes=5) == []
+    assert await workers.remove_dead_workers(db) == [WORKER]
+    assert await claims.release_all(db, WORKER, max_crashes=5) == []
     again = await claim(db, row.id, "other")
     assert again is not None
     assert (again.attempt, again.crashes) == (2, 1)
@@ -247,31 +247,31 @@ async def test_a_living_workers_responses_stay_its_own(db: Database) -> None:
         await alive(db)
         await claimed(db)
         for _ in range(3):
-            assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+            assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
 
 
 async def test_a_worker_whose_lock_is_gone_is_dead_at_the_second_look_whatever_its_lease_says(db: Database) -> None:
     async with workers.presence(db, WORKER):
         await alive(db)
         await claimed(db)
-    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
-    assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
+    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
 
 
 async def test_a_worker_that_comes_back_between_two_looks_lives(db: Database) -> None:
     await alive(db)
     await claimed(db)
-    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
     async with workers.presence(db, WORKER):
-        assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=0.0) == []
-    assert await workers.take_dead(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
 
 
 async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Database) -> None:
     await alive(db)
     await claimed(db)
     for _ in range(3):
-        assert await workers.take_dead(db, absence_seconds=0.0, comeback_seconds=1e9) == []
+        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=1e9) == []
 
 
 async def test_an_idempotency_key_makes_a_repeated_request_the_first_ones_response(db: Database) -> None:
@@ -292,7 +292,7 @@ async def test_what_waited_too_long_is_never_claimed_and_found_overdue(db: Datab
     new = replace(new_response(), queue_seconds=0.001)
     await Inserter(db).create(new)
     assert await claim(db, new.id, WORKER) is None
-    assert list(await responses.overdue(db)) == [(new.id, Status.QUEUED)]
+    assert list(await endings.find_overdue(db)) == [(new.id, Status.QUEUED)]
 
 
 async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_by_a_takeover(db: Database) -> None:
@@ -300,26 +300,26 @@ async def test_a_run_deadline_begins_with_the_first_claim_and_is_not_prolonged_b
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
-    await responses.release(db, row.id, row.attempt, WORKER)
+    await claims.release(db, row.id, row.attempt, WORKER)
     await claim(db, new.id, "other")
-    assert list(await responses.overdue(db)) == [(new.id, Status.IN_PROGRESS)]
+    assert list(await endings.find_overdue(db)) == [(new.id, Status.IN_PROGRESS)]
 
 
 async def test_a_queue_timeout_never_fails_what_was_claimed_in_time(db: Database) -> None:
     row = await claimed(db)
-    assert await responses.fail(db, row.id, "queue_timeout", "late", only=Status.QUEUED) is None
+    assert await endings.fail(db, row.id, "queue_timeout", "late", only=Status.QUEUED) is None
     assert await status_of(db, row.id) is Status.IN_PROGRESS
 
 
 async def test_the_last_crash_is_named_for_failing(db: Database) -> None:
     row = await claimed(db)
-    assert await responses.disown(db, WORKER, max_crashes=1) == [row.id]
-    failed = await responses.fail(db, row.id, "server_error", "crashed too often")
+    assert await claims.release_all(db, WORKER, max_crashes=1) == [row.id]
+    failed = await endings.fail(db, row.id, "server_error", "crashed too often")
     assert failed is not None
     assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
 
 
-LIST = messages.WaitingList("model.scripted", 6)
+LIST = messages.BrokerList("model.scripted", 6)
 
 
 async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
@@ -333,12 +333,12 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def lost(db: Database, head: str | None) -> list[str]:
-    return [message.response_id for message in await messages.take_lost(db, {LIST: head}, 2.0)]
+    return [message.response_id for message in await messages.take_undelivered(db, {LIST: head}, 2.0)]
 
 
 async def test_with_an_empty_list_every_message_of_some_age_is_lost_once(db: Database) -> None:
     fresh, old = await sent(db, 0.0), await sent(db, 3.0)
-    assert await messages.waiting_lists(db, 2.0) == [LIST]
+    assert await messages.lists_to_check(db, 2.0) == [LIST]
     assert await lost(db, None) == [old]
     assert await lost(db, None) == []
     assert await status_of(db, fresh) is Status.QUEUED
@@ -373,7 +373,7 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
 
 async def test_a_released_response_is_sent_at_once_and_once(db: Database) -> None:
     row = await claimed(db)
-    await responses.release(db, row.id, row.attempt, WORKER)
+    await claims.release(db, row.id, row.attempt, WORKER)
     assert [message.response_id for message in await messages.take_released(db)] == [row.id]
     assert await messages.take_released(db) == []
 
@@ -381,24 +381,24 @@ async def test_a_released_response_is_sent_at_once_and_once(db: Database) -> Non
 async def test_the_heartbeat_tells_what_is_not_ours_any_more(db: Database) -> None:
     await alive(db)
     kept, cancelled = await claimed(db), await claimed(db)
-    await responses.cancel(db, cancelled.id, None)
+    await endings.cancel(db, cancelled.id, None)
     running = {kept.id: 1, cancelled.id: 1, "resp_gone": 1}
-    beat = await workers.heartbeat(db, WORKER, 60.0, running)
-    assert set(beat.lost) == {cancelled.id, "resp_gone"}
-    assert beat.orphaned == {}
+    result = await workers.heartbeat(db, WORKER, 60.0, running)
+    assert set(result.fenced) == {cancelled.id, "resp_gone"}
+    assert result.orphaned == {}
 
 
 async def test_the_heartbeat_tells_what_is_ours_and_does_not_run(db: Database) -> None:
     await alive(db)
     running, forgotten, old = await claimed(db), await claimed(db), await claimed(db)
-    beat = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0})
-    assert beat.orphaned == {forgotten.id: 1, old.id: 1}
-    assert beat.lost == {old.id: 0}
+    result = await workers.heartbeat(db, WORKER, 60.0, {running.id: 1, old.id: 0})
+    assert result.orphaned == {forgotten.id: 1, old.id: 1}
+    assert result.fenced == {old.id: 0}
 
 
 async def test_a_worker_taken_for_dead_learns_it_from_its_heartbeat(db: Database) -> None:
     await alive(db, lease_seconds=0.0)
-    await workers.take_dead(db)
+    await workers.remove_dead_workers(db)
     with pytest.raises(workers.LeaseLost):
         await workers.heartbeat(db, WORKER, 60.0, {})
 
@@ -412,13 +412,13 @@ async def test_ready_models_are_those_of_living_workers(db: Database) -> None:
 async def test_retention_deletes_by_store_flag_and_keeps_the_unfinished(db: Database) -> None:
     stored, unstored, unfinished = await queued(db), await queued(db, store=False), await queued(db)
     for response_id in (stored, unstored):
-        await responses.cancel(db, response_id, None)
+        await endings.cancel(db, response_id, None)
     async with db.begin() as connection:
         (now,) = (await connection.execute(text("SELECT now() + interval '1 s'"))).one()
         (past,) = (await connection.execute(text("SELECT now() - interval '1 day'"))).one()
-    assert await responses.delete_expired(db, stored=past, unstored=now) == 1
+    assert await retention.delete_expired(db, stored=past, unstored=now) == 1
     assert await responses.find(db, unstored) is None
-    assert await responses.delete_expired(db, stored=now, unstored=now) == 1
+    assert await retention.delete_expired(db, stored=now, unstored=now) == 1
     assert await status_of(db, unfinished) is Status.QUEUED
 
 
@@ -442,12 +442,12 @@ async def test_the_schema_itself_forbids(db: Database, statement: str) -> None:
 
 async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
     row = await claimed(db)
-    await responses.cancel(db, row.id, None)
+    await endings.cancel(db, row.id, None)
     attempts = [
         claim(db, row.id, "w"),
-        responses.release(db, row.id, row.attempt, WORKER),
-        responses.cancel(db, row.id, None),
-        responses.fail(db, row.id, "server_error", "no"),
+        claims.release(db, row.id, row.attempt, WORKER),
+        endings.cancel(db, row.id, None),
+        endings.fail(db, row.id, "server_error", "no"),
         journal.append(db, [Writer(row).begin()]),
     ]
     for attempt in attempts:
@@ -466,8 +466,8 @@ async def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
 async def test_a_claim_waits_for_no_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:
     response_id = await queued(db)
     assert await claim(db, response_id, "w") is not None
-    async with db.direct("claim") as connection:
+    async with db.dedicated("claim") as connection:
         assert await connection.fetchval("SHOW synchronous_commit") == "on"
         async with connection.transaction():
-            await connection.fetch(responses._CLAIM, [await queued(db)], ["w"])
+            await connection.fetch(claims._CLAIM, [await queued(db)], ["w"])
             assert await connection.fetchval("SHOW synchronous_commit") == "off"

@@ -12,7 +12,7 @@ from sqlalchemy import insert, text
 
 from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
 from app.store import conversations as conversation_store
-from app.store import journal, responses
+from app.store import endings, journal, responses, retention
 from app.store.context import chain_items, context_items, restore_calls
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -62,7 +62,7 @@ async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Da
 
 async def test_merging_forgets_steps(db: Database) -> None:
     row = await called(db)
-    await journal.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
+    await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
     [chunk] = (await journal.read(db, row.id)).chunks
     assert chunk.steps == ()
 
@@ -83,7 +83,7 @@ async def test_a_chain_tells_workers_what_its_calls_gave_and_nobody_else(db: Dat
 async def test_a_conversation_keeps_it_even_when_the_response_goes(db: Database) -> None:
     await conversation(db)
     first = await called(db, conversation={"id": "conv_1"})
-    await responses.delete(db, "default", first.id)
+    await endings.delete(db, "default", first.id)
     second = await claimed(db, conversation={"id": "conv_1"}, input=[message("b") | {"id": "msg_b"}])
     assert [item.get("call") for item in await context_items(db, second)] == [None, CALL, None]
     listed = await conversation_store.list_items(db, "conv_1", None, 20, descending=False)

@@ -17,7 +17,7 @@ from app.protocol.events.deltas import Finish, FinishReason, McpArguments, McpSt
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.status import Status
-from app.store import conversations, journal, responses, workers
+from app.store import claims, conversations, endings, journal, responses, workers
 from app.store.context import context_items
 from app.store.database import Database
 from app.store.migrate import _config, head, migrate, revision
@@ -166,12 +166,12 @@ async def test_tool_results_of_the_version_before_reach_the_models_of_this_one(o
 
 async def test_responses_of_the_version_before_are_claimed_taken_over_and_cancelled(old: Database) -> None:
     await migrate(old)
-    assert await workers.take_dead(old) == [WORKER]
-    assert await responses.disown(old, WORKER, max_crashes=3) == []
+    assert await workers.remove_dead_workers(old) == [WORKER]
+    assert await claims.release_all(old, WORKER, max_crashes=3) == []
     for response_id, attempt in ((QUEUED, 1), (RUNNING, 2)):
         row = await claim(old, response_id, "worker-after")
         assert row is not None
         assert row.attempt == attempt
-        ended = await responses.cancel(old, response_id, None)
+        ended = await endings.cancel(old, response_id, None)
         assert ended is not None
         assert ended.row.status is Status.CANCELLED

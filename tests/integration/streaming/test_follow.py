@@ -11,7 +11,7 @@ import redis.asyncio
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
-from app.store import journal, responses
+from app.store import endings, journal
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from app.streaming.follow import LogFollower
@@ -154,7 +154,7 @@ async def test_a_cancelled_response_ends_its_readers(db: Database, pubsub: PubSu
     row = await claimed(db)
     async with pubsub.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
-        cancellation = await responses.cancel(db, row.id, None)
+        cancellation = await endings.cancel(db, row.id, None)
         assert cancellation is not None
         assert cancellation.chunk is not None
         await pubsub.publish([cancellation.chunk])
@@ -165,7 +165,7 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
     row = await claimed(db)
     async with unreachable.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=0.02))
-        await responses.delete(db, "default", row.id)
+        await endings.delete(db, "default", row.id)
         await asyncio.wait_for(reading, 10)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 from app.protocol.status import Status
-from app.store import journal, responses
+from app.store import endings, journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.circles import no_collector
@@ -24,11 +24,11 @@ async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
     writer = Writer(running)
     await journal.append(db, [writer.begin()])
     await journal.append(db, [writer.say("half a")])
-    await responses.cancel(db, final, None)
+    await endings.cancel(db, final, None)
     foreign = await queued(db, project="theirs")
 
     wanted = [waiting, running.id, final, foreign, "resp_unknown", waiting]
-    first, second, third, theirs, unknown, again = await responses.cancel_all(db, wanted, "default")
+    first, second, third, theirs, unknown, again = await endings.cancel_all(db, wanted, "default")
     assert theirs is None and unknown is None
     assert first and second and third and again
     assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each is told of once"
@@ -42,14 +42,14 @@ async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
 
 async def test_of_many_only_those_in_the_background_are_cancelled_where_that_is_asked(db: Database) -> None:
     foreground, background = await queued(db, background=False), await queued(db, background=True)
-    refused, ended = await responses.cancel_all(db, [foreground, background], "default", only_background=True)
+    refused, ended = await endings.cancel_all(db, [foreground, background], "default", only_background=True)
     assert refused is None and ended is not None and ended.chunk is not None
     assert (await row_of(db, foreground)).status is Status.QUEUED
 
 
 async def test_two_batches_of_cancels_in_opposite_order_wait_for_each_other_and_both_end(db: Database) -> None:
     ids = [await queued(db) for _ in range(16)]
-    found = await asyncio.gather(*(responses.cancel_all(db, order, None) for order in (ids, ids[::-1])))
+    found = await asyncio.gather(*(endings.cancel_all(db, order, None) for order in (ids, ids[::-1])))
     told = [each.chunk.response_id for batch in found for each in batch if each is not None and each.chunk is not None]
     assert sorted(told) == sorted(ids)
 
@@ -62,7 +62,7 @@ async def test_reading_cancelling_and_deleting_leave_nothing_to_the_garbage_coll
                 await responses.get(db, "default", response_id)
                 await responses.find(db, response_id)
                 await responses.get_by_key(db, "default", "unknown")
-                await responses.cancel(db, response_id, "default")
-                await responses.delete(db, "default", response_id)
+                await endings.cancel(db, response_id, "default")
+                await endings.delete(db, "default", response_id)
             left = gc.collect()
     assert left < 30

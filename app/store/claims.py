@@ -1,0 +1,107 @@
+"""Which worker owns a response: claims, and the release of responses whose worker stops or is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+
+from app.protocol.status import TRANSITIONS
+from app.store.columns import Column, Columns, batch_table
+from app.store.database import Database
+from app.store.guards import may, sources
+from app.store.responses import RESPONSE_COLUMNS
+from app.store.rows import ResponseRow, response_record, response_row
+from app.store.tables import responses
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaimRequest:
+    id: str
+    worker: str
+
+
+_REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker", "text"))
+
+# Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
+# are on the locked rows, because those of the statement's snapshot may be older.
+#
+# The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
+# it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
+# maintenance sends the response again.
+_CLAIM = f"""
+    WITH batch AS (
+        SELECT * FROM {batch_table("b", _REQUEST)}
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.status, r.worker, r.queue_deadline, b.worker AS claimant
+        FROM responses r JOIN batch b ON b.id = r.id
+        ORDER BY r.id FOR NO KEY UPDATE OF r
+    ), unflushed AS MATERIALIZED (
+        SELECT set_config('synchronous_commit', 'off', true) AS setting
+    )
+    UPDATE responses r SET
+        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant,
+        started_at = coalesce(r.started_at, now()),
+        run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
+    FROM locked l, unflushed
+    WHERE unflushed.setting = 'off' AND r.id = l.id AND (
+        l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL
+    )
+    RETURNING {", ".join(f"r.{column.name}" for column in RESPONSE_COLUMNS)}
+"""
+
+
+async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
+    """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
+
+    A response can be claimed while it is queued, or in progress without an owner. None: another worker has it, or it
+    is final or deleted, so the message was a duplicate or late. If an id comes twice, the first worker gets it. All
+    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
+    """
+    requests: dict[str, _ClaimRequest] = {}
+    for response_id, worker in wanted:
+        requests.setdefault(response_id, _ClaimRequest(response_id, worker))
+    async with db.dedicated("claim") as connection:
+        records = await connection.fetch(_CLAIM, *_REQUEST.parameters(list(requests.values())))
+    rows = {row.id: row for row in map(response_record, records)}
+    return [rows.pop(response_id, None) for response_id, _ in wanted]
+
+
+async def release(
+    db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False
+) -> ResponseRow | None:
+    """Releases a response, if this worker still owns it under this attempt: another worker may claim it at once.
+
+    `crashed` counts against the response: its engine died. An orderly stop does not count.
+    """
+    statement = (
+        update(responses)
+        .where(
+            responses.c.id == response_id,
+            may("take_over"),
+            responses.c.attempt == attempt,
+            responses.c.worker == worker,
+        )
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + int(crashed))
+        .returning(*RESPONSE_COLUMNS)
+    )
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else response_row(row)
+
+
+async def release_all(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
+    """Releases every response of a dead worker; returns the ids of those that have crashed `max_crashes` times."""
+    # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
+    owned = select(responses.c.id).where(responses.c.worker == worker, may("take_over"))
+    statement = (
+        update(responses)
+        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + 1)
+        .returning(responses.c.id, responses.c.crashes)
+    )
+    async with db.autocommit() as connection:
+        rows = (await connection.execute(statement)).all()
+    return [row.id for row in rows if row.crashes >= max_crashes]

@@ -1,0 +1,182 @@
+"""Endings that no worker writes: cancel, fail and delete.
+
+Each locks the rows first, so that no append is under way or can come later, and then writes the terminal event after
+the last committed one. Which statuses may end is in `protocol.status.TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Boolean, Select, Text, any_, bindparam, func, or_, select, update
+from sqlalchemy import delete as delete_from
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.frames import Event
+from app.protocol.events.machine import ResponseStream
+from app.protocol.response import error_object
+from app.protocol.status import TRANSITIONS, Status
+from app.store.database import Database
+from app.store.responses import RESPONSE_COLUMNS
+from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, response_row
+from app.store.tables import chunks, responses
+
+MAX_CANCELLED = 32
+"""Responses to cancel in one transaction: the next chunks of their workers wait for it."""
+
+Close = Callable[[ResponseStream], list[Event]]
+"""Ends a stream; returns its last events."""
+
+# Rows are found by their keys alone and locked in the order of their ids, as in journal.py.
+_BY_IDS = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
+_STATUSES = select(responses.c.id, responses.c.status).where(_BY_IDS)
+_LOCK_BY_IDS = (
+    select(*RESPONSE_COLUMNS)
+    .where(_BY_IDS, responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project))
+    .where(responses.c.background >= bindparam("only_background", type_=Boolean))
+    .order_by(responses.c.id)
+    .with_for_update()
+)
+_LOCK_IN_STATUS = (
+    select(*RESPONSE_COLUMNS)
+    .where(responses.c.id == bindparam("id"))
+    .where(responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
+    .with_for_update()
+)
+_LOGS = (
+    select(chunks.c.response_id, chunks.c.frames)
+    .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
+    .order_by(chunks.c.response_id, chunks.c.first)
+)
+_INSERT_CHUNKS = insert(chunks)
+_UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))
+_ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
+"""The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
+
+
+async def cancellable(db: Database, response_ids: Sequence[str]) -> list[str]:
+    """The ids of the responses that `cancel` would end now."""
+    async with db.autocommit() as connection:
+        found = (await connection.execute(_STATUSES, {"ids": response_ids})).all()
+    return [row.id for row in found if Status(row.status) in TRANSITIONS["cancel"].sources]
+
+
+async def cancel(db: Database, response_id: str, project: str | None) -> EndResult | None:
+    """Cancels a response that is not final; the terminal event follows the last committed one.
+
+    Of a response that is final already, the result has no chunk. None: the id is unknown (in that project).
+    """
+    return (await cancel_all(db, [response_id], project))[0]
+
+
+async def cancel_all(
+    db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
+) -> list[EndResult | None]:
+    """`cancel` of several, committed together; results in the same order.
+
+    If an id comes twice, only the first result has the chunk. With `only_background`, foreground responses count as
+    unknown.
+    """
+    wanted = {"ids": response_ids, "project": project, "only_background": only_background}
+    async with db.begin() as connection:
+        results = await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+    in_order: list[EndResult | None] = []
+    for response_id in response_ids:
+        result = results.get(response_id)
+        in_order.append(result)
+        if result is not None:
+            results[response_id] = EndResult(result.row, None)
+    return in_order
+
+
+async def fail(
+    db: Database, response_id: str, code: str, message: str, *, only: Status | None = None
+) -> EndResult | None:
+    """Fails a response that is not final, and still has status `only`, for a worker that cannot do so itself.
+
+    None: the id is unknown, or the status is another.
+    """
+    error = error_object(code, message)
+    wanted = {"id": response_id, "only": None if only is None else only.value}
+    async with db.begin() as connection:
+        results = await _end_rows(connection, _LOCK_IN_STATUS, wanted, "fail", lambda stream: stream.fail(error))
+    return results.get(response_id)
+
+
+async def delete(db: Database, project: str, response_id: str) -> EndResult | None:
+    """Deletes a response and its events; cancels it first if it is not final. None: the id is unknown."""
+    wanted = {"ids": [response_id], "project": project, "only_background": False}
+    async with db.begin() as connection:
+        results = await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+        if results:
+            await connection.execute(delete_from(responses).where(responses.c.id == response_id))
+    return results.get(response_id)
+
+
+async def find_overdue(db: Database, limit: int = 500) -> Sequence[tuple[str, Status]]:
+    """Responses that have waited, or run, beyond their deadline, each with its status."""
+    waited = (responses.c.status == Status.QUEUED.value) & (responses.c.queue_deadline < func.now())
+    ran = (responses.c.status == Status.IN_PROGRESS.value) & (responses.c.run_deadline < func.now())
+    async with db.autocommit() as connection:
+        rows = await connection.execute(select(responses.c.id, responses.c.status).where(or_(waited, ran)).limit(limit))
+        return [(row.id, Status(row.status)) for row in rows]
+
+
+async def _end_rows(
+    connection: AsyncConnection, lock: Select[Any], wanted: Mapping[str, Any], transition: str, close: Close
+) -> dict[str, EndResult]:
+    """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
+    rows = [response_row(row) for row in await connection.execute(lock, wanted)]
+    results = {row.id: EndResult(row, None) for row in rows}
+    unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
+    logs = await _read_logs(connection, [row.id for row in unfinished])
+    if endings := [_end_row(row, logs[row.id], close) for row in unfinished]:
+        await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
+        await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
+    return results | {row.id: EndResult(row, chunk) for row, chunk in endings}
+
+
+async def _read_logs(connection: AsyncConnection, response_ids: Sequence[str]) -> dict[str, list[Event]]:
+    """All committed events of each response."""
+    logs: dict[str, list[Event]] = {response_id: [] for response_id in response_ids}
+    for response_id, encoded in await connection.execute(_LOGS, {"ids": response_ids}):
+        logs[response_id] += frames.decode(encoded)
+    return logs
+
+
+def _end_row(row: ResponseRow, log: Sequence[Event], close: Close) -> tuple[ResponseRow, Chunk]:
+    """The row as it will be, and the chunk that ends it."""
+    stream = ResponseStream.restore(log)
+    chunk = closing_chunk(row, stream, close)
+    ending = Ending.of(stream.response, datetime.now(UTC))
+    return replace(row, worker=None, **{name: getattr(ending, name) for name in _ENDING_COLUMNS}), chunk
+
+
+def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Close) -> Chunk:
+    """The last chunk of a response that `close` ends."""
+    first = stream.next_sequence
+    encoded = frames.encode_all(close(stream))
+    return Chunk(row.id, first, stream.next_sequence - 1, row.attempt, (), encoded, final=True)
+
+
+def _row_columns(row: ResponseRow) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in _ENDING_COLUMNS}
+    return {**values, "status": row.status.value, "worker": None, "ended_id": row.id}
+
+
+def _chunk_columns(chunk: Chunk) -> dict[str, Any]:
+    return {
+        "response_id": chunk.response_id,
+        "first": chunk.first,
+        "last": chunk.last,
+        "attempt": chunk.attempt,
+        "final": chunk.final,
+        "tokens": pack_tokens(chunk.tokens),
+        "frames": chunk.frames,
+    }

@@ -1,0 +1,94 @@
+"""Merging and deleting what is old: logs of finished responses, and the responses themselves."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, select, text
+
+from app.store.database import Database
+from app.store.tables import responses
+
+# SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
+_MERGEABLE = text(
+    """
+    SELECT id FROM responses WHERE finished_at < :before AND log = 'live'
+    ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED
+    """
+)
+_TAKE_CHUNKS = text("DELETE FROM chunks WHERE response_id = :id RETURNING first, last, attempt, frames, compressed")
+_INSERT_MERGED = text(
+    """
+    INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, compressed)
+    VALUES (:id, :first, :last, :attempt, true, '', :frames, true)
+    """
+)
+_MARK_MERGED = text("UPDATE responses SET log = 'merged' WHERE id = ANY(CAST(:ids AS text[]))")
+_MARK_DELETED = text(
+    """
+    UPDATE responses SET log = 'deleted' WHERE id IN (
+        SELECT id FROM responses WHERE log = 'merged' AND finished_at < :before
+        ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    RETURNING id
+    """
+)
+_DELETE_CHUNKS = text("DELETE FROM chunks WHERE response_id = ANY(CAST(:ids AS text[]))")
+
+
+async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:
+    """Merges the logs of up to `limit` responses that ended before then into one compressed row each.
+
+    Returns how many. Readers see the same events before and after. Token ids and steps are dropped, because nothing
+    resumes a finished response.
+    """
+    async with db.begin() as connection:
+        ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())
+        for response_id in ids:
+            if rows := (await connection.execute(_TAKE_CHUNKS, {"id": response_id})).all():
+                await connection.execute(_INSERT_MERGED, _merged(response_id, rows))
+        await connection.execute(_MARK_MERGED, {"ids": ids})
+    return len(ids)
+
+
+def _merged(response_id: str, rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    ordered = sorted(rows, key=lambda row: row.first)
+    frames = b"".join(zlib.decompress(row.frames) if row.compressed else row.frames for row in ordered)
+    return {
+        "id": response_id,
+        "first": ordered[0].first,
+        "last": ordered[-1].last,
+        "attempt": ordered[-1].attempt,
+        "frames": zlib.compress(frames),
+    }
+
+
+async def delete_events(db: Database, before: datetime, limit: int = 1000) -> int:
+    """Deletes the merged events of up to `limit` responses that ended before then; returns how many."""
+    async with db.begin() as connection:
+        ids = list((await connection.execute(_MARK_DELETED, {"before": before, "limit": limit})).scalars())
+        await connection.execute(_DELETE_CHUNKS, {"ids": ids})
+    return len(ids)
+
+
+async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:
+    """Deletes up to `limit` stored responses that ended before `stored`, and as many others before `unstored`.
+
+    Returns how many it deleted.
+    """
+    deleted = 0
+    async with db.autocommit() as connection:
+        for is_stored, before in ((True, stored), (False, unstored)):
+            expired = (
+                select(responses.c.id)
+                # Not `IS true`: the partial indexes are on `store` and `NOT store`, and would not be used.
+                .where(responses.c.store if is_stored else ~responses.c.store, responses.c.finished_at < before)
+                .order_by(responses.c.finished_at)
+                .limit(limit)
+                .with_for_update(skip_locked=True)
+            )
+            result = await connection.execute(delete(responses).where(responses.c.id.in_(expired.scalar_subquery())))
+            deleted += result.rowcount
+    return deleted
