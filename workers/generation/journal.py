@@ -65,9 +65,8 @@ class Journal:
                 chunk = entries[0].chunk
                 log.exception("cannot commit events %d-%d of %s", chunk.first, chunk.last, chunk.response_id)
             raise
-        committed = [entry.chunk.response_id in appended for entry in entries]
-        self.publish(*(entry.chunk for entry, is_committed in zip(entries, committed, strict=True) if is_committed))
-        return committed
+        self.publish(*[entry.chunk for entry in entries if entry.chunk.response_id in appended])
+        return [entry.chunk.response_id in appended for entry in entries]
 
     async def _append(self, entries: Sequence[Entry]) -> set[str]:
         """Appends the entries once Postgres answers; returns the ids of those that were not fenced."""
