@@ -1,0 +1,75 @@
+"""What must be added for a kind of hosted tool or a type of item: a missing part fails here."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import pytest
+from pydantic import Tag
+
+from app.api.schemas import Response
+from app.protocol.events.deltas import WholeCall
+from app.protocol.events.machine import ResponseStream
+from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind
+from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
+from app.protocol.requests.hosted_tools import tool_tag
+from app.protocol.requests.items import Item
+from app.protocol.requests.tools import UNSUPPORTED_TOOLS, Tool, ToolChoice
+from config.tools import Kind
+from tests.support.deltas import new_stream
+from workers.formats.calls.hosted import McpServerKind
+from workers.formats.calls.hosted_formats import FORMATS
+from workers.formats.chat import messages as chat
+from workers.formats.harmony import messages as harmony
+
+UNSEALED = {"compaction"}
+"""Item types that become another type before a worker renders them."""
+
+
+def tags_of(union: Any) -> set[str]:
+    """The tags of a union's members, without their angle brackets."""
+    members = typing.get_args(typing.get_args(union)[0])
+    return {mark.tag.strip("<>") for member in members for mark in member.__metadata__ if isinstance(mark, Tag)}
+
+
+def test_every_item_type_has_a_model() -> None:
+    assert tags_of(Item) == {*ITEM_TYPES, ITEM_REFERENCE, "assistant"}
+    assert not UNSUPPORTED_ITEMS & set(ITEM_TYPES)
+
+
+@pytest.mark.parametrize("handlers", [chat._HANDLERS, harmony._HANDLERS], ids=["chat", "harmony"])
+def test_every_item_type_can_be_rendered(handlers: dict[str, Any]) -> None:
+    assert set(handlers) == set(ITEM_TYPES) - UNSEALED
+
+
+def test_every_type_of_hosted_tool_has_a_model_of_the_tool_and_of_its_choice() -> None:
+    tags = {tool_tag({"type": tool_type}).strip("<>") for tool_type in KIND_OF_TOOL}
+    assert tags <= tags_of(Tool)
+    assert tags <= tags_of(ToolChoice)
+    assert not UNSUPPORTED_TOOLS & set(KIND_OF_TOOL)
+
+
+def test_every_kind_of_hosted_tool_has_a_format() -> None:
+    assert {found.kind for found in FORMATS} == set(HOSTED_KINDS)
+
+
+def test_every_call_of_a_hosted_tool_is_in_the_schema_of_a_response() -> None:
+    shapes = typing.get_args(typing.get_args(Response.model_fields["output"].annotation)[0])
+    types = {typing.get_args(shape.model_fields["type"].annotation)[0] for shape in shapes}
+    assert {kind.call_type for kind in HOSTED_KINDS} <= types
+
+
+def test_kinds_of_mcp_servers_have_one_set_of_names() -> None:
+    names = set(typing.get_args(Kind))
+    assert {kind.server_kind for kind in HOSTED_KINDS} == names
+    assert {kind.value for kind in McpServerKind} == {*names, McpServerKind.NONE.value}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HOSTED_KINDS if kind.text_field is None], ids=lambda kind: kind.name)
+def test_a_whole_call_needs_no_code_of_its_own_in_the_event_machine(kind: HostedToolKind) -> None:
+    stream: ResponseStream = new_stream()
+    events = [*stream.accept(), *stream.begin(), *stream.feed(WholeCall(kind, "tool", "{}", {"detail": "x"}))]
+    item = stream.response["output"][0]
+    assert (item["type"], item["detail"]) == (kind.call_type, "x")
+    assert ResponseStream.restore(events).pending == stream.pending == (0,)
