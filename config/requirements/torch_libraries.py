@@ -1,7 +1,7 @@
-"""Prints what PyTorch's build for CUDA needs in order to be imported, one requirement a line.
+"""Prints the libraries that PyTorch's build for CUDA needs, one requirement a line.
 
-On a machine without a GPU pip takes that build all the same, unless it is offered the one for CPUs; and what it needs
-is in no list of ours. Triton is left out: it would break the import of vLLM's build for the CPU.
+On a machine without a GPU, pip installs that build unless it is offered the one for CPUs; and no list here has its
+libraries. Triton is left out: it would break the import of vLLM's build for the CPU.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ LEFT_OUT = frozenset({"triton"})
 
 
 def main() -> None:
+    """Prints the requirements."""
     for requirement in map(Requirement, requires("torch") or ()):
         if requirement.name in LEFT_OUT or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue

@@ -44,10 +44,10 @@ def tool_process(program: Sequence[str], log: Path, *options: str, **environment
 def address(process: Process, log: Path) -> str:
     """The URL of the server; waits until its log names it."""
 
-    def said() -> str:
+    def url_in_log() -> str:
         text = log.read_text()
         assert process.poll() is None, text
         found = re.search(r" tools at (http://\S+)", text)
         return found[1] if found else ""
 
-    return until_sync(said, START_SECONDS, "the server listens")
+    return until_sync(url_in_log, START_SECONDS, "the server listens")

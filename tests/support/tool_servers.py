@@ -107,6 +107,6 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>{written}</tool_call>"
 
 
-def turns(*said: str) -> str:
+def turns(*texts: str) -> str:
     """The input that makes the scripted model answer with these turns, one after each round of results."""
-    return "/turns " + " /then ".join(said)
+    return "/turns " + " /then ".join(texts)

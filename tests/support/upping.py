@@ -87,7 +87,7 @@ class Up:
     def pid(self) -> int:
         return self.process.pid
 
-    def says(self, text: str, timeout: float = 60.0) -> str:
+    def wait_for_output(self, text: str, timeout: float = 60.0) -> str:
         """Waits until the output has `text`; returns the output."""
         until_sync(
             lambda: text in self.output or self.process.poll() is not None, timeout, f"{text!r} in {self.output}"

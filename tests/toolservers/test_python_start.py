@@ -59,7 +59,7 @@ def test_the_command_shows_the_server_s_help(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "stderr"),
     [
         (("--memory", "1MiB"), "argument --memory: must be at least 64MiB"),
         (("--memory", "lots"), "argument --memory: must be a number of bytes such as 65536, 64KiB or 512MiB"),
@@ -70,8 +70,8 @@ def test_the_command_shows_the_server_s_help(tmp_path: Path) -> None:
         (("--unsafe",), "unrecognized arguments: --unsafe"),
     ],
 )
-def test_an_invalid_option_is_one_line(arguments: tuple[str, ...], said: str) -> None:
-    assert started(*PROGRAM, *arguments) == (2, f"longhaul tools python: {said}\n")
+def test_an_invalid_option_is_one_line(arguments: tuple[str, ...], stderr: str) -> None:
+    assert started(*PROGRAM, *arguments) == (2, f"longhaul tools python: {stderr}\n")
 
 
 def last_line(text: str) -> str:
@@ -79,10 +79,10 @@ def last_line(text: str) -> str:
 
 
 def test_a_host_that_other_machines_reach_requires_a_token() -> None:
-    status, said = started(*PROGRAM, "--host", "0.0.0.0", "--port", "0")
+    status, stderr = started(*PROGRAM, "--host", "0.0.0.0", "--port", "0")
     assert status == 2
-    assert last_line(said).startswith("longhaul tools python: --host 0.0.0.0: ")
-    assert "LONGHAUL_TOOLS_TOKEN" in last_line(said)
+    assert last_line(stderr).startswith("longhaul tools python: --host 0.0.0.0: ")
+    assert "LONGHAUL_TOOLS_TOKEN" in last_line(stderr)
 
 
 @pytest.mark.parametrize("executable", ["/bin/true", "/nonexistent"])
@@ -95,13 +95,13 @@ def test_an_invalid_python_is_one_line(executable: str) -> None:
 
 @pytest.mark.root
 def test_without_namespaces_the_server_does_not_start() -> None:
-    status, said = started(*without_namespaces(*command(*PROGRAM)[:1], "-c", "pass"))
-    assert status == 0, f"this machine cannot take namespaces away: {said}"
-    status, said = started(*without_namespaces(*PROGRAM, "--port", "0", "--isolation", "namespaces"))
+    status, stderr = started(*without_namespaces(*command(*PROGRAM)[:1], "-c", "pass"))
+    assert status == 0, f"this machine cannot take namespaces away: {stderr}"
+    status, stderr = started(*without_namespaces(*PROGRAM, "--port", "0", "--isolation", "namespaces"))
     assert status == 1
-    assert said.count("\n") == 1
-    assert said.startswith("longhaul tools python: namespaces: no sandbox here: ")
-    assert said.endswith("; the python tool stays off\n")
+    assert stderr.count("\n") == 1
+    assert stderr.startswith("longhaul tools python: namespaces: no sandbox here: ")
+    assert stderr.endswith("; the python tool stays off\n")
 
 
 def sandbox_spec(syscall_filter: bytes, limits: Limits | None = None) -> SandboxSpec:

@@ -219,7 +219,7 @@ async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(client: Cl
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({}, "code: is missing"),
         ({"code": 1}, "code: must be a string"),
@@ -228,11 +228,13 @@ async def test_threads_left_by_a_cell_are_stopped_until_the_next_call(client: Cl
         ({"code": "x" * 1_100_000}, "code: must be at most 1048576 characters"),
     ],
 )
-async def test_the_model_is_told_of_invalid_arguments(client: Client, arguments: dict[str, object], said: str) -> None:
+async def test_the_model_is_told_of_invalid_arguments(
+    client: Client, arguments: dict[str, object], message: str
+) -> None:
     result = await client.call_tool("python", arguments)
     (content,) = result.content
     assert result.is_error
-    assert content.type == "text" and content.text == said
+    assert content.type == "text" and content.text == message
 
 
 async def test_a_long_cell_runs(client: Client) -> None:

@@ -51,8 +51,8 @@ async def test_a_missing_program_is_reported() -> None:
 
 async def test_the_stop_signal_reaches_the_main_process_alone() -> None:
     lines: list[str] = []
-    told = "sh -c 'trap \"echo child was told\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
-    command = f"{told} & trap 'wait; exit 5' TERM; wait; wait"
+    child_program = "sh -c 'trap \"echo child got TERM\" TERM; echo up; sleep 0.5; sleep 0.5; echo child ended'"
+    command = f"{child_program} & trap 'wait; exit 5' TERM; wait; wait"
     child, _ = await running(command, lines)
     assert await child.stop_and_wait() == 5
     assert lines == ["up", "child ended"]

@@ -102,7 +102,7 @@ def test_an_ignored_hangup_stays_ignored(folder: Path) -> None:
         calm = int(up.written("calm.pid"))
         os.kill(up.pid, signal.SIGHUP)
         kill(calm)
-        up.says("calm ended with SIGKILL")
+        up.wait_for_output("calm ended with SIGKILL")
 
 
 def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_second_ctrl_c_ends_longhaul_up_without_grace(folder: Path) -> None:
 @pytest.mark.parametrize("moment", ["Postgres runs", "Valkey runs", "release"])
 def test_sigterm_while_starting_leaves_nothing(folder: Path, moment: str) -> None:
     with Up(folder, "release: echo releasing; sleep 1000\n" + sleeper(folder, "calm")) as up:
-        up.says(moment)
+        up.wait_for_output(moment)
         up.look()
         up.process.terminate()
         assert up.ended() == 0
@@ -150,7 +150,7 @@ def test_data_survive_a_restart_and_an_interrupted_first_start(folder: Path) -> 
     identity = (data / "global" / "pg_control").read_bytes()[:8]
     shutil.copytree(data / "base", data.with_name("new") / "base")
     with Up(folder, sleeper(folder, "calm")) as again:
-        again.says("Valkey runs")
+        again.wait_for_output("Valkey runs")
     assert (data / "global" / "pg_control").read_bytes()[:8] == identity
 
 
@@ -158,7 +158,7 @@ def test_a_killed_worker_is_restarted(folder: Path) -> None:
     procfile = f"worker: echo $$ >> {folder}/pids; exec sleep 1000\n"
     with Up(folder, procfile, env=NAMED_SERVICES) as up:
         kill(int(up.written("pids").split()[-1]))
-        up.says("worker ended with SIGKILL; starting again in 0.5 s")
+        up.wait_for_output("worker ended with SIGKILL; starting again in 0.5 s")
         until_sync(lambda: len(up.written("pids").split()) == 2)
         up.look()
         assert alive(int(up.written("pids").split()[-1]))
@@ -171,7 +171,7 @@ def test_a_killed_service_is_restarted(folder: Path, server: str) -> None:
         name = "Postgres" if server == "postgres" else "Valkey"
         pid = next(pid for pid in sorted(up.look()) if executable(pid).name == server)
         kill(pid)
-        up.says(f"{name} ended with SIGKILL; starting again")
+        up.wait_for_output(f"{name} ended with SIGKILL; starting again")
         until_sync(lambda: len(servers(up, server)) == 1)
 
 
@@ -360,7 +360,7 @@ def test_up_prints_all_addresses_once_the_api_is_ready(folder: Path) -> None:
     port = free_port()
     env = {**NAMED_SERVICES, "LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(free_port())}
     with Up(folder, ready_api(folder, port), env=env) as up:
-        output = up.says("ready after")
+        output = up.wait_for_output("ready after")
         assert f"curl -s http://127.0.0.1:{port}/v1/responses" in output
         assert f'OpenAI(base_url="http://127.0.0.1:{port}/v1"' in output
         assert '"model": "demo"' in output
@@ -376,6 +376,6 @@ def test_a_terminal_shows_the_same_password_each_time(folder: Path) -> None:
     seen = set()
     for _ in range(2):
         with Up(folder, ready_api(folder, port), "--port", str(port), env=env, terminal=True) as up:
-            output = up.says("ready after")
+            output = up.wait_for_output("ready after")
             seen.add(output.partition("password ")[2].partition(")")[0])
     assert seen == {(folder / "home" / "flower-auth").read_text().strip().partition(":")[2]}

@@ -121,17 +121,17 @@ async def test_children_of_a_server_end_with_its_session(tmp_path: Path) -> None
 
 
 def test_all_output_of_a_server_before_its_end_is_passed_on() -> None:
-    said = "print('x' * 999999, flush=True); print('last', end='')"
+    script = "print('x' * 999999, flush=True); print('last', end='')"
     supervisor = [*SUPERVISOR, str(os.getpid()), "1000000"]
-    done = subprocess.run([*supervisor, sys.executable, "-c", said], stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run([*supervisor, sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True)
     assert done.stdout == b"x" * 999_999 + b"\nlast"
 
 
 @pytest.mark.parametrize("end", ["", "\\n"])
 def test_a_line_that_is_too_long_ends_the_server(end: str) -> None:
-    said = f"import time; print('short'); print('x' * 300000, end='{end}', flush=True); time.sleep(600)"
+    script = f"import time; print('short'); print('x' * 300000, end='{end}', flush=True); time.sleep(600)"
     supervisor = [*SUPERVISOR, str(os.getpid()), "100000"]
-    command = [*supervisor, sys.executable, "-c", said]
+    command = [*supervisor, sys.executable, "-c", script]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert len(done.stdout) <= 100_000
 
@@ -141,8 +141,8 @@ async def test_a_message_without_an_end_fails_its_call_and_the_next_one_is_serve
 ) -> None:
     monkeypatch.setattr(session, "MAX_MESSAGE_BYTES", 1_000_000)
     with tool_process(tmp_path) as mine:
-        said = (call("local__endless"), call("local__echo", text="x"), DONE)
-        row = await answer(db, pubsub, (mine.command(),), *said, tools=[mcp_tool("local")])
+        script = (call("local__endless"), call("local__echo", text="x"), DONE)
+        row = await answer(db, pubsub, (mine.command(),), *script, tools=[mcp_tool("local")])
     first, second = items(row, "mcp_call")
     assert (first["status"], first["error"]["message"]) == ("failed", "The MCP server 'local' cannot be reached.")
     assert second["output"] == "echo x"

@@ -39,8 +39,8 @@ def mcp_sessions(tools: ToolProcess) -> McpSessions:
     return McpSessions((tools.server(), tools.server("box", "python"), tools.server("web", "browser")))
 
 
-async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *said: str, **request: Any) -> ResponseRow:
-    response_id = await queued(db, **{"input": [message(turns(*said))], **request})
+async def answer(db: Database, pubsub: PubSub, running: ToolProcess, /, *script: str, **request: Any) -> ResponseRow:
+    response_id = await queued(db, **{"input": [message(turns(*script))], **request})
     async with worker(db, pubsub, mcp_sessions=mcp_sessions(running)) as w:
         await w.run(response_id)
     return await whole(db, response_id)
@@ -71,7 +71,7 @@ async def test_a_chain_shows_the_model_earlier_calls_and_their_results(
     first = await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL)
     shown = await prompt(db, pubsub, await queued(db, previous_response_id=first.id, tools=EVERY_TOOL))
     calls = shown.index('"name": "python"'), shown.index('"browser_search"'), shown.index('"tests__echo"')
-    results = [shown.index(told) for told in TOLD]
+    results = [shown.index(text) for text in TOLD]
     assert list(calls) == sorted(calls)
     assert results == sorted(results)
     assert calls[-1] < results[0]  # one message with three calls, then three results
@@ -108,7 +108,7 @@ async def test_a_conversation_shows_the_model_earlier_calls_too(
     where = {"conversation": {"id": "conv_1"}}
     await answer(db, pubsub, tools, EVERY, "Done.", tools=EVERY_TOOL, **where)
     shown = await prompt(db, pubsub, await queued(db, tools=EVERY_TOOL, **where))
-    assert all(told in shown for told in TOLD)
+    assert all(text in shown for text in TOLD)
     listed = await conversations.list_items(db, "conv_1", None, 20, descending=False)
     assert "L0: q" not in str(listed)
 
@@ -159,8 +159,8 @@ async def test_a_call_that_needs_approval_is_requested_and_runs_once_approved(
     assert (request["server_label"], request["name"], request["arguments"]) == ("tests", "echo", '{"text": "please"}')
     assert tools.count("begun echo please") == 0
 
-    said = [answered(request, True), message(turns("never", DONE))]
-    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=said, **ASKING)
+    input_items = [answered(request, True), message(turns("never", DONE))]
+    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=input_items, **ASKING)
     [made] = items(second, "mcp_call")
     assert (second.output or [])[0] == made
     assert (made["approval_request_id"], made["output"]) == (request["id"], "echo please")
@@ -185,8 +185,8 @@ async def test_an_approved_call_is_shown_to_the_model_at_its_request(
 async def test_the_model_is_told_of_a_denied_call(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     first = await answer(db, pubsub, tools, call("tests__echo", text="denied"), "It is: {results}", **ASKING)
     [request] = items(first, "mcp_approval_request")
-    said = [answered(request, False, "Too dear.")]
-    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=said, **ASKING)
+    input_items = [answered(request, False, "Too dear.")]
+    second = await answer(db, pubsub, tools, previous_response_id=first.id, input=input_items, **ASKING)
     assert text_of(second) == "It is: The user did not allow this call. Too dear."
     assert tools.count("begun echo denied") == 0
 

@@ -36,8 +36,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolProcess]:
         yield running
 
 
-async def asked(db: Database, *said: str, **request: Any) -> str:
-    return await queued(db, **{"input": [message(turns(*said))], "tools": [mcp_tool()], **request})
+async def asked(db: Database, *script: str, **request: Any) -> str:
+    return await queued(db, **{"input": [message(turns(*script))], "tools": [mcp_tool()], **request})
 
 
 async def kinds(db: Database, response_id: str) -> list[str]:
@@ -80,8 +80,8 @@ async def test_after_crash_decides_about_a_call_that_runs_when_its_worker_stops(
 
 
 async def test_a_finished_call_is_never_repeated(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = call("tests__echo", text="over") + call("tests__slow", text="not-over")
-    response_id = await asked(db, said, DONE)
+    script = call("tests__echo", text="over") + call("tests__slow", text="not-over")
+    response_id = await asked(db, script, DONE)
     async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow not-over"))
@@ -136,10 +136,10 @@ REQUESTS: dict[str, tuple[Sequence[str], Json]] = {
 async def test_a_worker_that_stops_at_any_event_changes_nothing(
     db: Database, pubsub: PubSub, tools: ToolProcess, name: str
 ) -> None:
-    said, request = REQUESTS[name]
+    script, request = REQUESTS[name]
     servers = (tools.server(), tools.server("box", "python"))
-    expected = plain(await finish(db, pubsub, await asked(db, *said, **request), *servers))
-    response_id, attempts, outcome = await asked(db, *said, **request), 0, Outcome.RELEASED
+    expected = plain(await finish(db, pubsub, await asked(db, *script, **request), *servers))
+    response_id, attempts, outcome = await asked(db, *script, **request), 0, Outcome.RELEASED
     while outcome is Outcome.RELEASED:
         attempts += 1
         before = len(await events_of(db, response_id))
@@ -162,11 +162,11 @@ def plain(row: ResponseRow) -> tuple[Any, Any]:
 
 
 async def test_a_stop_at_every_single_event_changes_nothing(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
-    uninterrupted = await asked(db, *said)
+    script = ("Hm. " + call("tests__echo", text="1"), call("tests__echo", text="2"), DONE)
+    uninterrupted = await asked(db, *script)
     row = await finish(db, pubsub, uninterrupted, tools.server())
     for stop in range(3, len(await events_of(db, uninterrupted)), 7):
-        response_id = await asked(db, *said)
+        response_id = await asked(db, *script)
         async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
             job = first.start(response_id)
 
@@ -207,8 +207,8 @@ async def test_a_worker_that_is_fenced_during_a_call_writes_nothing_more(
 async def test_a_takeover_between_two_calls_does_not_repeat_the_first(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
-    response_id = await asked(db, *said)
+    script = (call("tests__echo", text="between-1"), call("tests__slow", text="between-2"), DONE)
+    response_id = await asked(db, *script)
     async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as first:
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow between-2"))

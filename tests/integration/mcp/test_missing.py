@@ -44,9 +44,9 @@ class Harmony(ScriptedEngine):
     async def generate(
         self, request_id: str, prompt: Sequence[int], sampling: Sampling, **more: Any
     ) -> AsyncGenerator[EngineDelta]:
-        said = self._turns[min(len(self.prompts), len(self._turns) - 1)]
+        turn = self._turns[min(len(self.prompts), len(self._turns) - 1)]
         self.prompts.append(harmony.encoding().decode(prompt))
-        yield EngineDelta(tuple(harmony.encoding().encode(said, allowed_special="all")), FinishReason.STOP)
+        yield EngineDelta(tuple(harmony.encoding().encode(turn, allowed_special="all")), FinishReason.STOP)
 
 
 async def said_in_harmony(
@@ -63,7 +63,7 @@ async def said_in_harmony(
     return await whole(db, response_id)
 
 
-def told(name: str) -> str:
+def no_such_tool(name: str) -> str:
     return NO_SUCH_TOOL.format(name=name)
 
 
@@ -89,17 +89,17 @@ async def test_a_harmony_model_reads_of_a_missing_tool_in_the_call_s_channel_and
     tool: str,
     tools: list[Any],
 ) -> None:
-    said = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER.format(channel=channel, name=name)}1+1"
-    engine = Harmony(f"{said}<|call|>", FINAL)
+    turn = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HEADER.format(channel=channel, name=name)}1+1"
+    engine = Harmony(f"{turn}<|call|>", FINAL)
     row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=tools)
     assert types(row) == ["reasoning", "mcp_call", "message"]
     made = items(row)[1]
     assert (made["server_label"], made["name"], made["arguments"]) == (label, tool, "1+1")
-    assert (made["status"], made["output"], made["error"]["message"]) == ("failed", None, told(name))
+    assert (made["status"], made["output"], made["error"]["message"]) == ("failed", None, no_such_tool(name))
     assert text_of(row) == "Hm.Well, then."
     first, second = engine.prompts
-    result = f"<|start|>{name} to=assistant<|channel|>{channel}<|message|>{told(name)}<|end|><|start|>assistant"
-    assert second == f"{first}{said}<|call|>{result}"
+    result = f"<|start|>{name} to=assistant<|channel|>{channel}<|message|>{no_such_tool(name)}<|end|><|start|>assistant"
+    assert second == f"{first}{turn}<|call|>{result}"
 
 
 async def test_the_next_response_sees_the_call_under_the_name_that_the_model_made_up(
@@ -110,7 +110,7 @@ async def test_the_next_response_sees_the_call_under_the_name_that_the_model_mad
     assert await chain_items(db, "default", row.id)
     engine = Harmony(FINAL)
     await said_in_harmony(db, pubsub, engine, monkeypatch, previous_response_id=row.id)
-    assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{told('rm')}<|end|>" in engine.prompts[0]
+    assert f"<|start|>rm to=assistant<|channel|>commentary<|message|>{no_such_tool('rm')}<|end|>" in engine.prompts[0]
 
 
 async def test_a_model_that_calls_only_unknown_tools_ends_its_response(
@@ -127,14 +127,14 @@ async def test_max_tool_calls_counts_calls_of_unknown_tools(
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
     row = await said_in_harmony(db, pubsub, engine, monkeypatch, max_tool_calls=1)
-    assert [item["error"]["message"] for item in items(row)] == [told("python"), TOO_MANY, TOO_MANY]
+    assert [item["error"]["message"] for item in items(row)] == [no_such_tool("python"), TOO_MANY, TOO_MANY]
 
 
 async def test_a_clients_call_beside_an_unknown_one_ends_the_response(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = [f"{HEADER.format(channel='commentary', name=f'functions.{name}')}{{}}" for name in ("theirs", "mine")]
-    engine = Harmony("<|end|><|start|>assistant".join(said) + "<|call|>", FINAL)
+    turn = [f"{HEADER.format(channel='commentary', name=f'functions.{name}')}{{}}" for name in ("theirs", "mine")]
+    engine = Harmony("<|end|><|start|>assistant".join(turn) + "<|call|>", FINAL)
     row = await said_in_harmony(db, pubsub, engine, monkeypatch, tools=[FUNCTION])
     assert types(row) == ["mcp_call", "function_call"]
     assert len(engine.prompts) == 1
@@ -144,8 +144,8 @@ async def test_a_chat_model_is_told_of_unknown_tools_if_the_request_has_hosted_t
     db: Database, pubsub: PubSub, tmp_path: Any
 ) -> None:
     with tool_process(tmp_path) as mine:
-        said = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
-        row = await answer(db, pubsub, (mine.server(),), said, DONE, tools=[mcp_tool()])
+        turn = call("tests__burn", a=1) + call("rm") + call("tests__echo", text="x")
+        row = await answer(db, pubsub, (mine.server(),), turn, DONE, tools=[mcp_tool()])
     assert [item["status"] for item in items(row, "mcp_call")] == ["failed", "failed", "completed"]
-    assert text_of(row) == f"It said: {told('tests__burn')}; {told('rm')}; echo x"
+    assert text_of(row) == f"It said: {no_such_tool('tests__burn')}; {no_such_tool('rm')}; echo x"
     assert mine.count("begun burn ") == 0

@@ -22,8 +22,8 @@ Json = dict[str, Any]
 PAGE = "<html><head><title>Tall</title></head><body><p>Everest is 8849 m high.</p></body></html>"
 
 
-async def answer(db: Database, pubsub: PubSub, server: McpServer, *said: str, **request: Any) -> ResponseRow:
-    response_id = await queued(db, input=[message(turns(*said))], **request)
+async def answer(db: Database, pubsub: PubSub, server: McpServer, *script: str, **request: Any) -> ResponseRow:
+    response_id = await queued(db, input=[message(turns(*script))], **request)
     async with worker(db, pubsub, mcp_sessions=McpSessions((server,))) as w:
         await w.run(response_id)
     return await whole(db, response_id)
@@ -32,11 +32,11 @@ async def answer(db: Database, pubsub: PubSub, server: McpServer, *said: str, **
 async def test_python_keeps_its_names_from_call_to_call_of_a_response_and_no_longer(
     db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
-    said = (call("python", code="x = 6 * 7"), call("python", code="print(f'x is {x}')"), "So {results}")
+    script = (call("python", code="x = 6 * 7"), call("python", code="print(f'x is {x}')"), "So {results}")
     request: Json = {"tools": [CODE_INTERPRETER], "include": ["code_interpreter_call.outputs"]}
     with python_server(tmp_path / "python.log") as python:
         server = McpServer("python", "python", python.url)
-        row = await answer(db, pubsub, server, *said, **request)
+        row = await answer(db, pubsub, server, *script, **request)
         assert text_of(row).strip() == "So x is 42"
         _, printed, _ = row.output or []
         assert printed["outputs"][0]["logs"].strip() == "x is 42"
@@ -49,12 +49,12 @@ async def test_a_page_is_found_opened_and_cited(db: Database, pubsub: PubSub, tm
     folder = tmp_path / "web"
     folder.mkdir()
     (folder / "tall.html").write_text(PAGE)
-    said = (call("browser_search", query="everest"), call("browser_open", id=0), "It is 8849 m high【1†L1-L3】.")
+    script = (call("browser_search", query="everest"), call("browser_open", id=0), "It is 8849 m high【1†L1-L3】.")
     with browser_server(tmp_path / "browser.log", "--backend", "folder", "--folder", str(folder)) as browser:
         server = McpServer("browser", "browser", browser.url)
-        row = await answer(db, pubsub, server, *said, tools=[WEB_SEARCH])
-    search, opened, told = row.output or []
+        row = await answer(db, pubsub, server, *script, tools=[WEB_SEARCH])
+    search, opened, reply = row.output or []
     assert (search["action"]["type"], search["action"]["query"]) == ("search", "everest")
     assert opened["action"]["url"].endswith("tall.html")
-    [cited] = told["content"][0]["annotations"]
+    [cited] = reply["content"][0]["annotations"]
     assert cited["url"] == opened["action"]["url"]

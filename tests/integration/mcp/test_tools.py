@@ -45,13 +45,13 @@ async def answer(
     db: Database,
     pubsub: PubSub,
     servers: tuple[McpServer, ...],
-    *said: str,
+    *script: str,
     status: Status = Status.COMPLETED,
     result_bytes: int = 65536,
     **request: Any,
 ) -> ResponseRow:
     """A response whose scripted model answers with these turns, each after the results of the one before."""
-    response_id = await queued(db, **{"input": [message(turns(*said))], **request})
+    response_id = await queued(db, **{"input": [message(turns(*script))], **request})
     async with worker(db, pubsub, mcp_sessions=McpSessions(servers, result_bytes)) as w:
         await w.run(response_id)
     return await whole(db, response_id, status)
@@ -71,8 +71,8 @@ def types(row: ResponseRow) -> list[str]:
 async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = f"Look: {call('tests__echo', text='é👋')}"
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool(allowed_tools=["echo", "slow"])])
+    script = f"Look: {call('tests__echo', text='é👋')}"
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool(allowed_tools=["echo", "slow"])])
     assert types(row) == ["mcp_list_tools", "message", "mcp_call", "message"]
     listing, _, made, _ = items(row)
     assert [tool["name"] for tool in listing["tools"]] == ["echo", "slow"]
@@ -83,8 +83,8 @@ async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
     kinds = [event["type"].removeprefix("response.") for event in await events_of(db, row.id)]
     expected = ("mcp_list_tools.in_progress", "mcp_list_tools.completed", "mcp_call.in_progress")
     expected += ("mcp_call_arguments.delta", "mcp_call_arguments.done", "mcp_call.completed")
-    places = [kinds.index(kind) for kind in expected]
-    assert places == sorted(places)
+    positions = [kinds.index(kind) for kind in expected]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.parametrize("include", [[], ["code_interpreter_call.outputs"]])
@@ -92,9 +92,9 @@ async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_if_incl
     db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
     code = 'print("é")\nx = 1'
-    said = call("python", code=code)
+    script = call("python", code=code)
     server = tools.server("box", "python")
-    row = await answer(db, pubsub, (server,), said, DONE, tools=[CODE_INTERPRETER], include=include)
+    row = await answer(db, pubsub, (server,), script, DONE, tools=[CODE_INTERPRETER], include=include)
     [made] = items(row, "code_interpreter_call")
     assert (made["code"], made["status"]) == (code, "completed")
     assert made["outputs"] == ([{"type": "logs", "logs": f"python {code}"}] if include else None)
@@ -108,8 +108,8 @@ async def test_code_is_streamed_as_it_is_written_and_its_output_is_shown_if_incl
 async def test_web_search_searches_opens_and_finds(
     db: Database, pubsub: PubSub, tools: ToolProcess, include: list[str]
 ) -> None:
-    said = (call("browser_search", query="x"), call("browser_open", id=0), call("browser_find", pattern="x"), DONE)
-    row = await answer(db, pubsub, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH], include=include)
+    script = (call("browser_search", query="x"), call("browser_open", id=0), call("browser_find", pattern="x"), DONE)
+    row = await answer(db, pubsub, (tools.server("web", "browser"),), *script, tools=[WEB_SEARCH], include=include)
     actions = [item["action"] for item in items(row, "web_search_call")]
     sources = {"sources": [{"type": "url", "url": "https://example.test/page"}]} if include else {}
     assert actions == [
@@ -122,8 +122,8 @@ async def test_web_search_searches_opens_and_finds(
 
 
 async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = (call("browser_open", id="https://example.test/page"), "It is so【0†L1-L2】, or【7†L1】 not.")
-    row = await answer(db, pubsub, (tools.server("web", "browser"),), *said, tools=[WEB_SEARCH])
+    script = (call("browser_open", id="https://example.test/page"), "It is so【0†L1-L2】, or【7†L1】 not.")
+    row = await answer(db, pubsub, (tools.server("web", "browser"),), *script, tools=[WEB_SEARCH])
     [part] = items(row, "message")[0]["content"]
     [cited] = part["annotations"]
     assert (cited["type"], cited["url"], cited["title"]) == ("url_citation", "https://example.test/page", "A page")
@@ -133,8 +133,8 @@ async def test_a_citation_of_a_page_becomes_an_annotation(db: Database, pubsub: 
 async def test_a_model_without_vision_gets_a_note_in_place_of_an_image(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("tests__picture")
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    script = call("tests__picture")
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
     assert items(row, "mcp_call")[0]["output"] == "look:\n[an image]"
     assert text_of(row) == "It said: look:\n[an image]"
 
@@ -145,8 +145,8 @@ async def test_a_model_without_vision_gets_a_note_in_place_of_an_image(
 async def test_calls_of_one_turn_run_side_by_side_and_end_in_any_order(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
-    response_id = await queued(db, input=[message(turns(said, DONE))], tools=[mcp_tool()])
+    script = call("tests__slow", text="side-a") + call("tests__slow", text="side-b")
+    response_id = await queued(db, input=[message(turns(script, DONE))], tools=[mcp_tool()])
     async with worker(db, pubsub, mcp_sessions=McpSessions((tools.server(),))) as w:
         job = w.start(response_id)
         await until(lambda: tools.count("begun slow side-a") and tools.count("begun slow side-b"))
@@ -171,8 +171,8 @@ async def test_one_session_serves_all_turns_and_is_closed_at_the_end(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
     before = tools.lines()
-    said = [call("tests__echo", text=str(number)) for number in range(4)]
-    row = await answer(db, pubsub, (tools.server(),), *said, DONE, tools=[mcp_tool()])
+    script = [call("tests__echo", text=str(number)) for number in range(4)]
+    row = await answer(db, pubsub, (tools.server(),), *script, DONE, tools=[mcp_tool()])
     assert types(row) == ["mcp_list_tools", *["mcp_call"] * 4, "message"]
     assert text_of(row) == "It said: echo 3"
     lines = tools.lines()[len(before) :]
@@ -187,25 +187,27 @@ async def test_usage_has_the_tokens_of_each_turn(db: Database, pubsub: PubSub, t
     assert sum(read["input_tokens_per_turn"]) == row.usage["input_tokens"]
     assert sum(written["output_tokens_per_turn"]) == row.usage["output_tokens"]
     assert written["output_tokens_per_turn"][1] == len("Done.") + 1
-    told = read["input_tokens_per_turn"][1] - read["input_tokens_per_turn"][0] - written["output_tokens_per_turn"][0]
-    assert written["tool_output_tokens_per_turn"] == [0, told]
-    assert written["tool_output_tokens"] == told > 0
+    tool_tokens = (
+        read["input_tokens_per_turn"][1] - read["input_tokens_per_turn"][0] - written["output_tokens_per_turn"][0]
+    )
+    assert written["tool_output_tokens_per_turn"] == [0, tool_tokens]
+    assert written["tool_output_tokens"] == tool_tokens > 0
 
 
 async def test_a_clients_call_in_the_same_turn_ends_the_response_after_the_hosted_calls(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("mine", a=1) + call("tests__echo", text="x")
-    row = await answer(db, pubsub, (tools.server(),), said, "never", tools=[mcp_tool(), FUNCTION])
+    script = call("mine", a=1) + call("tests__echo", text="x")
+    row = await answer(db, pubsub, (tools.server(),), script, "never", tools=[mcp_tool(), FUNCTION])
     assert types(row) == ["mcp_list_tools", "function_call", "mcp_call"]
     assert items(row)[2]["output"] == "echo x"
 
 
 async def test_a_call_is_forced_in_the_first_turn_alone(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
     choice = {"type": "mcp", "server_label": "tests", "name": "echo"}
-    said = (call("tests__echo", text="x"), call("tests__slow", text="any"), DONE)
+    script = (call("tests__echo", text="x"), call("tests__slow", text="any"), DONE)
     tools.release("any")
-    row = await answer(db, pubsub, (tools.server(),), *said, tools=[mcp_tool()], tool_choice=choice)
+    row = await answer(db, pubsub, (tools.server(),), *script, tools=[mcp_tool()], tool_choice=choice)
     assert types(row) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
 
 
@@ -238,8 +240,10 @@ async def test_with_tool_choice_none_no_server_lists_its_tools(
 async def test_calls_beyond_max_tool_calls_fail_and_the_model_is_told(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("tests__echo", text="most-1") + call("tests__echo", text="most-2") + call("tests__echo", text="most-3")
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()], max_tool_calls=2)
+    script = (
+        call("tests__echo", text="most-1") + call("tests__echo", text="most-2") + call("tests__echo", text="most-3")
+    )
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()], max_tool_calls=2)
     assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "completed", "failed"]
     assert text_of(row) == f"It said: echo most-1; echo most-2; {TOO_MANY}"
     assert tools.count("begun echo most-3") == 0
@@ -248,17 +252,17 @@ async def test_calls_beyond_max_tool_calls_fail_and_the_model_is_told(
 async def test_a_model_that_calls_on_beyond_max_tool_calls_ends_its_response(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("tests__echo", text="on")
-    row = await answer(db, pubsub, (tools.server(),), said, tools=[mcp_tool()], max_tool_calls=1)
+    script = call("tests__echo", text="on")
+    row = await answer(db, pubsub, (tools.server(),), script, tools=[mcp_tool()], max_tool_calls=1)
     assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed", "failed"]
     assert tools.count("begun echo on") == 1
 
 
 async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = call("tests__echo", text="x")
-    spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two special tokens, and the end
+    script = call("tests__echo", text="x")
+    spent = len(script.encode()) - len("<tool_call></tool_call>") + 2 + 1  # two special tokens, and the end
     request = {"tools": [mcp_tool()], "max_output_tokens": spent + 4, "status": Status.INCOMPLETE}
-    row = await answer(db, pubsub, (tools.server(),), said, "0123456789", **request)
+    row = await answer(db, pubsub, (tools.server(),), script, "0123456789", **request)
     assert row.incomplete_details == {"reason": "max_output_tokens"}
     assert text_of(row) == "0123"
     assert row.usage is not None
@@ -268,10 +272,10 @@ async def test_max_output_tokens_counts_over_all_turns(db: Database, pubsub: Pub
 async def test_calls_of_a_turn_that_used_all_tokens_are_not_made(
     db: Database, pubsub: PubSub, tools: ToolProcess
 ) -> None:
-    said = call("tests__echo", text="spent")
-    spent = len(said.encode()) - len("<tool_call></tool_call>") + 2 + 1
+    script = call("tests__echo", text="spent")
+    spent = len(script.encode()) - len("<tool_call></tool_call>") + 2 + 1
     request = {"tools": [mcp_tool()], "max_output_tokens": spent, "status": Status.INCOMPLETE}
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, **request)
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, **request)
     assert items(row, "mcp_call")[0]["status"] == "incomplete"
     assert tools.count("begun echo spent") == 0
 
@@ -287,8 +291,8 @@ async def test_results_that_leave_no_room_for_an_answer_end_it_incomplete(
 
 
 async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = call("tests__huge", text="3000000")
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()], result_bytes=1001)
+    script = call("tests__huge", text="3000000")
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()], result_bytes=1001)
     output = items(row, "mcp_call")[0]["output"]
     assert output == "é" * 500 + "\n[Cut here: these are the first 1000 of 6000000 bytes.]"
 
@@ -297,8 +301,8 @@ async def test_a_long_result_is_truncated_with_a_note(db: Database, pubsub: PubS
 
 
 async def test_the_model_gets_the_error_of_a_tool(db: Database, pubsub: PubSub, tools: ToolProcess) -> None:
-    said = call("tests__failing", text="this") + call("tests__refusing", text="that")
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    script = call("tests__failing", text="this") + call("tests__refusing", text="that")
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
     failing, refusing = items(row, "mcp_call")
     assert (failing["status"], failing["output"]) == ("failed", None)
     assert failing["error"] == {
@@ -315,8 +319,8 @@ async def test_the_model_is_told_of_arguments_that_are_no_object_and_they_are_no
     db: Database, pubsub: PubSub, tools: ToolProcess, arguments: str
 ) -> None:
     before = tools.count("begun echo ")
-    said = f'<tool_call>{{"name": "tests__echo", "arguments": {arguments}}}</tool_call>'
-    row = await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
+    script = f'<tool_call>{{"name": "tests__echo", "arguments": {arguments}}}</tool_call>'
+    row = await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
     assert text_of(row) == "It said: The arguments are not a JSON object."
     assert tools.count("begun echo ") == before
 
@@ -342,8 +346,8 @@ async def test_a_server_that_goes_away_fails_its_calls_and_comes_back_for_the_ne
     db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     with tool_process(tmp_path) as mine:
-        said = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
-        response_id = await queued(db, input=[message(turns(*said))], tools=[mcp_tool()])
+        script = (call("tests__slow", text="x"), call("tests__echo", text="y"), DONE)
+        response_id = await queued(db, input=[message(turns(*script))], tools=[mcp_tool()])
         async with worker(db, pubsub, mcp_sessions=McpSessions((mine.server(),))) as w:
             job = w.start(response_id)
             await until(lambda: mine.count("begun slow x"))
@@ -379,10 +383,10 @@ async def test_calls_and_results_are_not_logged(
     db: Database, pubsub: PubSub, tools: ToolProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    said = "".join(call(f"tests__{name}", text="sesame") for name in ("echo", "failing", "refusing"))
-    await answer(db, pubsub, (tools.server(),), said, DONE, tools=[mcp_tool()])
-    told = [record for record in caplog.records if record.name.startswith("longhaul")]
-    assert told
+    script = "".join(call(f"tests__{name}", text="sesame") for name in ("echo", "failing", "refusing"))
+    await answer(db, pubsub, (tools.server(),), script, DONE, tools=[mcp_tool()])
+    records = [record for record in caplog.records if record.name.startswith("longhaul")]
+    assert records
     assert "sesame" not in "".join(record.getMessage() for record in caplog.records)
 
 
@@ -394,18 +398,18 @@ async def test_headers_come_from_the_environment_and_if_allowed_from_the_request
 ) -> None:
     monkeypatch.setenv("TESTS_TOKEN", "sesame")
     sealed = seal_headers(await SharedSealer(db).get(), {"X-Mine": "theirs"})
-    said = call("tests__header", text="authorization") + call("tests__header", text="x-mine")
+    script = call("tests__header", text="authorization") + call("tests__header", text="x-mine")
     for allowed, theirs in ((True, "theirs"), (False, "none")):
         server = tools.server(headers={"Authorization": "Bearer ${TESTS_TOKEN}"}, request_headers=allowed)
         request = {"tools": [mcp_tool()], "secrets": {"tests": sealed}}
-        row = await answer(db, pubsub, (server,), said, DONE, **request)
+        row = await answer(db, pubsub, (server,), script, DONE, **request)
         assert text_of(row) == f"It said: Bearer sesame; {theirs}"
 
 
 async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubsub: PubSub, tmp_path: Path) -> None:
     with tool_process(tmp_path, "modern") as modern:
-        said = (call("tests__echo", text="x"), call("tests__failing", text="y"), DONE)
-        row = await answer(db, pubsub, (modern.server(),), *said, tools=[mcp_tool()])
+        script = (call("tests__echo", text="x"), call("tests__failing", text="y"), DONE)
+        row = await answer(db, pubsub, (modern.server(),), *script, tools=[mcp_tool()])
         assert [item["status"] for item in items(row, "mcp_call")] == ["completed", "failed"]
         assert modern.count("closed") == 0
 

@@ -210,9 +210,9 @@ async def test_a_failed_call_is_one_sentence_and_opens_nothing(
 ) -> None:
     async with Client(server.url) as client:
         await call(client, "open", id="https://folder.test/mountains.html")
-        said = await refusal(client, tool, **arguments)
+        reason = await refusal(client, tool, **arguments)
         after = await call(client, "open")
-    assert sentence is None or said == sentence
+    assert sentence is None or reason == sentence
     assert after.facts is not None and after.facts["cursor"] == 1
 
 
@@ -412,9 +412,9 @@ BAD_STARTS = [
 def test_a_bad_option_is_one_line_that_names_it(options: tuple[str, ...], line: str, tmp_path: Path) -> None:
     options = tuple(str(tmp_path) if option == "/" else option for option in options)
     ended = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
-    said = [entry for entry in ended.stderr.splitlines() if " INFO " not in entry]
+    reason = [entry for entry in ended.stderr.splitlines() if " INFO " not in entry]
     assert ended.returncode == os.EX_CONFIG
-    assert len(said) == 1 and said[0].startswith(f"longhaul tools browser: {line}")
+    assert len(reason) == 1 and reason[0].startswith(f"longhaul tools browser: {line}")
 
 
 def test_options_come_from_the_environment_too(tmp_path: Path) -> None:

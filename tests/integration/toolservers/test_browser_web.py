@@ -142,7 +142,9 @@ async def test_a_search_without_results_fails(server: BrowserServer) -> None:
         assert "found nothing" in await refusal(client, "search", query="nothing")
 
 
-@pytest.mark.parametrize(("query", "sentence"), [(f"trouble{n}", said) for n, (_, said) in enumerate(ENGINE_TROUBLE)])
+@pytest.mark.parametrize(
+    ("query", "sentence"), [(f"trouble{n}", reason) for n, (_, reason) in enumerate(ENGINE_TROUBLE)]
+)
 async def test_a_failing_search_engine_gives_one_sentence(server: BrowserServer, query: str, sentence: str) -> None:
     async with Client(server.url) as client:
         assert await refusal(client, "search", query=query) == sentence
@@ -229,9 +231,9 @@ async def test_a_page_that_never_arrives_fails_at_the_deadline(tmp_path: Path) -
         options = ("--backend", "searxng", "--url", slow.url, "--allow-private", "--seconds", "0.5")
         with browser_server(tmp_path / "log", *options) as server:
             async with Client(server.url) as client:
-                said = await refusal(client, "open", id=f"{slow.url}/page")
+                reason = await refusal(client, "open", id=f"{slow.url}/page")
         go_on.set()
-    assert said in ("It took longer than 0.5 s, and was given up.", "127.0.0.1 takes too long to answer.")
+    assert reason in ("It took longer than 0.5 s, and was given up.", "127.0.0.1 takes too long to answer.")
 
 
 # Addresses that must not be reached
@@ -266,10 +268,10 @@ REFUSED = [
 async def test_by_default_only_the_public_web_is_reached(strict: BrowserServer, web: LittleWeb, url: str) -> None:
     before = len(web.asked)
     async with Client(strict.url) as client:
-        said = await refusal(client, "open", id=url.format(port=web.port))
-    assert any(words in said for words in ("refused", "Only http", "password", "not a URL", "no host")), said
+        reason = await refusal(client, "open", id=url.format(port=web.port))
+    assert any(words in reason for words in ("refused", "Only http", "password", "not a URL", "no host")), reason
     assert len(web.asked) == before
-    assert "secret" not in said
+    assert "secret" not in reason
 
 
 async def test_redirects_and_links_to_refused_addresses_are_refused(tmp_path: Path) -> None:

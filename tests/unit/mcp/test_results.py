@@ -27,8 +27,8 @@ def test_every_kind_of_content_becomes_text() -> None:
     file = types.EmbeddedResource(resource=types.TextResourceContents(uri="file:///y", text="inside"))
     blob = types.EmbeddedResource(resource=types.BlobResourceContents(uri="file:///z", blob="aGk="))
     sound = types.AudioContent(data="aGk=", mime_type="audio/wav")
-    told = result_of(CALL, answer("a", link, file, blob, sound, PICTURE), ResultOptions(1000)).result
-    assert told == "a\n[n](file:///x)\ninside\n[a file: file:///z]\n[a sound]\n[an image]"
+    expected = result_of(CALL, answer("a", link, file, blob, sound, PICTURE), ResultOptions(1000)).result
+    assert expected == "a\n[n](file:///x)\ninside\n[a file: file:///z]\n[a sound]\n[an image]"
 
 
 def test_structured_content_without_text_becomes_json() -> None:
@@ -45,10 +45,10 @@ def test_images_go_to_models_that_see_them_and_to_clients_that_include_them() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("abc", "abc"), ("abcd", "abc\n[Cut here: these are the first 3 of 4 bytes.]")]
+    ("text", "expected"), [("abc", "abc"), ("abcd", "abc\n[Cut here: these are the first 3 of 4 bytes.]")]
 )
-def test_text_is_truncated_to_bytes(text: str, told: str) -> None:
-    assert result_of(CALL, answer(text), ResultOptions(3)).result == told
+def test_text_is_truncated_to_bytes(text: str, expected: str) -> None:
+    assert result_of(CALL, answer(text), ResultOptions(3)).result == expected
 
 
 def test_truncation_keeps_characters_whole() -> None:

@@ -123,11 +123,11 @@ def test_text_that_is_truncated_twice_gives_no_wrong_number() -> None:
     assert truncate_middle("a" * 101, 100) == "a" * 50 + "\n[... the middle is left out ...]\n" + "a" * 50
 
 
-def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
+def read_answers(*data: bytes, max_bytes: int = 1000) -> tuple[list[Answer], int]:
     """The answers, and the number of floods."""
     answers: list[Answer] = []
     floods: list[None] = []
-    stream = AnswerReader(longest, answers.append, lambda: floods.append(None))
+    stream = AnswerReader(max_bytes, answers.append, lambda: floods.append(None))
     stream.reset()
     for piece in data:
         stream.add(piece)
@@ -136,8 +136,8 @@ def heard(*data: bytes, longest: int = 1000) -> tuple[list[Answer], int]:
 
 def test_answers_are_read_from_any_pieces() -> None:
     line = b'{"id": 1, "result": "42", "error": null, "images": []}\n'
-    assert heard(line * 2) == ([Answer(id=1, result="42")] * 2, 0)
-    assert heard(*(line[at : at + 1] for at in range(len(line)))) == ([Answer(id=1, result="42")], 0)
+    assert read_answers(line * 2) == ([Answer(id=1, result="42")] * 2, 0)
+    assert read_answers(*(line[at : at + 1] for at in range(len(line)))) == ([Answer(id=1, result="42")], 0)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_answers_are_read_from_any_pieces() -> None:
     ],
 )
 def test_an_invalid_line_is_no_answer(line: bytes) -> None:
-    assert heard(line + b"\n") == ([], 0)
+    assert read_answers(line + b"\n") == ([], 0)
 
 
 def test_a_flood_of_answers_is_reported_and_ignored() -> None:
-    answers, floods = heard(b"x" * 600, b"x" * 600, b'\n{"id": 1}\n')
+    answers, floods = read_answers(b"x" * 600, b"x" * 600, b'\n{"id": 1}\n')
     assert (answers, floods) == ([], 2)
-    answers, floods = heard(b"\n" * (MAX_INVALID_LINES + 1), b'{"id": 1}\n')
+    answers, floods = read_answers(b"\n" * (MAX_INVALID_LINES + 1), b'{"id": 1}\n')
     assert (answers, floods) == ([], 1)
 
 

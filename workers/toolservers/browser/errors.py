@@ -1,4 +1,4 @@
-"""What the browser says when it cannot do what it is asked."""
+"""The error of the browser tool."""
 
 from __future__ import annotations
 
