@@ -1,7 +1,7 @@
-"""The loop that finds what messages lost: run as `python -m workers.maintenance`, in as many copies as you like.
+"""Maintenance, in any number of copies (`python -m workers.maintenance`): redelivers, releases, fails, deletes.
 
-Every look is one statement that takes what it finds (SKIP LOCKED), so copies share the work. A copy that
-dies between finding and doing leaves a row that is found again later.
+Each step is one statement that takes the rows it finds (SKIP LOCKED), so copies share the work. If a copy dies between
+taking a row and acting on it, a later round finds the row.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger("longhaul.maintenance")
 
 SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
-"""A log is merged only after its readers had time to finish on what they heard."""
+"""A log is merged only after its readers had time to finish from pub/sub."""
 BATCH = 500
-
+"""Rows per statement."""
 
 _OVERDUE = {
     Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
@@ -39,59 +39,42 @@ _OVERDUE = {
 
 
 class Maintenance:
-    """Takes over from the dead, sends again, and deletes what is due."""
+    """What the maintenance loop does, step by step; each step waits on its own while Postgres or Redis is away."""
 
     def __init__(self, settings: Settings, db: Database, pubsub: PubSub, queue: TaskQueue) -> None:
         self._settings = settings
         self._db = db
         self._pubsub = pubsub
         self._queue = queue
-        self._away: set[str] = set()
+        self._waiting: set[str] = set()
+        """The names of steps that found Postgres or Redis away."""
 
     async def run(self) -> None:
-        """Looks after everything until it is cancelled."""
-        await asyncio.gather(
-            self._every(self._settings.maintenance_seconds, self.rescue),
-            self._every(self._settings.maintenance_seconds, self.resend),
-            self._every(self._settings.lost_seconds, self.find_lost),
-            self._every(self._settings.maintenance_seconds, self.expire),
-            self._every(SWEEP_SECONDS, self.sweep),
-        )
+        """Repeats every step at its interval until cancelled."""
+        often = self._settings.maintenance_seconds
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(often, self.release_dead_workers))
+            group.create_task(self._repeat(often, self.send_released))
+            group.create_task(self._repeat(self._settings.lost_seconds, self.redeliver))
+            group.create_task(self._repeat(often, self.expire))
+            group.create_task(self._repeat(SWEEP_SECONDS, self.sweep))
 
-    async def rescue(self) -> None:
-        """Takes responses from dead workers; `resend` finds them next. What killed too many is failed."""
+    async def release_dead_workers(self) -> None:
+        """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
         for worker in await workers.remove_dead_workers(self._db):
             crashed = await claims.release_all(self._db, worker, self._settings.max_crashes)
-            log.warning("worker %s is gone; its responses go to others", worker)
+            log.warning("worker %s is gone; its responses go to other workers", worker)
             message = f"its worker crashed {self._settings.max_crashes} times while it ran"
             for response_id in crashed:
                 await self._fail(response_id, "server_error", message)
 
-    async def expire(self) -> None:
-        """Fails what has waited, or run, for longer than it may."""
-        for response_id, status in await endings.find_overdue(self._db, BATCH):
-            code, message = _OVERDUE[status]
-            await self._fail(response_id, code, message, only=status)
-
-    async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
-        ended = await endings.fail(self._db, response_id, code, message, only=only)
-        if ended is not None and ended.chunk is not None:
-            log.error("%s failed: %s", response_id, message)
-            await self._ring(ended.chunk)
-
-    async def _ring(self, chunk: Chunk) -> None:
-        try:
-            await self._pubsub.publish([chunk])
-        except PubSubUnavailable:
-            log.debug("readers of %s will look into Postgres", chunk.response_id)
-
-    async def resend(self) -> None:
-        """Sends messages for what its worker gave up, or was taken from."""
+    async def send_released(self) -> None:
+        """Sends messages for released responses."""
         while messages := await redelivery.take_released(self._db, BATCH):
             await self._send(messages)
 
-    async def find_lost(self) -> None:
-        """Sends the messages again that Redis lost, that a worker died with, or that were never sent."""
+    async def redeliver(self) -> None:
+        """Sends the messages of queued responses that were lost: by Redis, with a worker, or before they were sent."""
         seconds = self._settings.lost_seconds
         lists = await redelivery.lists_to_check(self._db, seconds)
         if not lists:
@@ -104,30 +87,48 @@ class Maintenance:
         log.info("sending %d messages again", len(messages))
         await self._queue.enqueue_all(messages)
 
+    async def expire(self) -> None:
+        """Fails responses that have waited or run for longer than their timeout."""
+        for response_id, status in await endings.find_overdue(self._db, BATCH):
+            code, message = _OVERDUE[status]
+            await self._fail(response_id, code, message, only=status)
+
+    async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
+        ended = await endings.fail(self._db, response_id, code, message, only=only)
+        if ended is not None and ended.chunk is not None:
+            log.error("%s failed: %s", response_id, message)
+            await self._publish(ended.chunk)
+
+    async def _publish(self, chunk: Chunk) -> None:
+        try:
+            await self._pubsub.publish([chunk])
+        except PubSubUnavailable:
+            log.debug("Redis is away: readers of %s poll Postgres", chunk.response_id)
+
     async def sweep(self) -> None:
-        """Merges the logs of finished responses, and deletes events and rows when their time has come."""
-        now, keep = datetime.now(UTC), self._settings
+        """Merges the logs of finished responses; deletes events and rows at the end of their retention."""
+        now, settings = datetime.now(UTC), self._settings
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
-        while await retention.delete_events(self._db, now - timedelta(seconds=keep.event_retention_seconds), BATCH):
+        while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):
             pass
-        stored = now - timedelta(seconds=keep.stored_retention_seconds)
-        unstored = now - timedelta(seconds=keep.unstored_retention_seconds)
+        stored = now - timedelta(seconds=settings.stored_retention_seconds)
+        unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
-            log.info("deleted %d responses whose time had come", deleted)
+            log.info("deleted %d responses at the end of their retention", deleted)
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        name = getattr(work, "__name__", "maintenance")
+    async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(step, "__name__", "maintenance")
         while True:
             try:
-                await work()
-                if name in self._away:
-                    self._away.discard(name)
+                await step()
+                if name in self._waiting:
+                    self._waiting.discard(name)
                     log.info("%s works again", name)
             except (StoreUnavailable, QueueUnavailable) as error:
-                if name not in self._away:
+                if name not in self._waiting:
                     log.warning("%s waits: %s (%s)", name, type(error).__name__, error)
-                self._away.add(name)
+                self._waiting.add(name)
             except Exception:
                 log.exception("%s went wrong", name)
             await asyncio.sleep(seconds)
@@ -136,10 +137,10 @@ class Maintenance:
 async def maintain(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
-    me = asyncio.current_task()
-    assert me is not None
+    task = asyncio.current_task()
+    assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, me.cancel)
+        loop.add_signal_handler(number, task.cancel)
     db = Database(settings.database_dsn, 4)
     pubsub = PubSub(settings.broker_url)
     queue = TaskQueue(settings)

@@ -1,4 +1,4 @@
-"""What messages lost, maintenance finds: on real Postgres and Valkey, with a queue that can be looked into."""
+"""The steps of the maintenance loop on real Postgres and Valkey, with a queue that only records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workers.maintenance import Maintenance
 
 
 class Queue:
-    """Takes messages down instead of sending them."""
+    """Records messages instead of sending them."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -57,25 +57,25 @@ async def age(db: Database, column: str) -> None:
 async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     queue = Queue()
-    await maintenance(db, pubsub, queue).find_lost()
+    await maintenance(db, pubsub, queue).redeliver()
     assert queue.sent == []
     await age(db, "sent_at")
-    await maintenance(db, pubsub, queue).find_lost()
+    await maintenance(db, pubsub, queue).redeliver()
     assert queue.sent == [response_id]
 
 
-async def test_two_copies_share_what_there_is_to_send(db: Database, pubsub: PubSub) -> None:
+async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pubsub: PubSub) -> None:
     ids = {await queued(db) for _ in range(50)}
     await age(db, "sent_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, pubsub, queue).find_lost() for _ in range(4)))
+    await asyncio.gather(*(maintenance(db, pubsub, queue).redeliver() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
 
 
 @pytest.mark.parametrize(
     ("limit", "code"), [({"queue_seconds": 0.001}, "queue_timeout"), ({"run_seconds": 0.001}, "run_timeout")]
 )
-async def test_what_takes_too_long_is_failed_and_says_so(
+async def test_an_overdue_response_fails_with_the_code_of_its_timeout(
     db: Database, pubsub: PubSub, limit: dict[str, float], code: str
 ) -> None:
     new = replace(new_response(), **limit)  # type: ignore[arg-type]
@@ -88,13 +88,13 @@ async def test_what_takes_too_long_is_failed_and_says_so(
     assert final.error["code"] == code
 
 
-async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, pubsub: PubSub) -> None:
+async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Database, pubsub: PubSub) -> None:
     await alive(db, lease_seconds=0.0)
     row = await claimed(db, input=[message("/say still here")])
     queue = Queue()
-    looking = maintenance(db, pubsub, queue)
-    await looking.rescue()
-    await looking.resend()
+    steps = maintenance(db, pubsub, queue)
+    await steps.release_dead_workers()
+    await steps.send_released()
     assert queue.sent == [row.id]
     async with worker(db, pubsub) as w:
         assert await w.run(row.id) is Outcome.COMPLETED
@@ -102,28 +102,28 @@ async def test_a_dead_workers_response_goes_on_in_another_worker(db: Database, p
     assert (text_of(final), final.attempt, final.crashes) == ("still here", 2, 1)
 
 
-async def test_a_response_that_kills_workers_is_failed_and_says_why(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_that_crashes_its_workers_fails_and_its_error_says_why(db: Database, pubsub: PubSub) -> None:
     row = await claimed(db)
-    looking = maintenance(db, pubsub, Queue())
+    steps = maintenance(db, pubsub, Queue())
     for name in (WORKER, "second"):
         await alive(db, name, lease_seconds=0.0)
-        await looking.rescue()
+        await steps.release_dead_workers()
         await claim(db, row.id, "second")
     final = await whole(db, row.id, Status.FAILED)
     assert final.error is not None
     assert "crashed 2 times" in final.error["message"]
 
 
-async def test_a_queue_that_is_away_loses_nothing(db: Database, pubsub: PubSub) -> None:
+async def test_no_message_is_lost_while_the_queue_is_away(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     await age(db, "sent_at")
     queue = Queue()
     queue.away = True
     with pytest.raises(QueueUnavailable):
-        await maintenance(db, pubsub, queue).find_lost()
+        await maintenance(db, pubsub, queue).redeliver()
     queue.away = False
     await age(db, "sent_at")
-    await maintenance(db, pubsub, queue).find_lost()
+    await maintenance(db, pubsub, queue).redeliver()
     assert queue.sent == [response_id]
 
 

@@ -142,8 +142,8 @@ async def _looks(yard: Yard) -> Found:
             async with AsyncExitStack() as stack:
                 await _present(yard, stack, count)
                 again = yard.times(20)
-                looks = (maintenance.rescue, maintenance.resend, maintenance.expire)
-                used = [await _repeated(yard, again, look) for look in (*looks, maintenance.find_lost)]
+                looks = (maintenance.release_dead_workers, maintenance.send_released, maintenance.expire)
+                used = [await _repeated(yard, again, look) for look in (*looks, maintenance.redeliver)]
             *each, lost = [one.of(Role.POSTGRES) / again for one in used]
             points.append((count, sum(each) * often + lost * seldom))
         await _register(yard, ())
