@@ -11,17 +11,15 @@ it as the `call` of an item (workers/formats/chat/messages.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from sqlalchemy import select, text
 
 from app.protocol.item_types import HOSTED_CALLS
+from app.protocol.types import Json
 from app.store.database import Database
 from app.store.items import responses_of
 from app.store.rows import ResponseRow
 from app.store.tables import conversation_items
-
-Json = dict[str, Any]
 
 CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""

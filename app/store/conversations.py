@@ -1,6 +1,6 @@
-"""Conversations: items in an order of their own, which responses read and add to.
+"""Conversations: ordered items that responses read and add to.
 
-A response's items go in at its end, in the transaction that ends it (`journal.append`).
+A response's items are added when it ends, in the transaction that ends it (`journal.append`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.protocol.types import Json
 from app.store.database import Database
 from app.store.tables import conversation_items as items
 from app.store.tables import conversations
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,13 @@ class ConversationRow:
     created_at: datetime
 
     def as_object(self) -> Json:
-        """As clients see it; the time is in epoch seconds."""
+        """The conversation as clients see it, with the time in epoch seconds."""
         created = int(self.created_at.timestamp())
         return {"id": self.id, "object": "conversation", "created_at": created, "metadata": self.metadata}
 
 
 class DuplicateItem(Exception):
-    """The conversation has an item of that id already; nothing was added."""
+    """The conversation already has an item with that id; nothing was added."""
 
     def __init__(self, item_id: str) -> None:
         super().__init__(item_id)
@@ -69,7 +68,7 @@ async def get(db: Database, project: str, conversation_id: str) -> ConversationR
 async def set_metadata(
     db: Database, project: str, conversation_id: str, metadata: dict[str, str]
 ) -> ConversationRow | None:
-    """The conversation with its new metadata, or None where there is none."""
+    """Returns the conversation with its new metadata, or None if there is none."""
     statement = (
         update(conversations)
         .where(conversations.c.id == conversation_id, conversations.c.project == project)
@@ -82,7 +81,7 @@ async def set_metadata(
 
 
 async def remove(db: Database, project: str, conversation_id: str) -> bool:
-    """Deletes a conversation and its items; responses stay. False where there is none."""
+    """Deletes a conversation and its items; responses stay. Returns False if there is none."""
     statement = (
         delete(conversations)
         .where(conversations.c.id == conversation_id, conversations.c.project == project)
@@ -96,7 +95,10 @@ async def remove(db: Database, project: str, conversation_id: str) -> bool:
 
 
 async def add_items(db: Database, project: str, conversation_id: str, new: Sequence[Json]) -> bool:
-    """Adds items at the end, all or none; False where there is no such conversation. Raises DuplicateItem."""
+    """Adds all items at the end. Returns False if there is no such conversation.
+
+    Raises DuplicateItem; then it adds none.
+    """
     async with db.begin() as connection:
         found = await connection.execute(
             select(conversations.c.id)
@@ -110,7 +112,7 @@ async def add_items(db: Database, project: str, conversation_id: str, new: Seque
 
 
 async def _add(connection: AsyncConnection, conversation_id: str, new: Sequence[Json]) -> None:
-    """One statement per item, so that positions are in their order."""
+    """One statement for each item, so that positions follow the order of the items."""
     for item in new:
         statement = upsert(items).values(conversation_id=conversation_id, id=item["id"], item=item)
         added = await connection.execute(statement.on_conflict_do_nothing().returning(items.c.id))
@@ -130,7 +132,7 @@ async def get_item(db: Database, project: str, conversation_id: str, item_id: st
 
 
 async def remove_item(db: Database, conversation_id: str, item_id: str) -> bool:
-    """False where the conversation has no such item."""
+    """Returns False if the conversation has no such item."""
     statement = (
         delete(items).where(items.c.conversation_id == conversation_id, items.c.id == item_id).returning(items.c.id)
     )
@@ -141,19 +143,19 @@ async def remove_item(db: Database, conversation_id: str, item_id: str) -> bool:
 async def list_items(
     db: Database, conversation_id: str, after: str | None, limit: int, *, descending: bool
 ) -> list[Json] | None:
-    """Up to `limit` items behind the one called `after`, by age; None where there is no such item."""
+    """Up to `limit` items after the item with the id `after`, in order of age; None if there is no such item."""
     async with db.autocommit() as connection:
         start = 0
         if after is not None:
-            place = select(items.c.position).where(items.c.conversation_id == conversation_id, items.c.id == after)
-            found = (await connection.execute(place)).one_or_none()
+            position = select(items.c.position).where(items.c.conversation_id == conversation_id, items.c.id == after)
+            found = (await connection.execute(position)).one_or_none()
             if found is None:
                 return None
             start = found.position
-        behind = items.c.position < start if descending and after is not None else items.c.position > start
+        is_after = items.c.position < start if descending and after is not None else items.c.position > start
         statement = (
             select(items.c.item)
-            .where(items.c.conversation_id == conversation_id, behind)
+            .where(items.c.conversation_id == conversation_id, is_after)
             .order_by(items.c.position.desc() if descending else items.c.position)
             .limit(limit)
         )
@@ -161,7 +163,7 @@ async def list_items(
 
 
 async def last_position(db: Database, conversation_id: str) -> int:
-    """Where the newest item is; 0 in an empty conversation."""
+    """The position of the newest item; 0 in an empty conversation."""
     statement = select(func.coalesce(func.max(items.c.position), 0)).where(items.c.conversation_id == conversation_id)
     async with db.autocommit() as connection:
         return int((await connection.execute(statement)).scalar_one())

@@ -1,4 +1,4 @@
-"""Items by their ids: what a reference stands for."""
+"""Finding stored items by their ids, for references."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 
 from sqlalchemy import text
 
+from app.protocol.types import Json
 from app.store.database import Database
 
-Json = dict[str, Any]
+_ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
+"""An item's id holds the id of its response, so no index of items is needed (app/protocol/events/writer.py)."""
 
-_OURS = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
-"""Item ids name their response (app/protocol/events/machine.py, request.py), so no index of items is needed."""
-
-# Postgres cannot look into JSON that holds U+0000, as what a model said may: it looks into a copy that has another
-# character there.
+# Postgres cannot look into JSON with U+0000, which a model may write. So it looks into a copy with another character.
 _FIND = text(
     r"""
     SELECT item FROM responses r, LATERAL (
@@ -34,9 +32,9 @@ _FIND = text(
 
 
 async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
-    """The stored items of these ids that there are, of the project's stored responses and conversations.
+    """The stored items with these ids in the project's stored responses and conversations, by id.
 
-    They may go into a request, so U+0000 in them is U+FFFD (app/protocol/requests/strict_json.py).
+    U+0000 in them becomes U+FFFD, because they may go into a request (app/protocol/requests/strict_json.py).
     """
     if not ids:
         return {}
@@ -46,8 +44,8 @@ async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[s
 
 
 def responses_of(ids: Iterable[str]) -> Iterable[str]:
-    """The ids of the responses that have, or had, items of these ids."""
-    return (f"resp_{found.group(1)}" for item_id in ids if (found := _OURS.fullmatch(item_id)) is not None)
+    """The ids of the responses that have, or had, items with these ids."""
+    return (f"resp_{found.group(1)}" for item_id in ids if (found := _ITEM_ID.fullmatch(item_id)) is not None)
 
 
 def _without_nul(value: Any) -> Any:

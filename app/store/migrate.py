@@ -1,4 +1,4 @@
-"""Bringing the schema to the newest revision, and waiting until somebody has."""
+"""Upgrading the schema to the newest revision, and waiting until another process has done so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("longhaul.store")
 
 MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
 PAUSE_SECONDS = 0.2
-_LOCK = 0x10_9A_11  # any number that nobody else uses: migrations run one at a time
+_LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
 
 
 def _config(connection: Connection | None = None) -> Config:
@@ -41,7 +41,7 @@ def _upgrade(connection: Connection) -> None:
 
 
 async def migrate(db: Database) -> None:
-    """Runs the migrations that are missing, in one transaction; several callers wait for each other.
+    """Runs the missing migrations in one transaction; concurrent callers wait for each other.
 
     Raises StoreUnavailable.
     """
@@ -50,23 +50,23 @@ async def migrate(db: Database) -> None:
 
 
 async def revision(db: Database) -> str | None:
-    """The schema's revision; None where there is none yet. Raises StoreUnavailable."""
+    """The schema's revision, or None before the first migration. Raises StoreUnavailable."""
     async with db.begin() as connection:
         return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
 
 
 async def wait_for_schema(db: Database) -> None:
-    """Returns once the schema is at this code's revision; waits for Postgres too, and says so once."""
-    wanted, told = head(), False
+    """Returns once Postgres answers and the schema is at this code's revision. Logs once why it waits."""
+    wanted, logged = head(), False
     while True:
         try:
             found = await revision(db)
-            why = f"its schema is at {found}, not at {wanted}; run `longhaul migrate`"
+            reason = f"its schema is at {found}, not at {wanted}; run `longhaul migrate`"
         except StoreUnavailable as error:
-            found, why = None, str(error)
+            found, reason = None, str(error)
         if found == wanted:
             return
-        if not told:
-            log.info("waiting for Postgres: %s", why)
-            told = True
+        if not logged:
+            log.info("waiting for Postgres: %s", reason)
+            logged = True
         await asyncio.sleep(PAUSE_SECONDS)

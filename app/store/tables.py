@@ -1,7 +1,7 @@
-"""The tables. Alembic's migrations make them; a test holds both together.
+"""The tables. Alembic's migrations make them; a test compares both.
 
-What must always hold is a CHECK here, not a hope elsewhere: a final status and its time, an error and
-`failed`, an owner only while in progress.
+What must always hold is a CHECK: a final status has its time, `failed` has an error, and only a response in progress
+has an owner.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ responses = Table(
     Column("store", BOOLEAN, nullable=False),
     Column("previous_response_id", Text),
     Column("conversation_id", Text),
-    # JSON, not JSONB: a model may well say U+0000, which JSONB refuses.
+    # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("crashes", Integer, nullable=False, server_default=text("0")),
@@ -67,7 +67,7 @@ responses = Table(
     Column("output", JSON(none_as_null=True)),
     # What models are told of the hosted tools' calls in `output`; clients never see it (context.py).
     Column("tool_results", JSON(none_as_null=True)),
-    # `input_messages` and `output_messages`, where they were asked for.
+    # `input_messages` and `output_messages`, if the request asked for them.
     Column("messages", JSON(none_as_null=True)),
     Column("usage", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
@@ -77,13 +77,13 @@ responses = Table(
     _time("finished_at"),
     _time("sent_at"),
     Column("sends", Integer, nullable=False, server_default=text("0")),
-    # How long it may wait and run; the deadlines follow from them.
+    # How long the response may run. Its first claim sets `run_deadline` from it.
     Column("run_seconds", Float),
     _time("queue_deadline"),
     _time("run_deadline"),
     Column("idempotency_key", Text),
     Column("fingerprint", LargeBinary),
-    # The events: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
+    # Where the events are: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
     Column("log", Text, nullable=False, server_default=text("'live'")),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
@@ -144,7 +144,7 @@ chunks = Table(
     # Token ids as little-endian unsigned 32-bit integers.
     Column("tokens", LargeBinary, nullable=False),
     Column("frames", LargeBinary, nullable=False),
-    # What the next attempt must know beside the events: ends of turns, results of calls (generation/history.py).
+    # What the next attempt must know besides the events: ends of turns, results of calls (generation/history.py).
     Column("steps", JSON(none_as_null=True)),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
@@ -181,11 +181,11 @@ workers = Table(
     Column("pid", Integer, nullable=False),
     _time("started_at", nullable=False),
     _time("lease_until", nullable=False),
-    # When its advisory lock was first found missing; NULL while it holds it.
+    # When the worker's advisory lock was first found missing; NULL while it holds the lock.
     _time("absent_since"),
 )
 
-# What clients keep for us is sealed with them (app/store/sealing.py).
+# The secret keys of the deployment (keys.py).
 keys = Table(
     "keys",
     metadata,

@@ -1,0 +1,182 @@
+"""Claims and releases on a real Postgres: one owner at a time, and no deadlocks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from dataclasses import replace
+
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.store import claims, endings, responses, workers
+from app.store.database import Database
+from app.store.inserts import Inserter
+from tests.support.rows import WORKER, alive, claim, claimed, new_response, queued
+from tests.support.waiting import until
+
+
+async def status_of(db: Database, response_id: str) -> Status:
+    row = await responses.find(db, response_id)
+    assert row is not None
+    return row.status
+
+
+async def waits_for_a_lock(db: Database) -> bool:
+    async with db.autocommit() as connection:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool((await connection.execute(waiting)).scalar_one())
+
+
+async def test_only_one_of_many_claims_wins(db: Database) -> None:
+    response_id = await queued(db)
+    claims = await asyncio.gather(*(claim(db, response_id, f"w{i}") for i in range(8)))
+    won = [row for row in claims if row is not None]
+    assert len(won) == 1
+    assert (won[0].status, won[0].attempt) == (Status.IN_PROGRESS, 1)
+
+
+async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Database) -> None:
+    row = await claimed(db)
+    assert await claim(db, row.id, "other") is None
+    await endings.cancel(db, row.id, "default")
+    assert await claim(db, row.id, "other") is None
+    assert await claim(db, "resp_unknown", "other") is None
+
+
+async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> None:
+    waiting, released, owned = await queued(db), await claimed(db), await claimed(db)
+    await claims.release(db, released.id, released.attempt, WORKER)
+    final = await queued(db)
+    await endings.cancel(db, final, None)
+    late = replace(new_response(), queue_seconds=-1.0)
+    await Inserter(db).create(late)
+    wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
+    rows = await claims.claim_all(db, [(response_id, "w") for response_id in wanted])
+    got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
+    mine = ("w", Status.IN_PROGRESS)
+    assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
+    assert [row for row in rows if row] == [await responses.find(db, row.id) for row in rows if row]
+
+
+async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Database) -> None:
+    one, other = await queued(db), await queued(db)
+    rows = await claims.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
+    assert [row and (row.id, row.attempt, row.worker) for row in rows] == [(one, 1, "a"), (other, 1, "a"), None, None]
+
+
+async def test_batches_of_claims_in_any_order_do_not_deadlock_and_claim_each_response_once(db: Database) -> None:
+    ids = [await queued(db) for _ in range(40)]
+    databases = [Database(db.engine.url.render_as_string(hide_password=False), 1) for _ in range(4)]
+    orders = [[(each, f"w{number}") for each in random.Random(number).sample(ids, 40)] for number in range(4)]
+    batches = await asyncio.gather(*map(claims.claim_all, databases, orders))
+    won = [row.id for batch in batches for row in batch if row is not None]
+    assert sorted(won) == sorted(ids)
+    for each in databases:
+        await each.close()
+
+
+async def test_a_claim_that_waited_for_a_lock_judges_the_row_as_it_is_then(db: Database) -> None:
+    """Not by what it was when the claim began: released and cancelled while others held its lock."""
+    released, cancelled = await claimed(db), await queued(db)
+    async with db.begin() as other:
+        ending = "status = 'cancelled', finished_at = now(), output = '[]'"
+        await other.execute(text(f"UPDATE responses SET {ending} WHERE id = :id"), {"id": cancelled})
+        await other.execute(text("UPDATE responses SET worker = NULL WHERE id = :id"), {"id": released.id})
+        wanted = [(cancelled, "w"), (released.id, "w")]
+        claiming = asyncio.create_task(claims.claim_all(db, wanted))
+        await until(lambda: waits_for_a_lock(db), what="the claims wait")
+    none, row = await claiming
+    assert none is None
+    assert row is not None
+    assert (row.worker, row.attempt) == ("w", 2)
+
+
+async def test_a_claim_reads_no_row_but_its_own(db: Database) -> None:
+    """Statistics of a quiet time say that hardly anything waits or runs: no index of that must tempt Postgres."""
+    for row in [await claimed(db) for _ in range(300)]:
+        await endings.cancel(db, row.id, None)
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))
+    wanted = [await queued(db) for _ in range(8)]
+    async with db.dedicated("claim") as connection:
+        plan = await connection.fetch(f"EXPLAIN {claims._CLAIM}", wanted, ["w"] * 8)
+    lines = "\n".join(row[0] for row in plan)
+    assert "responses_pkey" in lines
+    assert not re.search(r"responses_\w+_idx|Seq Scan", lines)
+
+
+async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:
+    row = await claimed(db)
+    assert await claims.release(db, row.id, row.attempt, WORKER)
+    again = await claim(db, row.id, "other")
+    assert again is not None
+    assert (again.attempt, again.crashes) == (2, 0)
+
+
+async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_deadlock(db: Database) -> None:
+    """Its journal has locked the first of a batch; the rows lie in another order than their ids have."""
+    ids = sorted([(await queued(db)) for _ in range(2)])
+    for response_id in reversed(ids):
+        await claim(db, response_id, WORKER)
+    lock = text("SELECT id FROM responses WHERE id = :id FOR SHARE")
+    async with db.begin() as batch:
+        await batch.execute(lock, {"id": ids[0]})
+        taking = asyncio.create_task(claims.release_all(db, WORKER, 5))
+        await until(lambda: waits_for_a_lock(db), what="the taker waits")
+        await batch.execute(lock, {"id": ids[1]})
+    assert await taking == []
+    assert [(await claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
+
+
+async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
+    row = await claimed(db)
+    await claims.release(db, row.id, row.attempt, WORKER)
+    await claim(db, row.id, "other")
+    assert await claims.release(db, row.id, row.attempt, WORKER) is None
+
+
+async def test_the_responses_of_a_dead_worker_are_released_and_claimed_by_another(db: Database) -> None:
+    await alive(db, lease_seconds=0.0)
+    row = await claimed(db)
+    assert await workers.remove_dead_workers(db) == [WORKER]
+    assert await claims.release_all(db, WORKER, max_crashes=5) == []
+    again = await claim(db, row.id, "other")
+    assert again is not None
+    assert (again.attempt, again.crashes) == (2, 1)
+
+
+async def test_a_response_with_its_last_crash_is_returned_to_be_failed(db: Database) -> None:
+    row = await claimed(db)
+    assert await claims.release_all(db, WORKER, max_crashes=1) == [row.id]
+    failed = await endings.fail(db, row.id, "server_error", "crashed too often")
+    assert failed is not None
+    assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
+
+
+async def test_a_response_that_waited_too_long_is_not_claimed_and_is_found_overdue(db: Database) -> None:
+    new = replace(new_response(), queue_seconds=0.001)
+    await Inserter(db).create(new)
+    assert await claim(db, new.id, WORKER) is None
+    assert list(await endings.find_overdue(db)) == [(new.id, Status.QUEUED)]
+
+
+async def test_a_run_deadline_starts_with_the_first_claim_and_a_takeover_does_not_extend_it(db: Database) -> None:
+    new = replace(new_response(), run_seconds=0.001)
+    await Inserter(db).create(new)
+    row = await claim(db, new.id, WORKER)
+    assert row is not None
+    await claims.release(db, row.id, row.attempt, WORKER)
+    await claim(db, new.id, "other")
+    assert list(await endings.find_overdue(db)) == [(new.id, Status.IN_PROGRESS)]
+
+
+async def test_a_claim_does_not_wait_for_the_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:
+    response_id = await queued(db)
+    assert await claim(db, response_id, "w") is not None
+    async with db.dedicated("claim") as connection:
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
+        async with connection.transaction():
+            await connection.fetch(claims._CLAIM, [await queued(db)], ["w"])
+            assert await connection.fetchval("SHOW synchronous_commit") == "off"

@@ -1,0 +1,76 @@
+"""Redelivery on a real Postgres: which messages are sent again, and when."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.store import claims, responses
+from app.store import redelivery as messages
+from app.store.database import Database
+from tests.support.rows import WORKER, claimed, queued
+
+
+async def status_of(db: Database, response_id: str) -> Status:
+    row = await responses.find(db, response_id)
+    assert row is not None
+    return row.status
+
+
+LIST = messages.BrokerList("model.scripted", 6)
+
+
+async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
+    response_id = await queued(db)
+    async with db.begin() as connection:
+        await connection.execute(
+            text("UPDATE responses SET sends = :sends, sent_at = now() - make_interval(secs => :ago) WHERE id = :id"),
+            {"sends": sends, "ago": seconds_ago, "id": response_id},
+        )
+    return response_id
+
+
+async def undelivered(db: Database, head: str | None) -> list[str]:
+    return [message.response_id for message in await messages.take_undelivered(db, {LIST: head}, 2.0)]
+
+
+async def test_with_an_empty_list_every_old_message_is_taken_once(db: Database) -> None:
+    fresh, old = await sent(db, 0.0), await sent(db, 3.0)
+    assert await messages.lists_to_check(db, 2.0) == [LIST]
+    assert await undelivered(db, None) == [old]
+    assert await undelivered(db, None) == []
+    assert await status_of(db, fresh) is Status.QUEUED
+
+
+async def test_in_a_long_queue_only_messages_sent_before_its_head_are_taken(db: Database) -> None:
+    gone = await sent(db, 3600.0)
+    backlog = [await sent(db, 1800.0 - number) for number in range(50)]
+    assert await undelivered(db, backlog[0]) == [gone]
+    assert await undelivered(db, backlog[0]) == []
+
+
+async def test_an_unknown_head_proves_no_message_undelivered(db: Database) -> None:
+    await sent(db, 3600.0)
+    assert await undelivered(db, "resp_deleted") == []
+
+
+async def test_the_wait_before_a_redelivery_doubles_each_time(db: Database) -> None:
+    await sent(db, 7.0, sends=3)
+    assert await undelivered(db, None) == []
+    patient = await sent(db, 9.0, sends=3)
+    assert await undelivered(db, None) == [patient]
+
+
+async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) -> None:
+    response_id = await queued(db)
+    assert await undelivered(db, None) == []
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET sent_at = now() - interval '3 s'"))
+    assert await undelivered(db, None) == [response_id]
+
+
+async def test_a_released_response_is_sent_at_once_and_only_once(db: Database) -> None:
+    row = await claimed(db)
+    await claims.release(db, row.id, row.attempt, WORKER)
+    assert [message.response_id for message in await messages.take_released(db)] == [row.id]
+    assert await messages.take_released(db) == []
