@@ -1,4 +1,4 @@
-"""Each client is pointed at the scripted engine, and once at vLLM."""
+"""Each client test runs against the scripted engine, and against vLLM where it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients talk to, and what they are told there: the scripted engine, or vLLM with the demo model."""
+"""The servers that the clients are tested against, the scripted engine or vLLM, and their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.longhaul import Longhaul
 
 
 class City(BaseModel):
-    """The form of a structured answer."""
+    """The schema of a structured answer."""
 
     name: str
     country: str
@@ -37,12 +37,12 @@ WEATHER_TOOL: dict[str, Any] = {
 }
 WEATHER = {"city": "Paris", "temperature_c": 18, "sky": "sunny"}
 REPORT = json.dumps(WEATHER, separators=(",", ":"))
-"""What get_weather says about Paris."""
+"""The result of get_weather for Paris."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Questions, and what the model was told to answer."""
+    """Questions to which the model's answers are known."""
 
     hello: str
     hello_answer: str
@@ -51,7 +51,7 @@ class Script:
     weather: str
     """Calls get_weather with Paris."""
     weather_answer: str
-    """After the tool has said REPORT."""
+    """The answer after the tool returned REPORT."""
     paris: str
     """Answers with PARIS as JSON."""
     name: str
@@ -91,7 +91,7 @@ SCRIPTED = Script(
 
 
 def demo_script(talks: dict[str, list[dict[str, Any]]]) -> Script:
-    """What the demo model was taught; `talks` are its conversations' messages by name."""
+    """Returns the questions that the demo model was trained on; `talks` are its conversations by name."""
     hello, story, weather, paris, name = (
         [message["content"] for message in talks[talk]]
         for talk in ("hello", "story", "weather_Paris", "json", "name_Ada")

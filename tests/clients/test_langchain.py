@@ -19,7 +19,7 @@ Chat = Callable[..., ChatOpenAI]
 
 @pytest.fixture
 async def chat(target: Target) -> AsyncIterator[Chat]:
-    """With connections of the test's own: langchain's are kept for the next event loop, too."""
+    """Uses connections of the test: langchain keeps its own across event loops."""
     with DefaultHttpxClient() as http_client:
         async with DefaultAsyncHttpxClient() as http_async_client:
             yield partial(

@@ -25,7 +25,7 @@ CHAT_TOOLS: Any = [
 
 @pytest.fixture
 def to(target: Target) -> dict[str, Any]:
-    """Where a request goes."""
+    """Returns the arguments that point LiteLLM at the server."""
     return {"model": f"openai/{target.model}", "api_base": target.url, "api_key": "unused", "max_retries": 0}
 
 

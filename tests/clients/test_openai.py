@@ -1,4 +1,4 @@
-"""The official client: what its users write, word for word."""
+"""The official client, used as its documentation shows."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_reasoning_is_an_item_of_its_own(client: OpenAI, target: Target) -> None
 # openai 3.52.0 opens its synchronous sockets as websockets 17 would no longer have it.
 @pytest.mark.filterwarnings(r"ignore:connect\(\) must be used as a context manager:DeprecationWarning")
 def test_websocket(client: OpenAI, target: Target) -> None:
-    """With `store` false, as agents use it; the first turn says nothing, and is only made ready."""
+    """With `store` false, as agents use it. The first turn generates nothing and only prepares the prompt."""
     with client.responses.connect() as connection:
         said: Any = [{"role": "developer", "content": "Be brief."}]
         connection.response.create(model=target.model, input=said, store=False, generate=False)

@@ -1,4 +1,4 @@
-"""Our OpenAPI document, and schemathesis as a client that reads it: whatever it sends, no 5xx and no surprise."""
+"""The OpenAPI document, and schemathesis as its client: no request gets a 5xx or an undocumented answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHECKS: Any = [
     unsupported_method,
 ]
 EXAMPLES = settings(max_examples=8, derandomize=True, phases=[Phase.explicit, Phase.generate])
-"""As many, and the same each time; what fails is not made smaller, which takes minutes."""
+"""A fixed number of examples, the same in every run. Failing ones are not shrunk: that takes minutes."""
 
 NOWHERE = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
 DOCUMENT = create_app(load_settings(**NOWHERE), CATALOG).openapi()
@@ -61,7 +61,7 @@ def http(scripted: Longhaul) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def known(http: httpx.Client) -> dict[str, str]:
-    """Values of path parameters that name something."""
+    """Returns path parameters of existing resources."""
 
     def created(path: str, **body: Any) -> Any:
         answer = http.post(path, json=body)
@@ -92,7 +92,9 @@ def test_any_request_gets_a_documented_answer(case: schemathesis.Case, scripted:
     .parametrize()
 )
 @EXAMPLES
-def test_so_does_one_about_what_exists(case: schemathesis.Case, scripted: Longhaul, known: dict[str, str]) -> None:
+def test_any_request_about_an_existing_resource_gets_a_documented_answer(
+    case: schemathesis.Case, scripted: Longhaul, known: dict[str, str]
+) -> None:
     for name in case.path_parameters:
         case.path_parameters[name] = known[name]
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):

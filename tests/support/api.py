@@ -1,4 +1,4 @@
-"""The API for tests: the real app under a real uvicorn, in the test's own event loop."""
+"""The API for tests: the real app in a real uvicorn, in the event loop of the test."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
 
 
 def settings_for(services: Any, home: Path, **more: Any) -> Settings:
-    """Settings on these services, with short pauses."""
+    """Returns settings for these services, with short intervals."""
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
     pauses = {"reader_poll_seconds": 0.2, "shutdown_grace_seconds": 0.2}
     return load_settings(**urls, **{**pauses, "home": home, **more})
 
 
 class Api:
-    """One running API process, so to speak."""
+    """One running API, in the process of the test."""
 
     def __init__(self, server: uvicorn.Server, client: httpx.AsyncClient) -> None:
         self.server = server
@@ -67,7 +67,7 @@ class Api:
         return await self.client.post("/v1/responses", json={"model": MODEL, "input": "Hello!", **fields})
 
     async def background(self, **fields: Any) -> str:
-        """Creates a background response; returns its id. With `stream` it reads one event and leaves."""
+        """Creates a background response and returns its id. With `stream` it reads one event and disconnects."""
         if fields.get("stream"):
             async with self.streaming(background=True, **fields) as reader:
                 first = await reader.event()
@@ -84,7 +84,7 @@ class Api:
 
     @asynccontextmanager
     async def streaming(self, **fields: Any) -> AsyncIterator[Reader]:
-        """Creates a response with `stream` true, and reads it; leaving the block is leaving the stream."""
+        """Creates a response with `stream` true; leaving the block closes the stream."""
         body = {"model": MODEL, "input": "Hello!", **fields, "stream": True}
         async with self.client.stream("POST", "/v1/responses", json=body) as response:
             yield Reader(response)
@@ -97,7 +97,7 @@ class Api:
 
 
 class Reader:
-    """A reader of one stream, who looks at frames."""
+    """Reads the frames of one stream."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
@@ -106,7 +106,7 @@ class Reader:
         self._buffer = b""
 
     async def frame(self) -> bytes | None:
-        """The next frame or comment; None at the end."""
+        """Returns the next frame or comment; None at the end."""
         while b"\n\n" not in self._buffer:
             try:
                 self._buffer += await anext(self._bytes)
@@ -117,7 +117,7 @@ class Reader:
         return frame + b"\n\n"
 
     async def event(self) -> dict[str, Any] | None:
-        """The next event; None at `[DONE]` or at the end. Comments do not count."""
+        """Returns the next event, without comments; None at `[DONE]` or at the end."""
         frame = await self.frame()
         while frame is not None and frame.startswith(b":"):
             frame = await self.frame()
@@ -127,14 +127,14 @@ class Reader:
         return event
 
     async def until_event(self, kind: str) -> dict[str, Any]:
-        """Reads on up to an event of that type."""
+        """Reads up to the next event of that type, and returns it."""
         while (event := await self.event()) is not None:
             if event["type"] == kind:
                 return event
         raise AssertionError(f"the stream ended without {kind}")
 
     async def rest(self) -> bytes:
-        """All that follows, comments left out."""
+        """Returns everything up to the end, without comments."""
         parts = []
         while (frame := await self.frame()) is not None:
             if not frame.startswith(b":"):

@@ -1,4 +1,4 @@
-"""A real web server on a loopback address that answers what a test lays down, and remembers who asked."""
+"""A real web server on a loopback address. A test sets its answers and reads the requests that it got."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import TracebackType
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that arrived; `path` with its query."""
+    """A request that the server got; `path` has its query."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ def redirect(location: str) -> Answer:
 
 
 class LittleWeb:
-    """Use it with `with`. `answers` maps a path without its query to an answer, or to a function of the request."""
+    """Runs inside `with`. `answers` maps a path without its query to an answer, or to a function of the request."""
 
     def __init__(self, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.answers: dict[str, Answer | Callable[[Asked], Answer]] = {}
@@ -70,7 +70,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away, or did not like the certificate: the test's business."""
+        """Clients may disconnect or refuse the certificate: the test checks that itself."""
 
 
 def _handler_of(web: LittleWeb) -> type[BaseHTTPRequestHandler]:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
-    """A stored request (app/protocol/requests/request.py) with the defaults of a plain background request."""
+    """Returns a stored request with the defaults of a plain background request."""
     return {
         "model": "scripted",
         "input": [message(text)],

@@ -50,20 +50,22 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def served_by(w: Worker, db: Database, asking: asyncio.Task[Any]) -> Any:
-    """What the API answers once the worker has run what was asked."""
+    """Returns the API's answer, after the worker has run the response behind it."""
     await w.run(await one(db, "queued"))
     return await asking
 
 
 class TestInputTokens:
-    async def test_they_are_those_of_the_response(self, client: openai.AsyncOpenAI, db: Database, w: Worker) -> None:
+    async def test_counted_tokens_equal_the_input_tokens_of_the_response(
+        self, client: openai.AsyncOpenAI, db: Database, w: Worker
+    ) -> None:
         asking: Any = {"model": MODEL, "input": "Hello!", "instructions": "Be brief."}
         counted = await served_by(w, db, asyncio.create_task(client.responses.input_tokens.count(**asking)))
         assert counted.object == "response.input_tokens"
         response = await served_by(w, db, asyncio.create_task(client.responses.create(**asking)))
         assert counted.input_tokens == response.usage.input_tokens > 0
 
-    async def test_nothing_is_generated_and_nothing_stays(self, api: Api, db: Database, w: Worker) -> None:
+    async def test_counting_generates_nothing_and_stores_nothing(self, api: Api, db: Database, w: Worker) -> None:
         asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"input": "Hello!"}))
         answer = await served_by(w, db, asking)
         schemas.InputTokens.model_validate(answer.json())
@@ -71,7 +73,7 @@ class TestInputTokens:
         assert (row.status, row.output, row.store, row.priority) == (Status.COMPLETED, [], False, 0)
         assert row.request["task"] == COUNT
 
-    async def test_what_it_continues_counts_too(self, api: Api, db: Database, w: Worker) -> None:
+    async def test_the_previous_response_is_counted_too(self, api: Api, db: Database, w: Worker) -> None:
         async def count(**fields: Any) -> int:
             asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"model": MODEL, **fields}))
             tokens: int = (await served_by(w, db, asking)).json()["input_tokens"]
@@ -82,9 +84,7 @@ class TestInputTokens:
         assert await count(input="b", previous_response_id=first) > await count(input="b")
         assert await count(previous_response_id=first) > 0
 
-    async def test_a_prompt_that_is_too_long_is_counted_all_the_same(
-        self, api: Api, db: Database, pubsub: PubSub
-    ) -> None:
+    async def test_a_prompt_longer_than_the_context_is_counted(self, api: Api, db: Database, pubsub: PubSub) -> None:
         async with worker(db, pubsub, context_length=64) as small:
             sent = {"input": "x" * 500}
             asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json=sent))
@@ -106,7 +106,7 @@ class TestInputTokens:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
         assert await ids(db) == []
 
-    async def test_a_client_that_leaves_cancels_it(self, api: Api, db: Database) -> None:
+    async def test_a_client_that_leaves_cancels_the_count(self, api: Api, db: Database) -> None:
         from tests.support.waiting import until
 
         asking = asyncio.create_task(api.client.post("/v1/responses/input_tokens", json={"input": "x"}))
@@ -117,7 +117,7 @@ class TestInputTokens:
 
 
 class TestCompact:
-    async def test_the_summary_goes_on_as_an_item(
+    async def test_the_compaction_item_stands_for_the_conversation(
         self, client: openai.AsyncOpenAI, api: Api, db: Database, pubsub: PubSub
     ) -> None:
         player = Player(db, pubsub)
@@ -141,7 +141,7 @@ class TestCompact:
         assert seen[0]["role"] == "user"
         assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}They said a and A."
 
-    async def test_items_may_be_sent(self, api: Api, db: Database, pubsub: PubSub) -> None:
+    async def test_text_and_items_can_be_compacted(self, api: Api, db: Database, pubsub: PubSub) -> None:
         for sent in ("a", [{"role": "user", "content": "a"}]):
             async with Player(db, pubsub).at_work("S"):
                 answer = await api.client.post("/v1/responses/compact", json={"model": MODEL, "input": sent})
@@ -163,7 +163,7 @@ class TestCompact:
 
 
 class TestSealedReasoning:
-    async def test_a_thought_comes_with_its_seal(self, api: Api, db: Database, w: Worker) -> None:
+    async def test_reasoning_comes_with_its_encrypted_content(self, api: Api, db: Database, w: Worker) -> None:
         fields = {"include": ["reasoning.encrypted_content"], "store": False}
         response_id = await api.background(input="/raw <think>Hm.</think>Hi", **fields)
         await w.run(response_id)
@@ -173,14 +173,14 @@ class TestSealedReasoning:
         assert said["content"][0]["text"] == "Hi"
 
     @pytest.mark.parametrize("kind", ["reasoning", "compaction"])
-    async def test_what_was_not_sealed_here_is_a_400(self, api: Api, kind: str) -> None:
+    async def test_encrypted_content_of_another_server_is_a_400(self, api: Api, kind: str) -> None:
         items = [{"role": "user", "content": "x"}, {"type": kind, "encrypted_content": "lh1_AAAA"}]
         answer = await api.post(input=items)
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, "input[1].encrypted_content")
         assert error["code"] == "invalid_encrypted_content"
 
-    async def test_a_sealed_thought_is_shown_to_the_model(self, api: Api, db: Database, w: Worker) -> None:
+    async def test_sealed_reasoning_is_unsealed_for_the_model(self, api: Api, db: Database, w: Worker) -> None:
         token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
@@ -189,7 +189,7 @@ class TestSealedReasoning:
         assert seen["content"] == [{"type": "reasoning_text", "text": "Hm."}]
         assert await w.run(row.id) is Outcome.COMPLETED
 
-    async def test_a_lost_key_fails_what_was_sealed_with_it(self, api: Api, db: Database, w: Worker) -> None:
+    async def test_without_its_key_a_response_with_sealed_items_fails(self, api: Api, db: Database, w: Worker) -> None:
         from sqlalchemy import text
 
         token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
@@ -200,6 +200,6 @@ class TestSealedReasoning:
         with pytest.raises(ResponseFailed, match="encrypted_content"):
             await w.run(response_id)
 
-    async def test_every_process_has_the_same_key(self, db: Database) -> None:
+    async def test_every_process_has_the_same_sealing_key(self, db: Database) -> None:
         seals = await asyncio.gather(*(SharedSealer(db).get() for _ in range(10)))
         assert len({seal.seal(SealedKind.REASONING, "x") for seal in seals}) == 1

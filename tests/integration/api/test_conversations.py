@@ -47,7 +47,7 @@ def error_of(answer: Any) -> Json:
 
 
 class TestConversation:
-    async def test_its_life_by_the_sdk(self, client: openai.AsyncOpenAI) -> None:
+    async def test_the_sdk_creates_reads_updates_and_deletes_a_conversation(self, client: openai.AsyncOpenAI) -> None:
         made = await client.conversations.create(metadata={"topic": "a"})
         assert (made.object, made.metadata) == ("conversation", {"topic": "a"})
         assert made.id.startswith("conv_")
@@ -60,11 +60,11 @@ class TestConversation:
         with pytest.raises(openai.NotFoundError):
             await client.conversations.retrieve(made.id)
 
-    async def test_a_body_is_not_needed(self, api: Api) -> None:
+    async def test_a_conversation_is_created_without_a_body(self, api: Api) -> None:
         assert (await api.client.post("/v1/conversations")).json()["metadata"] == {}
         assert (await api.client.post("/v1/conversations", json={})).status_code == 200
 
-    async def test_metadata_may_be_taken_away(self, api: Api) -> None:
+    async def test_metadata_can_be_removed(self, api: Api) -> None:
         url = f"/v1/conversations/{await created(api, metadata={'a': 'b'})}"
         assert (await api.client.post(url, json={"metadata": None})).json()["metadata"] == {}
 
@@ -79,7 +79,7 @@ class TestConversation:
             ({"title": "x"}, "title"),
         ],
     )
-    async def test_a_bad_field_is_named_and_nothing_is_made(
+    async def test_a_bad_field_is_named_and_no_conversation_is_created(
         self, api: Api, db: Database, body: Json, named: str
     ) -> None:
         from sqlalchemy import text
@@ -115,7 +115,7 @@ class TestConversation:
 
 
 class TestItems:
-    async def test_their_life_by_the_sdk(self, client: openai.AsyncOpenAI) -> None:
+    async def test_the_sdk_adds_reads_lists_and_deletes_items(self, client: openai.AsyncOpenAI) -> None:
         talk = await client.conversations.create(items=[{"role": "user", "content": "a"}])
         added = await client.conversations.items.create(
             talk.id,
@@ -140,12 +140,14 @@ class TestItems:
         assert caught.value.code == "item_not_found"
 
     @pytest.mark.parametrize(("order", "expected"), [("asc", "abcde"), ("desc", "edcba")])
-    async def test_pages_follow_their_order(self, client: openai.AsyncOpenAI, order: Any, expected: str) -> None:
+    async def test_pages_follow_the_requested_order(
+        self, client: openai.AsyncOpenAI, order: Any, expected: str
+    ) -> None:
         talk = await client.conversations.create(items=[{"role": "user", "content": word} for word in "abcde"])
         seen = [item async for item in client.conversations.items.list(talk.id, limit=2, order=order)]
         assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
 
-    async def test_what_is_added_at_once_stays_together_in_order(self, client: openai.AsyncOpenAI) -> None:
+    async def test_items_added_together_stay_together_in_order(self, client: openai.AsyncOpenAI) -> None:
         talk = await client.conversations.create()
 
         async def add(name: str) -> None:
@@ -158,14 +160,16 @@ class TestItems:
         for name in "abcd":
             assert [word for word in words if word.startswith(name)] == [f"{name}{number}" for number in range(5)]
 
-    async def test_ids_are_unique_and_all_or_none_is_added(self, api: Api) -> None:
+    async def test_a_duplicate_id_adds_none_of_the_items(self, api: Api) -> None:
         url = f"/v1/conversations/{await created(api, items=[{**USER, 'id': 'msg_a'}])}/items"
         answer = await api.client.post(url, json={"items": [USER, {**USER, "id": "msg_a"}]})
         error = error_of(answer)
         assert (answer.status_code, error["param"], error["code"]) == (400, "items[1].id", "duplicate_item")
         assert len((await api.client.get(url)).json()["data"]) == 1
 
-    async def test_an_item_may_be_one_of_a_response(self, api: Api, db: Database, pubsub: PubSub) -> None:
+    async def test_an_item_of_a_response_can_be_added_by_reference(
+        self, api: Api, db: Database, pubsub: PubSub
+    ) -> None:
         response_id = await Player(db, pubsub).answer("A", response_id=await api.background(input="a"))
         output = (await row_of(db, response_id)).output
         assert output is not None
@@ -173,7 +177,7 @@ class TestItems:
         added = (await api.client.post(url, json={"items": [{"type": "item_reference", "id": output[0]["id"]}]})).json()
         assert added["data"] == output
 
-    async def test_an_item_of_a_conversation_may_be_referred_to(
+    async def test_an_item_of_a_conversation_can_be_referenced(
         self, api: Api, client: openai.AsyncOpenAI, db: Database
     ) -> None:
         talk = await client.conversations.create()
@@ -182,12 +186,12 @@ class TestItems:
         response = await client.responses.create(model=MODEL, input=sent, background=True)
         assert (await row_of(db, response.id)).request["input"][0]["content"][0]["text"] == "a"
 
-    async def test_an_unknown_place_is_a_400(self, api: Api) -> None:
+    async def test_an_unknown_cursor_is_a_400(self, api: Api) -> None:
         answer = await api.client.get(f"/v1/conversations/{await created(api)}/items", params={"after": "msg_x"})
         assert (answer.status_code, error_of(answer)["param"]) == (400, "after")
 
 
-async def test_a_conversation_that_goes_while_responses_end_breaks_none(
+async def test_deleting_a_conversation_while_responses_end_fails_none_of_them(
     api: Api, db: Database, pubsub: PubSub, client: openai.AsyncOpenAI
 ) -> None:
     player = Player(db, pubsub)

@@ -38,7 +38,9 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 class TestBackground:
-    async def test_it_is_queued_at_once_and_completed_later(self, client: openai.AsyncOpenAI, player: Player) -> None:
+    async def test_a_background_response_is_queued_at_once_and_completed_later(
+        self, client: openai.AsyncOpenAI, player: Player
+    ) -> None:
         created = await client.responses.create(model=MODEL, input="Hello!", background=True)
         assert (created.status, created.output, created.background) == ("queued", [], True)
         assert (await client.responses.retrieve(created.id)).status == "queued"
@@ -52,7 +54,7 @@ class TestBackground:
         assert final.completed_at is not None
         assert final.usage is not None
 
-    async def test_its_message_is_in_the_queue_of_its_model(self, api: Api, db: Database, pubsub: PubSub) -> None:
+    async def test_the_message_is_in_the_queue_of_the_model(self, api: Api, db: Database, pubsub: PubSub) -> None:
         response_id = await api.background()
 
         async def is_there() -> bool:
@@ -60,7 +62,7 @@ class TestBackground:
 
         await until(is_there, what="its message")
 
-    async def test_its_row_says_what_was_asked(self, api: Api, db: Database) -> None:
+    async def test_the_row_holds_the_request(self, api: Api, db: Database) -> None:
         row = await row_of(db, await api.background(input="Hi", metadata={"a": "b"}, store=False, top_k=3))
         assert (row.project, row.model, row.queue, row.priority) == ("default", MODEL, f"model.{MODEL}", 6)
         assert (row.status, row.background, row.stream, row.store) == (Status.QUEUED, True, False, False)
@@ -79,7 +81,7 @@ class TestBackground:
             "Once upon",
         )
 
-    async def test_polls_say_when_to_ask_again_while_it_is_not_final(self, api: Api, player: Player) -> None:
+    async def test_answers_say_when_to_poll_again_until_the_response_is_final(self, api: Api, player: Player) -> None:
         created = await api.post(background=True)
         assert int(created.headers["openai-poll-after-ms"]) > 0
         response_id = created.json()["id"]
@@ -108,14 +110,16 @@ class TestSync:
             response = await client.responses.create(model=MODEL, input="Hello!")
         assert (response.status, response.output_text) == ("completed", "Hi there")
 
-    async def test_it_goes_before_background_work(self, api: Api, db: Database, player: Player) -> None:
+    async def test_a_foreground_response_goes_before_background_work(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         waiting = asyncio.create_task(api.post())
         response_id = await one(db)
         assert (await row_of(db, response_id)).priority == 3
         await player.answer("Hi")
         await waiting
 
-    async def test_it_can_be_read_again(self, api: Api, player: Player) -> None:
+    async def test_a_foreground_response_can_be_read_later(self, api: Api, player: Player) -> None:
         async with player.at_work("Hi"):
             body = (await api.post()).json()
         assert (await api.get(body["id"])).json() == body
@@ -145,12 +149,12 @@ class TestSync:
             "code": "server_error",
         }
 
-    async def test_one_that_was_deleted_meanwhile_is_a_404(self, api: Api, db: Database) -> None:
+    async def test_a_response_deleted_while_its_client_waits_is_a_404(self, api: Api, db: Database) -> None:
         waiting = asyncio.create_task(api.post())
         assert (await api.client.delete(f"/v1/responses/{await one(db)}")).status_code == 200
         assert (await waiting).status_code == 404
 
-    async def test_what_operators_cancel_is_returned_as_cancelled(self, api: Api, db: Database) -> None:
+    async def test_a_response_that_an_operator_cancels_is_returned_as_cancelled(self, api: Api, db: Database) -> None:
         waiting = asyncio.create_task(api.post())
         # As a worker does after Terminate in Flower.
         await api.runtime.responses._canceller.cancel_abandoned(await one(db))
@@ -159,7 +163,7 @@ class TestSync:
 
 
 class TestStream:
-    async def test_the_sdk_reads_it(self, client: openai.AsyncOpenAI, player: Player) -> None:
+    async def test_the_sdk_reads_the_stream(self, client: openai.AsyncOpenAI, player: Player) -> None:
         async with player.at_work("Hi", " there"):
             stream = await client.responses.create(model=MODEL, input="Hello!", stream=True)
             events = [event async for event in stream]
@@ -167,7 +171,7 @@ class TestStream:
         assert events[-1].type == "response.completed"
         assert events[-1].response.output_text == "Hi there"
 
-    async def test_the_sdks_accumulator_reads_it(self, client: openai.AsyncOpenAI, player: Player) -> None:
+    async def test_the_sdks_accumulator_reads_the_stream(self, client: openai.AsyncOpenAI, player: Player) -> None:
         async with (
             player.at_work("Hi", " there"),
             client.responses.stream(model=MODEL, input="Hello!") as stream,
@@ -228,7 +232,7 @@ class TestStream:
 
 
 class TestBackgroundStream:
-    async def test_it_starts_before_any_worker(self, api: Api, player: Player) -> None:
+    async def test_the_stream_starts_before_any_worker(self, api: Api, player: Player) -> None:
         async with api.streaming(background=True) as reader:
             first = await reader.event() or {}
             assert (first["type"], first["sequence_number"]) == ("response.created", 0)
@@ -236,7 +240,7 @@ class TestBackgroundStream:
             grammar_tail = await reader.until_event("response.completed")
             assert grammar_tail["response"]["status"] == "completed"
 
-    async def test_it_goes_on_when_its_client_leaves(self, api: Api, db: Database, player: Player) -> None:
+    async def test_the_response_goes_on_when_its_client_leaves(self, api: Api, db: Database, player: Player) -> None:
         async with api.streaming(background=True) as reader:
             response_id = (await reader.event() or {})["response"]["id"]
             play = await player.begin(response_id)
@@ -244,7 +248,7 @@ class TestBackgroundStream:
         await (await play.said("Hi")).finished()
         assert (await row_of(db, response_id)).status is Status.COMPLETED
 
-    async def test_the_sdk_reads_it(self, client: openai.AsyncOpenAI, player: Player) -> None:
+    async def test_the_sdk_reads_the_stream(self, client: openai.AsyncOpenAI, player: Player) -> None:
         async with player.at_work("Hi"):
             stream = await client.responses.create(model=MODEL, input="Hello!", stream=True, background=True)
             events = [event async for event in stream]
@@ -252,7 +256,7 @@ class TestBackgroundStream:
 
 
 async def _messages(pubsub: PubSub, queue: str) -> list[bytes]:
-    """What is in the lists of a Celery queue, of all priorities."""
+    """Returns the messages of a Celery queue, of all priorities."""
     client = pubsub._client
     keys = [queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9))]
     return [message for key in keys for message in await client.lrange(key, 0, -1)]

@@ -1,4 +1,4 @@
-"""Errors of every route: one shape, one line, the field as its sender wrote it."""
+"""Errors of every route: one form, one line, and the field as the caller wrote it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BODIES = [
     "/v1/conversations/conv_1",
     "/v1/conversations/conv_1/items",
 ]
-"""Routes that take a body, by POST."""
+"""POST routes with a body."""
 
 ROUTES = [
     ("GET", "/v1/responses/resp_1"),
@@ -83,7 +83,7 @@ class TestBodies:
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 class TestRoutes:
-    async def test_what_there_is_not_is_a_404(self, api: Api, method: str, path: str) -> None:
+    async def test_an_unknown_resource_is_a_404(self, api: Api, method: str, path: str) -> None:
         answer = await api.client.request(method, path)
         assert (answer.status_code, error_of(answer)["type"]) == (404, "invalid_request_error")
 

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a repeated request is the same response."""
+"""`Idempotency-Key`: a repeated request gets the same response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def streamed(api: Api, **fields: Any) -> bytes:
         return await Reader(response).rest()
 
 
-async def test_a_background_request_is_the_response_as_it_is_now(api: Api, db: Database, player: Player) -> None:
+async def test_a_repeated_background_request_returns_the_response_as_it_is_now(
+    api: Api, db: Database, player: Player
+) -> None:
     first = (await post(api, background=True)).json()
     assert (await post(api, background=True)).json() == first
     await player.answer("Hi", response_id=first["id"])
@@ -53,14 +55,14 @@ async def test_a_background_request_is_the_response_as_it_is_now(api: Api, db: D
     assert len(await ids(db)) == 1
 
 
-async def test_many_at_once_make_one_response(api: Api, db: Database, player: Player) -> None:
+async def test_concurrent_requests_with_one_key_make_one_response(api: Api, db: Database, player: Player) -> None:
     answers = asyncio.gather(*(post(api) for _ in range(10)))
     await player.answer("Hi")
     assert len({answer.text for answer in await answers}) == 1
     assert len(await ids(db)) == 1
 
 
-async def test_a_sync_request_waits_for_the_end_of_the_first(api: Api, db: Database, player: Player) -> None:
+async def test_a_repeated_sync_request_waits_for_the_first_response(api: Api, db: Database, player: Player) -> None:
     first = asyncio.create_task(post(api))
     play = await player.begin()
     second = asyncio.create_task(post(api))
@@ -93,7 +95,7 @@ async def test_another_body_is_a_400(api: Api, db: Database) -> None:
     assert len(await ids(db)) == 1
 
 
-async def test_the_same_value_written_otherwise_is_the_same_body(api: Api, db: Database) -> None:
+async def test_equal_json_written_differently_is_the_same_body(api: Api, db: Database) -> None:
     bodies = (
         b'{"model": "scripted", "input": "x", "background": true}',
         b'{"background":true,"input":"x","model":"scripted"}',
@@ -104,7 +106,7 @@ async def test_the_same_value_written_otherwise_is_the_same_body(api: Api, db: D
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a b", "\xe9"])
-async def test_a_key_that_is_none_is_a_400(api: Api, db: Database, key: str) -> None:
+async def test_an_invalid_key_is_a_400(api: Api, db: Database, key: str) -> None:
     answer = await api.client.post(
         "/v1/responses", json={"model": MODEL, "input": "x"}, headers={b"idempotency-key": key.encode("latin-1")}
     )
@@ -112,13 +114,13 @@ async def test_a_key_that_is_none_is_a_400(api: Api, db: Database, key: str) -> 
     assert await ids(db) == []
 
 
-async def test_a_refused_request_does_not_use_its_key_up(api: Api, player: Player) -> None:
+async def test_a_refused_request_leaves_its_key_free(api: Api, player: Player) -> None:
     assert (await post(api, previous_response_id="resp_none")).status_code == 400
     async with player.at_work("Hi"):
         assert (await post(api)).status_code == 200
 
 
-async def test_a_bad_prompt_is_a_400_again(api: Api, player: Player) -> None:
+async def test_a_repeated_bad_prompt_is_a_400_each_time(api: Api, player: Player) -> None:
     first = asyncio.create_task(post(api))
     await (await player.begin()).failed("invalid_prompt", "bad")
     assert (await first).status_code == 400
@@ -126,7 +128,7 @@ async def test_a_bad_prompt_is_a_400_again(api: Api, player: Player) -> None:
         assert (await post(api, **fields)).json()["error"]["code"] == "invalid_prompt"
 
 
-async def test_the_response_goes_on_when_its_client_leaves_and_is_there_when_it_comes_back(
+async def test_the_response_goes_on_without_its_client_and_is_there_for_the_repeated_request(
     api: Api, db: Database, player: Player
 ) -> None:
     body = {"model": MODEL, "input": "Hello!", "stream": True}
@@ -140,7 +142,7 @@ async def test_the_response_goes_on_when_its_client_leaves_and_is_there_when_it_
     assert b"response.completed" in await again
 
 
-async def test_a_server_that_stops_leaves_the_response_to_go_on(api: Api, db: Database, player: Player) -> None:
+async def test_the_response_goes_on_when_the_server_stops(api: Api, db: Database, player: Player) -> None:
     waiting = asyncio.create_task(post(api))
     play = await player.begin(await one(db, "queued"))
     api.runtime.shutdown.set()
@@ -151,7 +153,7 @@ async def test_a_server_that_stops_leaves_the_response_to_go_on(api: Api, db: Da
     assert (await row_of(db, play.id)).status is Status.COMPLETED
 
 
-async def test_a_stream_that_a_stopping_server_breaks_off_has_no_done(api: Api, db: Database, player: Player) -> None:
+async def test_a_stream_cut_by_a_stopping_server_has_no_done(api: Api, db: Database, player: Player) -> None:
     reading = asyncio.create_task(streamed(api))
     play = await player.begin(await one(db, "queued"))
     await until(lambda: bool(api.server.server_state.tasks))
@@ -167,7 +169,7 @@ async def test_a_key_is_free_again_when_its_response_is_deleted(api: Api, db: Da
     assert (await post(api, background=True)).json()["id"] != first
 
 
-async def test_a_request_that_postgres_may_have_taken_is_not_cancelled(
+async def test_an_insert_that_may_have_been_committed_is_not_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from app.store.database import StoreUnavailable

@@ -1,4 +1,4 @@
-"""Foreground clients who leave: their response is cancelled, whenever it happens, and nothing is left behind."""
+"""Foreground clients that leave: at whatever moment, their response is cancelled and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _has(db: Database, response_id: str, status: Status) -> bool:
 
 
 @FORMS
-async def test_leaving_while_it_is_queued_cancels_it(api: Api, db: Database, stream: bool) -> None:
+async def test_leaving_while_the_response_is_queued_cancels_it(api: Api, db: Database, stream: bool) -> None:
     request = asyncio.create_task(api.post(stream=stream))
     response_id = await one(db)
     await leave(request)
@@ -69,7 +69,7 @@ async def test_leaving_while_it_is_queued_cancels_it(api: Api, db: Database, str
 
 
 @FORMS
-async def test_leaving_while_it_runs_cancels_it_with_its_output_so_far(
+async def test_leaving_while_the_response_runs_cancels_it_with_its_output_so_far(
     api: Api, db: Database, player: Player, stream: bool
 ) -> None:
     request = asyncio.create_task(api.post(stream=stream))
@@ -84,7 +84,7 @@ async def test_leaving_while_it_runs_cancels_it_with_its_output_so_far(
     assert not await play.write(play.say("more")), "the fence stops its worker"
 
 
-async def test_leaving_in_the_middle_of_the_stream_cancels_it(api: Api, db: Database, player: Player) -> None:
+async def test_leaving_in_the_middle_of_the_stream_cancels_the_response(api: Api, db: Database, player: Player) -> None:
     playing = asyncio.create_task(player.begin())
     async with api.streaming() as reader:
         play = await playing
@@ -94,7 +94,7 @@ async def test_leaving_in_the_middle_of_the_stream_cancels_it(api: Api, db: Data
 
 
 @FORMS
-async def test_workers_and_readers_are_told_of_every_cancellation(
+async def test_every_cancellation_is_published_to_readers_and_workers(
     api: Api, db: Database, pubsub: PubSub, player: Player, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     told: list[str] = []
@@ -125,7 +125,7 @@ async def test_leaving_after_the_end_changes_nothing(api: Api, db: Database, pla
 
 
 @FORMS
-async def test_leaving_during_the_insert_cancels_it(
+async def test_leaving_during_the_insert_cancels_the_response(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -146,7 +146,7 @@ async def test_leaving_during_the_insert_cancels_it(
 
 
 @FORMS
-async def test_leaving_while_others_are_inserted_with_it_cancels_one_alone(
+async def test_leaving_during_a_batched_insert_cancels_that_response_alone(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     batches: list[int] = []
@@ -179,7 +179,7 @@ async def _waits_for_a_lock(db: Database) -> bool:
 
 
 @FORMS
-async def test_an_insert_of_unknown_fate_is_cancelled(
+async def test_an_insert_with_unknown_outcome_is_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     create = Inserter.create
@@ -201,7 +201,7 @@ async def _all_cancelled(db: Database, count: int) -> bool:
 
 
 @FORMS
-async def test_a_client_that_leaves_while_postgres_is_away_is_not_forgotten(
+async def test_a_response_whose_client_leaves_while_postgres_is_away_is_cancelled_later(
     api: Api, db: Database, services: Any, stream: bool
 ) -> None:
     request = asyncio.create_task(api.post(stream=stream))
@@ -213,7 +213,7 @@ async def test_a_client_that_leaves_while_postgres_is_away_is_not_forgotten(
     await cancelled(db, response_id)
 
 
-async def test_a_hundred_clients_who_leave_at_once(api: Api, db: Database) -> None:
+async def test_a_hundred_clients_that_leave_at_once_cancel_a_hundred_responses(api: Api, db: Database) -> None:
     requests = [asyncio.create_task(api.post(stream=bool(number % 2))) for number in range(100)]
     await until(lambda: _count(db, 100))
     for request in requests:
@@ -226,7 +226,7 @@ async def _count(db: Database, number: int) -> bool:
     return len(await ids(db)) == number
 
 
-async def test_the_server_that_stops_ends_foreground_requests_with_their_cancellation(
+async def test_a_stopping_server_ends_foreground_requests_with_their_cancellation(
     services: Any, db: Database, pubsub: PubSub, tmp_path: Path
 ) -> None:
     async with serving(settings_for(services, tmp_path)) as api:

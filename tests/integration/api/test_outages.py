@@ -1,4 +1,4 @@
-"""Postgres or Redis away: a clear answer at once, nothing half done, and all by itself again afterwards."""
+"""Postgres or Redis away: clear answers at once, nothing half done, and recovery without help."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def player(db: Database, pubsub: PubSub) -> Player:
 
 
 async def healed(play: Play, *words: str) -> None:
-    """Says the rest, on connections that may have broken with the servers."""
+    """Writes the rest of the response, on connections that may have broken with the servers."""
 
     async def write() -> bool:
         try:
@@ -66,7 +66,7 @@ class TestPostgresAway:
         assert answer.json()["error"]["type"] == "server_error"
         assert answer.json()["error"]["code"] == "service_unavailable"
 
-    async def test_so_is_everything_else(self, api: Api, services: Any) -> None:
+    async def test_every_other_route_that_needs_postgres_is_a_503(self, api: Api, services: Any) -> None:
         await asyncio.to_thread(services.postgres.stop)
         url = "/v1/responses/resp_1"
         for method, path in (("GET", url), ("GET", f"{url}?stream=true"), ("POST", f"{url}/cancel"), ("DELETE", url)):
@@ -75,7 +75,7 @@ class TestPostgresAway:
         assert (await api.client.get("/v1/models")).status_code == 200
         assert (await api.client.get("/health/live")).status_code == 200
 
-    async def test_it_recovers_by_itself(self, api: Api, services: Any) -> None:
+    async def test_the_api_recovers_when_postgres_is_back(self, api: Api, services: Any) -> None:
         await asyncio.to_thread(services.postgres.stop)
         assert (await api.post(background=True)).status_code == 503
         await asyncio.to_thread(services.postgres.start)
@@ -86,7 +86,7 @@ class TestPostgresAway:
         await until(created)
 
     @pytest.mark.parametrize("stream", [False, True])
-    async def test_a_foreground_request_outlives_a_restart(
+    async def test_a_foreground_request_survives_a_restart_of_postgres(
         self, api: Api, services: Any, player: Player, stream: bool
     ) -> None:
         waiting = asyncio.create_task(api.post(stream=stream))
@@ -98,7 +98,9 @@ class TestPostgresAway:
         assert answer.status_code == 200
         assert "Once upon" in answer.text
 
-    async def test_a_reader_outlives_a_restart(self, api: Api, db: Database, services: Any, player: Player) -> None:
+    async def test_a_reader_survives_a_restart_of_postgres(
+        self, api: Api, db: Database, services: Any, player: Player
+    ) -> None:
         response_id = await api.background(stream=True)
         reading = asyncio.create_task(api.get(response_id, stream="true"))
         play = await player.begin(response_id)
@@ -108,10 +110,10 @@ class TestPostgresAway:
         log = await journal.read(db, response_id)
         assert (await reading).content == b"".join(chunk.frames for chunk in log.chunks) + frames.DONE
 
-    async def test_a_finished_answer_waits_for_postgres(
+    async def test_a_foreground_answer_waits_for_postgres_after_the_last_event(
         self, api: Api, player: Player, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The last event was heard, and Postgres is gone before the row can be read."""
+        """The last event has arrived, and Postgres is gone before the row can be read."""
         away = 3
         get = responses.get
 
@@ -127,7 +129,7 @@ class TestPostgresAway:
             assert (await api.post()).json()["status"] == "completed"
         assert away < 0
 
-    async def test_a_schema_that_is_not_there_yet_is_a_503(self, api: Api, db: Database) -> None:
+    async def test_a_missing_schema_is_a_503(self, api: Api, db: Database) -> None:
         await _sql(db, "ALTER TABLE responses RENAME TO responses_to_come")
         try:
             assert (await api.post(background=True)).status_code == 503
@@ -152,7 +154,7 @@ class TestRedisAway:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert await ids(db) == []
 
-    async def test_background_requests_are_accepted(self, api: Api, db: Database, services: Any) -> None:
+    async def test_background_requests_are_accepted_without_redis(self, api: Api, db: Database, services: Any) -> None:
         await asyncio.to_thread(services.valkey.stop)
         response_id = await api.background()
         assert (await row_of(db, response_id)).status is Status.QUEUED
@@ -172,7 +174,7 @@ class TestRedisAway:
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
 
     @pytest.mark.parametrize("stream", [False, True])
-    async def test_a_foreground_request_outlives_its_death(
+    async def test_a_foreground_request_survives_an_emptied_redis(
         self, api: Api, db: Database, services: Any, player: Player, stream: bool
     ) -> None:
         waiting = asyncio.create_task(api.post(stream=stream))
@@ -184,7 +186,7 @@ class TestRedisAway:
         assert answer.status_code == 200
         assert "Once upon" in answer.text
 
-    async def test_foreground_requests_are_taken_again_afterwards(
+    async def test_foreground_requests_are_accepted_when_redis_is_back(
         self, api: Api, services: Any, player: Player
     ) -> None:
         await asyncio.to_thread(services.valkey.restart)

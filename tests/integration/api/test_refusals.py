@@ -1,4 +1,4 @@
-"""What is refused over HTTP, with which status, and always in one shape."""
+"""Requests that are refused over HTTP: their status, and the one form of their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def player(db: Database, pubsub: PubSub) -> Player:
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
-    """The error, whose shape is checked."""
+    """Returns the error of an answer, after a check of its form."""
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-request-id"]
     body = answer.json()
@@ -76,7 +76,7 @@ class TestBodies:
     @pytest.mark.parametrize(
         "content_type", ["application/json; charset=utf-8", "APPLICATION/JSON", "application/vnd.api+json"]
     )
-    async def test_other_ways_to_say_json_are_taken(self, api: Api, content_type: str) -> None:
+    async def test_other_json_content_types_are_accepted(self, api: Api, content_type: str) -> None:
         answer = await api.client.post("/v1/responses", content=b"{}", headers={"content-type": content_type})
         assert error_of(answer)["code"] == "missing_required_parameter"
 
@@ -101,11 +101,11 @@ class TestBodies:
         assert answer.status_code == 413
         error_of(answer)
 
-    async def test_a_body_of_just_the_limit_is_taken(self, api: Api) -> None:
+    async def test_a_body_of_exactly_the_limit_is_accepted(self, api: Api) -> None:
         body = b'{"model": "nobody", "input": "x"}'.ljust(LIMIT)
         assert (await api.client.post("/v1/responses", content=body, headers=JSON)).status_code == 404
 
-    async def test_nothing_that_was_refused_is_stored(self, api: Api, db: Database) -> None:
+    async def test_a_refused_request_is_not_stored(self, api: Api, db: Database) -> None:
         for fields in ({"tools": [{}]}, {"model": "nobody"}, {"input": ""}, {"max_tokens": 1}, {"background": 1}):
             assert 400 <= (await api.post(**fields)).status_code < 500
         assert await ids(db) == []
@@ -149,7 +149,7 @@ class TestUnknown:
             ("POST", "/health/live", "GET"),
         ],
     )
-    async def test_a_wrong_method_is_a_405_with_what_is_allowed(
+    async def test_a_wrong_method_is_a_405_with_the_allowed_methods(
         self, api: Api, method: str, path: str, allowed: str
     ) -> None:
         answer = await api.client.request(method, path)
@@ -171,7 +171,7 @@ class TestUnknown:
 
 
 class TestCancel:
-    async def test_a_queued_one_is_cancelled_twice_alike(self, api: Api) -> None:
+    async def test_cancelling_a_queued_response_twice_gives_the_same_answer(self, api: Api) -> None:
         response_id = await api.background()
         first = await api.client.post(f"/v1/responses/{response_id}/cancel")
         again = await api.client.post(f"/v1/responses/{response_id}/cancel")
@@ -179,45 +179,45 @@ class TestCancel:
         assert (again.status_code, again.json()) == (200, first.json())
         assert (await api.get(response_id)).json() == first.json()
 
-    async def test_a_running_one_keeps_its_output_so_far(self, api: Api, player: Player) -> None:
+    async def test_a_cancelled_running_response_keeps_its_output_so_far(self, api: Api, player: Player) -> None:
         play = await player.begin(await api.background())
         await play.said("Once")
         body = (await api.client.post(f"/v1/responses/{play.id}/cancel")).json()
         assert (body["status"], body["output"][0]["content"][0]["text"]) == ("cancelled", "Once")
         assert body["output"][0]["status"] == "incomplete"
 
-    async def test_a_finished_one_is_returned_unchanged(self, api: Api, player: Player) -> None:
+    async def test_cancelling_a_finished_response_returns_it_unchanged(self, api: Api, player: Player) -> None:
         response_id = await player.answer("Hi", response_id=await api.background())
         before = (await api.get(response_id)).json()
         after = await api.client.post(f"/v1/responses/{response_id}/cancel")
         assert (after.status_code, after.json()) == (200, before)
 
-    async def test_a_foreground_one_is_a_400(self, api: Api, player: Player) -> None:
+    async def test_cancelling_a_foreground_response_is_a_400(self, api: Api, player: Player) -> None:
         async with player.at_work("Hi"):
             response_id = (await api.post()).json()["id"]
         answer = await api.client.post(f"/v1/responses/{response_id}/cancel")
         assert (answer.status_code, error_of(answer)["code"]) == (400, "response_not_cancellable")
 
-    async def test_the_sdk_cancels(self, api: Api) -> None:
+    async def test_the_sdk_cancels_a_response(self, api: Api) -> None:
         response_id = await api.background()
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
             assert (await client.responses.cancel(response_id)).status == "cancelled"
 
 
 class TestDelete:
-    async def test_a_deleted_one_is_gone(self, api: Api, player: Player) -> None:
+    async def test_a_deleted_response_is_a_404(self, api: Api, player: Player) -> None:
         response_id = await player.answer("Hi", response_id=await api.background())
         answer = await api.client.delete(f"/v1/responses/{response_id}")
         assert answer.json() == {"id": response_id, "object": "response", "deleted": True}
         assert (await api.get(response_id)).status_code == 404
         assert (await api.client.delete(f"/v1/responses/{response_id}")).status_code == 404
 
-    async def test_a_running_one_is_stopped(self, api: Api, player: Player) -> None:
+    async def test_deleting_a_running_response_stops_it(self, api: Api, player: Player) -> None:
         play = await player.begin(await api.background())
         assert (await api.client.delete(f"/v1/responses/{play.id}")).status_code == 200
         assert not await play.write(play.say("more"))
 
-    async def test_the_sdk_deletes(self, api: Api) -> None:
+    async def test_the_sdk_deletes_a_response(self, api: Api) -> None:
         response_id = await api.background()
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
             await client.responses.delete(response_id)
@@ -234,7 +234,7 @@ class TestCrashes:
 
         monkeypatch.setattr(ResponseService, "get", crash)
 
-    async def test_a_bug_is_a_500_that_tells_nothing(
+    async def test_a_bug_is_a_500_without_its_message(
         self, api: Api, broken: None, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -247,22 +247,22 @@ class TestCrashes:
         assert "RuntimeError" in caplog.text
         assert answer.headers["x-request-id"] in caplog.text
 
-    async def test_the_next_request_is_served(self, api: Api, broken: None) -> None:
+    async def test_the_request_after_a_crash_is_served(self, api: Api, broken: None) -> None:
         await api.get("resp_1")
         assert (await api.client.get("/v1/models")).status_code == 200
 
 
 class TestRequestIds:
-    async def test_every_answer_has_its_own(self, api: Api) -> None:
+    async def test_every_answer_has_its_own_request_id(self, api: Api) -> None:
         seen = {(await api.client.get(path)).headers["x-request-id"] for path in ("/v1/models", "/x", "/health/live")}
         assert len(seen) == 3
 
-    async def test_a_callers_own_is_kept_if_it_is_sane(self, api: Api) -> None:
+    async def test_a_valid_request_id_of_the_caller_is_kept(self, api: Api) -> None:
         for sent, kept in (("job-7.a:b_c", True), ("a b", False), ("x" * 129, False), ("é", False)):
             answer = await api.client.get("/v1/models", headers={"x-request-id": sent.encode()})
             assert (answer.headers["x-request-id"] == sent) is kept
 
-    async def test_the_sdk_sees_it(self, api: Api) -> None:
+    async def test_the_sdk_sees_the_request_id(self, api: Api) -> None:
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
             response = await client.responses.create(model=MODEL, input="x", background=True)
             with pytest.raises(openai.NotFoundError) as caught:

@@ -34,7 +34,7 @@ WORDS = [f"w{number} " for number in range(20)]
 
 
 async def log_of(db: Database, response_id: str) -> list[bytes]:
-    """The committed frames, one by one."""
+    """Returns the committed frames, one by one."""
     reading = await journal.read(db, response_id)
     return frames.split(b"".join(chunk.frames for chunk in reading.chunks))
 
@@ -55,7 +55,9 @@ async def test_past_the_end_the_stream_ends_at_once(api: Api, player: Player, af
     assert (answer.status_code, answer.content) == (200, frames.DONE)
 
 
-async def test_past_the_end_of_one_in_progress_it_waits_for_what_comes(api: Api, db: Database, player: Player) -> None:
+async def test_past_the_end_of_a_running_response_the_stream_waits_for_new_events(
+    api: Api, db: Database, player: Player
+) -> None:
     response_id = await api.background(stream=True)
     play = await player.begin(response_id)
     async with api.resuming(response_id, starting_after=2) as reader:
@@ -64,7 +66,7 @@ async def test_past_the_end_of_one_in_progress_it_waits_for_what_comes(api: Api,
         await reader.rest()
 
 
-async def test_one_who_leaves_at_event_20_misses_nothing(api: Api, db: Database, player: Player) -> None:
+async def test_a_reader_that_leaves_at_event_20_misses_nothing(api: Api, db: Database, player: Player) -> None:
     read: list[bytes] = []
     async with api.streaming(background=True) as reader:
         response_id = (await reader.event() or {})["response"]["id"]
@@ -84,9 +86,7 @@ async def test_one_who_leaves_at_event_20_misses_nothing(api: Api, db: Database,
     assert b"".join(read) + rest.content == whole.content
 
 
-async def test_many_readers_who_come_at_different_times_get_the_same_bytes(
-    api: Api, db: Database, player: Player
-) -> None:
+async def test_readers_that_join_at_different_times_get_the_same_bytes(api: Api, db: Database, player: Player) -> None:
     response_id = await api.background(stream=True)
 
     async def read(after: int | None) -> bytes:
@@ -109,7 +109,7 @@ async def test_many_readers_who_come_at_different_times_get_the_same_bytes(
     assert [task.result() for task in readers[:5]] == [whole] * 5
 
 
-async def test_readers_without_redis_messages_live_by_postgres(api: Api, db: Database) -> None:
+async def test_readers_without_redis_messages_poll_postgres(api: Api, db: Database) -> None:
     deaf = Player(db, None)
     response_id = await api.background(stream=True)
     reading = asyncio.create_task(api.get(response_id, stream="true"))
@@ -117,7 +117,7 @@ async def test_readers_without_redis_messages_live_by_postgres(api: Api, db: Dat
     assert (await reading).content == b"".join(await log_of(db, response_id)) + frames.DONE
 
 
-async def test_cancelled_while_it_is_read_the_stream_ends_with_that_event(api: Api, player: Player) -> None:
+async def test_a_stream_of_a_cancelled_response_ends_with_that_event(api: Api, player: Player) -> None:
     response_id = await api.background(stream=True)
     play = await player.begin(response_id)
     async with api.resuming(response_id) as reader:
@@ -129,7 +129,7 @@ async def test_cancelled_while_it_is_read_the_stream_ends_with_that_event(api: A
         assert await reader.frame() == frames.DONE
 
 
-async def test_deleted_while_it_is_read_the_stream_ends(api: Api, player: Player) -> None:
+async def test_a_stream_of_a_deleted_response_ends(api: Api, player: Player) -> None:
     response_id = await api.background(stream=True)
     await player.begin(response_id)
     async with api.resuming(response_id) as reader:
@@ -138,7 +138,7 @@ async def test_deleted_while_it_is_read_the_stream_ends(api: Api, player: Player
         assert (await reader.rest()).endswith(frames.DONE)
 
 
-async def test_the_sdk_resumes(api: Api, player: Player) -> None:
+async def test_the_sdk_resumes_a_stream(api: Api, player: Player) -> None:
     response_id = await player.answer(*WORDS, response_id=await api.background(stream=True))
     async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
         stream = await client.responses.retrieve(response_id, stream=True, starting_after=20)
@@ -163,7 +163,7 @@ async def test_only_background_streams_can_be_streamed_again(api: Api, player: P
 
 
 @pytest.mark.parametrize("change", ["finished_at = now() - interval '25 hours'", "log = 'deleted'"])
-async def test_events_that_retention_takes_are_refused_with_a_reason(
+async def test_events_that_retention_deleted_are_refused_with_a_reason(
     api: Api, db: Database, player: Player, change: str
 ) -> None:
     response_id = await player.answer("Hi", response_id=await api.background(stream=True))

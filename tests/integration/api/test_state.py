@@ -47,7 +47,9 @@ def texts(items: list[Json]) -> list[str]:
 
 
 class TestPreviousResponse:
-    async def test_it_is_the_context_of_the_next(self, api: Api, db: Database, player: Player) -> None:
+    async def test_the_previous_response_is_the_context_of_the_next(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         first = await player.answer("A", response_id=await api.background(input="a"))
         second = await player.answer("B", response_id=await api.background(input="b", previous_response_id=first))
         third = await row_of(db, await api.background(input="c", previous_response_id=second))
@@ -55,7 +57,9 @@ class TestPreviousResponse:
         assert texts(third.request["input"]) == ["c"]
         assert (await api.get(third.id)).json()["previous_response_id"] == second
 
-    async def test_it_may_be_incomplete_and_the_input_left_out(self, api: Api, db: Database, player: Player) -> None:
+    async def test_an_incomplete_response_can_be_continued_without_input(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         first = await player.answer("A", response_id=await api.background(input="a"))
         answer = await api.client.post(
             "/v1/responses", json={"model": MODEL, "previous_response_id": first, "background": True}
@@ -71,30 +75,34 @@ class TestPreviousResponse:
         assert texts(await context_items(db, second)) == ["a", "A"]
 
     @pytest.mark.parametrize("form", [{"background": True}, {"background": True, "stream": True}, {}, {"stream": True}])
-    async def test_an_unknown_one_is_a_400_in_every_form(self, api: Api, db: Database, form: Json) -> None:
+    async def test_an_unknown_previous_response_is_a_400_in_every_form(
+        self, api: Api, db: Database, form: Json
+    ) -> None:
         answer = await api.post(previous_response_id="resp_none", **form)
         error = error_of(answer)
         assert (answer.status_code, error["param"]) == (400, "previous_response_id")
         assert error["code"] == "previous_response_not_found"
         assert await ids(db) == []
 
-    async def test_a_deleted_one_is_unknown(self, api: Api, player: Player) -> None:
+    async def test_a_deleted_previous_response_is_unknown(self, api: Api, player: Player) -> None:
         first = await player.answer("A", response_id=await api.background())
         await api.client.delete(f"/v1/responses/{first}")
         assert error_of(await api.post(previous_response_id=first))["code"] == "previous_response_not_found"
 
-    async def test_one_that_is_not_stored_is_unknown(self, api: Api, player: Player) -> None:
+    async def test_an_unstored_previous_response_is_unknown(self, api: Api, player: Player) -> None:
         first = await player.answer("A", response_id=await api.background(store=False))
         assert error_of(await api.post(previous_response_id=first))["code"] == "previous_response_not_found"
 
-    async def test_one_that_is_not_done_is_a_400(self, api: Api, player: Player) -> None:
+    async def test_an_unfinished_previous_response_is_a_400(self, api: Api, player: Player) -> None:
         first = await api.background()
         for _ in range(2):
             error = error_of(await api.post(previous_response_id=first))
             assert (error["param"], error["code"]) == ("previous_response_id", "previous_response_not_finished")
             await api.client.post(f"/v1/responses/{first}/cancel")
 
-    async def test_one_that_goes_before_a_worker_reads_it_is_a_400(self, api: Api, player: Player) -> None:
+    async def test_a_previous_response_deleted_before_a_worker_reads_it_is_a_400(
+        self, api: Api, player: Player
+    ) -> None:
         import asyncio
 
         first = await player.answer("A", response_id=await api.background())
@@ -105,7 +113,7 @@ class TestPreviousResponse:
 
 
 class TestReferences:
-    async def test_they_stand_for_items_asked_and_said(self, api: Api, db: Database, player: Player) -> None:
+    async def test_references_stand_for_input_and_output_items(self, api: Api, db: Database, player: Player) -> None:
         first = await player.answer("A", response_id=await api.background(input="a"))
         row = await row_of(db, first)
         assert row.output is not None
@@ -115,10 +123,8 @@ class TestReferences:
         assert second.request["input"][:2] == said
         assert texts(second.request["input"]) == ["a", "A", "b"]
 
-    async def test_what_holds_u0000_is_found_and_does_no_harm_to_what_refers_to_it(
-        self, api: Api, db: Database, player: Player
-    ) -> None:
-        """A model may say it; Postgres cannot look into JSON that holds it, and requests do not."""
+    async def test_an_item_with_u0000_can_be_referenced(self, api: Api, db: Database, player: Player) -> None:
+        """Models may generate U+0000. Postgres cannot query JSON that holds it, and requests must not hold it."""
         said = 'a\0b, and \\u0000 in letters, "quoted"'
         first = await player.answer(said, response_id=await api.background(input="a"))
         row = await row_of(db, first)
@@ -132,14 +138,16 @@ class TestReferences:
         assert texts(context) == ["a", said.replace("\0", "\ufffd"), "b"]
         assert texts(await chain_items(db, "default", second)) == texts(context)
 
-    async def test_an_unknown_one_is_a_404_that_names_it(self, api: Api, db: Database) -> None:
+    async def test_an_unknown_reference_is_a_404_that_names_it(self, api: Api, db: Database) -> None:
         for item_id in ("msg_none", "msg_0193_0", "msg_" + "0" * 40 + "_0"):
             answer = await api.post(input=[{"role": "user", "content": "x"}, {"type": "item_reference", "id": item_id}])
             error = error_of(answer)
             assert (answer.status_code, error["param"], error["code"]) == (404, "input[1].id", "item_not_found")
         assert await ids(db) == []
 
-    async def test_reasoning_that_came_without_its_text_gets_it(self, api: Api, db: Database, player: Player) -> None:
+    async def test_reasoning_sent_without_its_text_gets_it_from_the_store(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         thought = {"type": "reasoning", "id": "rs_mine", "summary": [], "content": []}
         row = await row_of(db, await api.background(input=[thought, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["content"] == [], "nobody knows it"
@@ -157,7 +165,7 @@ class TestReferences:
 
 
 class TestConversations:
-    async def test_a_response_reads_it_and_adds_to_it(
+    async def test_a_response_reads_its_conversation_and_adds_to_it(
         self, client: openai.AsyncOpenAI, db: Database, player: Player
     ) -> None:
         talk = await client.conversations.create(items=[{"role": "user", "content": "a", "type": "message"}])
@@ -172,7 +180,7 @@ class TestConversations:
         second = await client.responses.create(model=MODEL, input="c", conversation={"id": talk.id}, background=True)
         assert texts(await context_items(db, await row_of(db, second.id))) == ["a", "b", "B"]
 
-    async def test_its_context_is_what_was_there_when_it_was_accepted(
+    async def test_the_context_is_the_conversation_at_acceptance(
         self, client: openai.AsyncOpenAI, db: Database
     ) -> None:
         talk = await client.conversations.create()
@@ -180,7 +188,7 @@ class TestConversations:
         await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "late"}])
         assert await context_items(db, await row_of(db, created.id)) == []
 
-    async def test_a_response_ends_well_whose_conversation_is_gone(
+    async def test_a_response_completes_although_its_conversation_was_deleted(
         self, client: openai.AsyncOpenAI, player: Player
     ) -> None:
         talk = await client.conversations.create()
@@ -189,7 +197,7 @@ class TestConversations:
         await player.answer("B", response_id=created.id)
         assert (await client.responses.retrieve(created.id)).status == "completed"
 
-    async def test_an_unknown_one_is_a_404(self, api: Api) -> None:
+    async def test_an_unknown_conversation_is_a_404(self, api: Api) -> None:
         answer = await api.post(conversation="conv_none")
         error = error_of(answer)
         assert (answer.status_code, error["param"], error["code"]) == (404, "conversation", "conversation_not_found")
@@ -198,7 +206,7 @@ class TestConversations:
 class TestInputItems:
     SENT = [{"role": "user", "content": str(number)} for number in range(5)]  # noqa: RUF012
 
-    async def test_they_are_listed_newest_first(self, api: Api, client: openai.AsyncOpenAI) -> None:
+    async def test_input_items_are_listed_newest_first(self, api: Api, client: openai.AsyncOpenAI) -> None:
         response_id = await api.background(input=self.SENT)
         listed = await client.responses.input_items.list(response_id)
         assert [item.content[0].text for item in listed.data] == ["4", "3", "2", "1", "0"]  # type: ignore[union-attr]
@@ -208,14 +216,14 @@ class TestInputItems:
         assert body["has_more"] is False
 
     @pytest.mark.parametrize(("order", "expected"), [("asc", "01234"), ("desc", "43210")])
-    async def test_the_sdk_pages_through_them(
+    async def test_the_sdk_pages_through_input_items(
         self, api: Api, client: openai.AsyncOpenAI, order: Any, expected: str
     ) -> None:
         response_id = await api.background(input=self.SENT)
         seen = [item async for item in client.responses.input_items.list(response_id, limit=2, order=order)]
         assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
 
-    async def test_they_are_its_own_and_not_what_it_continues(self, api: Api, player: Player) -> None:
+    async def test_input_items_exclude_the_previous_response(self, api: Api, player: Player) -> None:
         first = await player.answer("A", response_id=await api.background(input="a"))
         second = await api.background(input="b", previous_response_id=first)
         body = (await api.client.get(f"/v1/responses/{second}/input_items")).json()
@@ -237,17 +245,17 @@ class TestInputItems:
         answer = await api.client.get(f"/v1/responses/{response_id}/input_items", params=query)
         assert (answer.status_code, error_of(answer)["param"]) == (400, named)
 
-    async def test_what_is_there_anyhow_may_be_included_twice(self, api: Api) -> None:
+    async def test_supported_includes_are_accepted(self, api: Api) -> None:
         query = {"include[]": ["message.input_image.image_url", "message.output_text.logprobs"]}
         answer = await api.client.get(f"/v1/responses/{await api.background()}/input_items", params=query)
         assert answer.status_code == 200
 
-    async def test_those_of_an_unknown_response_are_a_404(self, api: Api) -> None:
+    async def test_input_items_of_an_unknown_response_are_a_404(self, api: Api) -> None:
         assert (await api.client.get("/v1/responses/resp_none/input_items")).status_code == 404
 
 
-class TestAbilities:
-    async def test_images_for_a_model_without_eyes_are_refused_by_their_place(self, api: Api) -> None:
+class TestCapabilities:
+    async def test_images_for_a_model_without_images_are_refused_by_their_index(self, api: Api) -> None:
         image = {"type": "input_image", "image_url": "https://example.com/a.png"}
         answer = await api.post(input=[{"role": "user", "content": [{"type": "input_text", "text": "?"}, image]}])
         assert (answer.status_code, error_of(answer)["param"]) == (400, "input[0].content[1]")
@@ -262,7 +270,7 @@ class TestTiers:
         ("tier", "echoed", "priority"),
         [("auto", "default", 6), ("default", "default", 6), ("flex", "flex", 9), ("priority", "priority", 2)],
     )
-    async def test_the_tier_is_a_place_in_the_queue(
+    async def test_the_service_tier_sets_the_priority(
         self, api: Api, db: Database, tier: str, echoed: str, priority: int
     ) -> None:
         response_id = await api.background(service_tier=tier)
@@ -272,7 +280,7 @@ class TestTiers:
         assert body["service_tier"] == echoed
 
     @pytest.mark.parametrize(("tier", "priority"), [("default", 3), ("flex", 8), ("priority", 1)])
-    async def test_those_who_wait_go_first_within_their_tier(
+    async def test_foreground_responses_go_first_within_their_tier(
         self, api: Api, db: Database, player: Player, tier: str, priority: int
     ) -> None:
         async with player.at_work("Hi"):
@@ -280,7 +288,7 @@ class TestTiers:
         assert (await row_of(db, body["id"])).priority == priority
 
 
-class TestLimits:
+class TestDeadlines:
     @pytest.fixture
     async def api(self, services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
         from dataclasses import replace
@@ -290,7 +298,7 @@ class TestLimits:
         async with serving(settings, ModelCatalog((model,))) as running:
             yield running
 
-    async def limits(self, db: Database, response_id: str) -> tuple[float, float]:
+    async def deadlines(self, db: Database, response_id: str) -> tuple[float, float]:
         from sqlalchemy import text
 
         sql = (
@@ -300,20 +308,22 @@ class TestLimits:
             row = (await connection.execute(text(sql), {"id": response_id})).one()
         return float(row.q), row.r
 
-    async def test_the_least_of_settings_and_model_counts(self, api: Api, db: Database) -> None:
-        assert await self.limits(db, await api.background()) == (60.0, 600.0)
+    async def test_the_shorter_deadline_of_settings_and_model_applies(self, api: Api, db: Database) -> None:
+        assert await self.deadlines(db, await api.background()) == (60.0, 600.0)
 
-    async def test_a_request_may_say_less(self, api: Api, db: Database) -> None:
+    async def test_a_request_may_shorten_its_deadlines(self, api: Api, db: Database) -> None:
         response_id = await api.background(queue_timeout=1.5, run_timeout=600)
-        assert await self.limits(db, response_id) == (1.5, 600.0)
+        assert await self.deadlines(db, response_id) == (1.5, 600.0)
 
     @pytest.mark.parametrize("name", ["queue_timeout", "run_timeout"])
-    async def test_it_may_not_say_more(self, api: Api, name: str) -> None:
+    async def test_a_request_may_not_extend_its_deadlines(self, api: Api, name: str) -> None:
         answer = await api.post(**{name: 601})
         assert (answer.status_code, error_of(answer)["param"]) == (400, name)
 
     @pytest.mark.parametrize(("code", "status"), [("queue_timeout", 503), ("run_timeout", 504)])
-    async def test_who_waited_in_vain_is_told_so(self, api: Api, player: Player, code: str, status: int) -> None:
+    async def test_a_client_whose_deadline_passed_gets_its_status(
+        self, api: Api, player: Player, code: str, status: int
+    ) -> None:
         import asyncio
 
         waiting = asyncio.create_task(api.post())

@@ -1,4 +1,4 @@
-"""Tools that the server runs, at the API: what is allowed, what is shown, what stays secret, and approvals."""
+"""Hosted tools at the API: which are allowed, what clients see of them, secret headers, and approvals."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def play(player: Player, response_id: str, said: list[Delta] = SAID) -> str:
-    """All of a response with these deltas, in two turns; returns the id of its last item."""
+    """Plays a whole response with these deltas, in two turns; returns the id of its last item."""
     run = await player.begin(response_id)
     for delta in said:
         await run.write(run.entry(run.stream.feed(delta)))
@@ -128,7 +128,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "named", "code"), REFUSED)
 @pytest.mark.parametrize("form", [{"background": True}, {"stream": True}])
-async def test_what_cannot_be_run_is_refused_before_anything_is_stored(
+async def test_a_tool_without_a_server_is_refused_before_anything_is_stored(
     api: Api, db: Database, fields: Json, named: str, code: str, form: Json
 ) -> None:
     answer = await api.post(**{**fields, **form})
@@ -138,7 +138,7 @@ async def test_what_cannot_be_run_is_refused_before_anything_is_stored(
     assert await ids(db) == []
 
 
-async def test_a_search_needs_a_browser(services: Any, db: Database, tmp_path: Path) -> None:
+async def test_web_search_needs_a_browser_server(services: Any, db: Database, tmp_path: Path) -> None:
     catalog = replace(CATALOG, tools=())
     async with serving(settings_for(services, tmp_path), catalog) as bare:
         for tool in (CODE, {"type": "web_search"}):
@@ -146,7 +146,7 @@ async def test_a_search_needs_a_browser(services: Any, db: Database, tmp_path: P
             assert (error["param"], error["code"]) == ("tools[0].type", "tool_server_not_allowed")
 
 
-async def test_counting_tokens_is_no_way_around_it(api: Api) -> None:
+async def test_counting_tokens_checks_the_servers_too(api: Api) -> None:
     body = {"model": MODEL, "input": "x", "tools": [{**MCP, "server_url": "http://169.254.169.254/"}]}
     answer = await api.client.post("/v1/responses/input_tokens", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].server_url")
@@ -171,7 +171,7 @@ async def test_tools_are_shown_as_they_were_sent(api: Api, client: openai.AsyncO
     assert (shown["tool_choice"], shown["max_tool_calls"]) == (choice, 3)
 
 
-async def test_headers_for_a_tool_server_are_sealed_and_never_shown(
+async def test_headers_for_an_mcp_server_are_sealed_and_never_shown(
     api: Api, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -191,7 +191,7 @@ async def test_headers_for_a_tool_server_are_sealed_and_never_shown(
     assert "hunter" not in caplog.text
 
 
-async def test_a_response_shows_what_the_server_ran_and_its_usage_by_turns(
+async def test_a_response_shows_hosted_calls_and_its_usage_by_turns(
     api: Api, player: Player, client: openai.AsyncOpenAI
 ) -> None:
     response_id = await api.background(stream=True, tools=[CODE, MCP])
@@ -215,7 +215,7 @@ async def test_a_response_shows_what_the_server_ran_and_its_usage_by_turns(
     assert [item.id for item in final.output] == [item["id"] for item in shown["output"]]
 
 
-async def test_a_poller_sees_calls_while_they_run(api: Api, player: Player) -> None:
+async def test_a_poll_shows_calls_while_they_run(api: Api, player: Player) -> None:
     response_id = await api.background(tools=[CODE, MCP])
     run = await player.begin(response_id)
     for delta in SAID[:8]:
@@ -229,7 +229,7 @@ async def test_a_poller_sees_calls_while_they_run(api: Api, player: Player) -> N
     assert [item.get("status") for item in cancelled["output"]] == [None, *["incomplete"] * 3]
 
 
-async def test_only_what_was_included_at_creation_can_be_included_in_a_read(api: Api, player: Player) -> None:
+async def test_a_read_can_include_only_outputs_included_at_creation(api: Api, player: Player) -> None:
     for wanted in ([], ["code_interpreter_call.outputs"]):
         response_id = await api.background(stream=True, tools=[CODE], include=wanted)
         await player.answer("Hi", response_id=response_id)
@@ -275,7 +275,7 @@ async def test_an_approval_is_given_to_a_request_of_the_conversation(api: Api, p
     assert refused.json()["error"]["param"] == "input[0].approval_request_id"
 
 
-async def test_what_the_server_ran_can_be_sent_back_and_is_listed(
+async def test_hosted_calls_can_be_sent_back_and_are_listed(
     api: Api, player: Player, client: openai.AsyncOpenAI
 ) -> None:
     first = await api.background(tools=[CODE, MCP])
@@ -295,7 +295,7 @@ async def test_what_the_server_ran_can_be_sent_back_and_is_listed(
     schemas.ItemList.model_validate(raw.json())
 
 
-async def test_harmony_models_take_their_own_messages(api: Api, db: Database) -> None:
+async def test_harmony_models_accept_their_own_messages(api: Api, db: Database) -> None:
     messages = [{"role": "user", "content": "Hello!"}]
     response_id = await api.background(
         model="oss", input="x", previous_input_messages=messages, enable_response_messages=True, tools=[CODE]

@@ -1,4 +1,4 @@
-"""`WS /v1/responses`: the official client on a real socket, and what no official client would send."""
+"""`WS /v1/responses`: the official client on a real socket, and frames that it would never send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import openai
 import pytest
 from openai.resources.responses.responses import AsyncResponsesConnection
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 
 from app.api.websocket import streams
 from app.protocol.requests.request import COUNT
@@ -45,7 +45,7 @@ def player(db: Database, pubsub: PubSub) -> Player:
 
 @pytest.fixture
 async def socket(api: Api) -> AsyncIterator[AsyncResponsesConnection]:
-    """The official client's."""
+    """A socket of the official client."""
     async with (
         openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as client,
         client.responses.connect() as connection,
@@ -64,15 +64,15 @@ def url_of(api: Api) -> str:
 
 
 async def events(socket: AsyncResponsesConnection, kinds: tuple[str, ...] = FINAL) -> list[Json]:
-    """What comes, up to an event of one of those kinds."""
+    """Returns the events up to the first one of these kinds."""
     seen: list[Json] = []
     while not seen or seen[-1]["type"] not in kinds:
         seen.append(json.loads(await socket.recv_bytes()))
     return seen
 
 
-async def told(raw: ClientConnection, sent: str | bytes) -> Json:
-    """The answer to one frame."""
+async def answer_to(raw: ClientConnection, sent: str | bytes) -> Json:
+    """Sends one frame and returns the answer."""
     await raw.send(sent)
     answer: Json = json.loads(await raw.recv())
     return answer
@@ -125,7 +125,7 @@ class TestTurns:
         row = await row_of(db, previous or "")
         assert len(await context_items(db, row)) == 4
 
-    async def test_what_is_not_stored_is_continued_on_its_socket_only(
+    async def test_an_unstored_response_is_continued_on_its_socket_only(
         self, api: Api, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work("Yes"):
@@ -139,7 +139,7 @@ class TestTurns:
             await socket.response.create(model=MODEL, input="C", previous_response_id=first)
             assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found", "only the latest"
 
-    async def test_a_refused_continuation_forgets_what_is_not_stored(
+    async def test_a_refused_continuation_forgets_the_unstored_response(
         self, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work("Yes"):
@@ -150,7 +150,7 @@ class TestTurns:
             await socket.response.create(model=MODEL, input="B", previous_response_id=first)
             assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
 
-    async def test_a_request_waits_for_the_one_before(
+    async def test_a_request_waits_for_the_previous_request_of_its_stream(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         for word in ("one", "two"):
@@ -163,7 +163,7 @@ class TestTurns:
         async with player.at_work("Yes"):
             assert text_of((await events(socket))[-1]["response"]) == "Yes"
 
-    async def test_a_request_that_generates_nothing_is_stored_as_one(
+    async def test_a_request_with_generate_false_is_stored_as_a_count(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work():
@@ -173,70 +173,72 @@ class TestTurns:
         assert (await row_of(db, response["id"])).request["task"] == COUNT
 
 
-class TestLanes:
-    async def test_lanes_run_beside_each_other_and_name_themselves(
+class TestStreams:
+    async def test_streams_run_side_by_side_and_their_events_carry_the_stream_id(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
-        for lane in ("planner", "a.b_c-1"):
-            await socket.response.create(model=MODEL, input=lane, stream_id=lane)
+        for stream_id in ("planner", "a.b_c-1"):
+            await socket.response.create(model=MODEL, input=stream_id, stream_id=stream_id)
         await until(lambda: _count(db, 2), what="both in progress")
         async with player.at_work("Yes"):
             seen = [*await events(socket, ("response.completed",)), *await events(socket, ("response.completed",))]
-        for lane in ("planner", "a.b_c-1"):
-            mine = [event for event in seen if event["stream_id"] == lane]
+        for stream_id in ("planner", "a.b_c-1"):
+            mine = [event for event in seen if event["stream_id"] == stream_id]
             grammar.check([{name: value for name, value in event.items() if name != "stream_id"} for event in mine])
 
-    async def test_a_branch_in_another_lane_continues_the_same_unstored_response(
+    async def test_a_branch_in_another_stream_continues_the_same_unstored_response(
         self, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         async with player.at_work("Yes"):
             await socket.response.create(model=MODEL, input="A", store=False, stream_id="main")
             first = (await events(socket))[-1]["response"]["id"]
-            for lane in ("critic", "main"):
+            for stream_id in ("critic", "main"):
                 await socket.response.create(
-                    model=MODEL, input=lane, store=False, stream_id=lane, previous_response_id=first
+                    model=MODEL, input=stream_id, store=False, stream_id=stream_id, previous_response_id=first
                 )
                 final = (await events(socket))[-1]
-                assert (final["type"], final["stream_id"]) == ("response.completed", lane)
+                assert (final["type"], final["stream_id"]) == ("response.completed", stream_id)
 
-    @pytest.mark.parametrize("lane", ["", "a b", "é", "x" * 257, 5, None])
-    async def test_a_lane_needs_a_good_name(self, raw: ClientConnection, lane: Any) -> None:
-        answer = await told(raw, creation(stream_id=lane))
+    @pytest.mark.parametrize("stream_id", ["", "a b", "é", "x" * 257, 5, None])
+    async def test_an_invalid_stream_id_is_refused(self, raw: ClientConnection, stream_id: Any) -> None:
+        answer = await answer_to(raw, creation(stream_id=stream_id))
         assert (answer["type"], answer["status"]) == ("error", 400)
         assert (answer["error"]["code"], answer["error"]["param"]) == ("invalid_stream_id", "stream_id")
         assert "stream_id" not in answer
 
-    async def test_a_socket_has_so_many_lanes_and_no_more(
+    async def test_the_named_streams_of_a_socket_are_limited(
         self, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(streams, "MAX_NAMED", 1)
-        assert (await told(raw, creation(stream_id="a", model="x")))["error"]["code"] == "model_not_found"
-        answer = await told(raw, creation(stream_id="b"))
+        assert (await answer_to(raw, creation(stream_id="a", model="x")))["error"]["code"] == "model_not_found"
+        answer = await answer_to(raw, creation(stream_id="b"))
         assert (answer["error"]["code"], answer["stream_id"]) == ("websocket_stream_limit_reached", "b")
-        assert (await told(raw, creation(model="x")))["error"]["code"] == "model_not_found", "the unnamed lane is free"
+        assert (await answer_to(raw, creation(model="x")))["error"]["code"] == "model_not_found", (
+            "the unnamed stream is free"
+        )
 
-    async def test_so_many_responses_are_in_progress_and_no_more(
+    async def test_the_active_responses_of_a_socket_are_limited(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         for number in range(streams.MAX_ACTIVE + 2):
-            await socket.response.create(model=MODEL, input="Hi", stream_id=f"lane{number}")
+            await socket.response.create(model=MODEL, input="Hi", stream_id=f"stream{number}")
         await until(lambda: _count(db, streams.MAX_ACTIVE), what="as many as may run")
         assert len(await ids(db)) == streams.MAX_ACTIVE
         async with player.at_work("Yes"):
             for _ in range(streams.MAX_ACTIVE + 2):
                 await events(socket, ("response.completed",))
 
-    async def test_what_waits_is_limited_by_number_and_by_size(
+    async def test_pending_requests_are_limited_by_number_and_by_size(
         self, db: Database, raw: ClientConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await raw.send(creation())
         await one(db, "queued")
         await raw.send(creation(input="x" * 12_000))
-        answer = await told(raw, creation(input="x" * 12_000, stream_id="other"))
+        answer = await answer_to(raw, creation(input="x" * 12_000, stream_id="other"))
         assert (answer["status"], answer["error"]["code"]) == (503, "websocket_queue_full")
         assert answer["stream_id"] == "other"
         monkeypatch.setattr(streams, "MAX_PENDING", 1)
-        assert (await told(raw, creation()))["error"]["code"] == "websocket_queue_full"
+        assert (await answer_to(raw, creation()))["error"]["code"] == "websocket_queue_full"
 
 
 class TestErrors:
@@ -263,34 +265,34 @@ class TestErrors:
             ('{"type": "response.steer"}', "missing_required_parameter", "previous_response_id"),
         ],
     )
-    async def test_what_is_wrong_is_an_error_event_and_the_socket_goes_on(
+    async def test_a_bad_frame_gets_an_error_event_and_the_socket_goes_on(
         self, player: Player, raw: ClientConnection, sent: str | bytes, code: str, param: str | None
     ) -> None:
-        answer = await told(raw, sent)
+        answer = await answer_to(raw, sent)
         assert answer["type"] == "error"
         assert answer["status"] in (400, 404, 413)
         assert answer["error"]["type"] == "invalid_request_error"
         assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
         assert "\n" not in answer["error"]["message"]
         async with player.at_work("Yes"):
-            assert (await told(raw, creation()))["type"] == "response.created"
+            assert (await answer_to(raw, creation()))["type"] == "response.created"
             while json.loads(await raw.recv())["type"] != "response.completed":
                 pass
 
-    async def test_the_official_client_gets_them_typed(self, socket: AsyncResponsesConnection) -> None:
+    async def test_the_official_client_gets_typed_errors(self, socket: AsyncResponsesConnection) -> None:
         await socket.response.create(model="no", input="Hi", stream_id="a")
         error = await socket.recv()
         assert error.type == "error"
         assert (error.status, error.error.code, error.stream_id) == (404, "model_not_found", "a")  # type: ignore[union-attr]
 
-    async def test_steering_fails_as_the_official_client_knows_it(self, socket: AsyncResponsesConnection) -> None:
+    async def test_steering_fails_with_the_event_of_the_official_client(self, socket: AsyncResponsesConnection) -> None:
         await socket.response.steer(previous_response_id="resp_a", input="Stop")
         event = await socket.recv()
         assert event.type == "response.steer.failed"
         assert event.error.code == "steering_not_supported"
         assert (event.steer.previous_response_id, event.steer.input) == ("resp_a", "Stop")
 
-    async def test_a_frame_far_too_large_ends_the_socket(self, raw: ClientConnection, api: Api) -> None:
+    async def test_a_frame_beyond_twice_the_limit_closes_the_socket(self, raw: ClientConnection, api: Api) -> None:
         await raw.send("x" * (api.server.config.ws_max_size + 1))
         with pytest.raises(ConnectionClosed) as caught:
             await raw.recv()
@@ -311,7 +313,7 @@ class TestErrors:
         assert failed["type"] == "response.failed"
         assert failed["sequence_number"] == error["sequence_number"] + 1
 
-    async def test_a_prompt_at_fault_is_an_error_and_no_response(
+    async def test_a_bad_prompt_is_an_error_without_a_response(
         self, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         await socket.response.create(model=MODEL, input="Hi")
@@ -319,7 +321,7 @@ class TestErrors:
         (error,) = await events(socket)
         assert (error["status"], error["error"]["param"]) == (400, "input")
 
-    async def test_a_response_that_somebody_cancels_ends_for_clients_that_know_no_such_event(
+    async def test_a_cancelled_response_ends_with_an_error_that_every_client_knows(
         self, db: Database, api: Api, player: Player, socket: AsyncResponsesConnection
     ) -> None:
         await socket.response.create(model=MODEL, input="Hi")
@@ -330,7 +332,7 @@ class TestErrors:
         assert (error["type"], error["error"]["code"]) == ("error", "response_cancelled")
         assert (await events(socket))[-1]["type"] == "response.cancelled"
 
-    async def test_a_bug_is_a_500_that_says_nothing_and_the_log_no_prompt(
+    async def test_a_bug_is_a_500_without_its_message_and_the_log_has_no_prompt(
         self, socket: AsyncResponsesConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         prompt = "my prompt"
@@ -347,34 +349,13 @@ class TestErrors:
         assert prompt not in caplog.text + json.dumps(error)
 
 
-class TestHandshake:
-    async def test_a_page_of_another_site_is_refused(self, api: Api) -> None:
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(url_of(api), origin="https://elsewhere.example")  # type: ignore[arg-type]
-        assert caught.value.response.status_code == 403
-        assert json.loads(caught.value.response.body)["error"]["code"] == "origin_not_allowed"
-
-    async def test_a_page_of_this_server_is_not(self, api: Api) -> None:
-        async with connect(url_of(api), origin=api.url) as socket:  # type: ignore[arg-type]
-            assert (await told(socket, "{"))["type"] == "error"
-
-    async def test_unknown_query_parameters_are_refused(self, api: Api) -> None:
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(f"{url_of(api)}?model=x")
-        assert caught.value.response.status_code == 400
-        assert json.loads(caught.value.response.body)["error"]["param"] == "model"
-
-    async def test_it_has_a_request_id(self, api: Api) -> None:
-        async with connect(url_of(api), additional_headers={"x-request-id": "mine"}) as socket:
-            assert socket.response is not None
-            assert socket.response.headers["x-request-id"] == "mine"
-
-
 class TestLeaving:
-    async def test_closing_the_socket_cancels_what_is_in_progress(self, api: Api, db: Database, player: Player) -> None:
+    async def test_closing_the_socket_cancels_its_running_responses(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         async with connect(url_of(api)) as socket:
-            for lane in ("a", "b"):
-                await socket.send(creation(stream_id=lane))
+            for stream_id in ("a", "b"):
+                await socket.send(creation(stream_id=stream_id))
             await socket.send(creation(stream_id="a", input="never accepted"))
             await until(lambda: _count(db, 2))
             play = await player.begin((await ids(db))[0])
@@ -385,7 +366,7 @@ class TestLeaving:
         assert row.output is not None
         assert row.output[0]["status"] == "incomplete"
 
-    async def test_a_connection_that_breaks_cancels_too(self, api: Api, db: Database) -> None:
+    async def test_a_broken_connection_cancels_its_running_responses(self, api: Api, db: Database) -> None:
         socket = await connect(url_of(api))
         await socket.send(creation())
         response_id = await one(db, "queued")
@@ -393,7 +374,9 @@ class TestLeaving:
         await until(lambda: _is(db, response_id, Status.CANCELLED))
         await socket.wait_closed()
 
-    async def test_what_has_ended_stays(self, api: Api, db: Database, player: Player) -> None:
+    async def test_a_response_that_has_ended_stays_when_the_socket_closes(
+        self, api: Api, db: Database, player: Player
+    ) -> None:
         async with connect(url_of(api)) as socket, player.at_work("Yes"):
             await socket.send(creation())
             while json.loads(await socket.recv())["type"] != "response.completed":
@@ -401,7 +384,9 @@ class TestLeaving:
         await api.runtime.responses.close()
         assert await ids(db) == await ids(db, "completed")
 
-    async def test_a_server_that_stops_says_so_and_cancels(self, services: Any, db: Database, tmp_path: Path) -> None:
+    async def test_a_stopping_server_closes_the_socket_and_cancels(
+        self, services: Any, db: Database, tmp_path: Path
+    ) -> None:
         async with serving(settings_for(services, tmp_path)) as api:
             socket = await connect(url_of(api))
             await socket.send(creation())
@@ -431,7 +416,7 @@ async def _is(db: Database, response_id: str, status: Status) -> bool:
 async def test_a_client_that_reads_nothing_keeps_only_itself_waiting(
     api: Api, db: Database, player: Player, socket: AsyncResponsesConnection
 ) -> None:
-    """Nothing is buffered without end, and other sockets go on."""
+    """The server's buffers stay bounded, and other sockets go on."""
     await socket.response.create(model=MODEL, input="Hi")
     play = await player.begin()
     await play.said(*(["x" * 50_000] * 40))

@@ -18,7 +18,7 @@ async def nothing() -> Message:
 
 
 async def cancelled(begin: bool) -> list[Message]:
-    """What is sent by an app that never ends, and that uvicorn cancels at the end of its grace."""
+    """Returns what is sent for an app that never ends and that uvicorn cancels after its grace period."""
     waiting, sent = asyncio.Event(), []
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,12 +38,12 @@ async def cancelled(begin: bool) -> list[Message]:
     return sent
 
 
-async def test_a_request_that_is_cancelled_before_its_answer_is_told_to_come_again() -> None:
+async def test_a_request_cancelled_before_its_answer_is_a_503_with_retry_after() -> None:
     """Found by tests/faults: an API that was stopped while Postgres was slow had uvicorn answer 500."""
     start, _ = await cancelled(begin=False)
     headers = dict(start["headers"])
     assert (start["status"], headers[b"retry-after"], headers[b"x-request-id"]) == (503, b"1", b"mine")
 
 
-async def test_a_stream_that_is_cancelled_just_ends() -> None:
+async def test_a_cancelled_stream_ends_without_another_message() -> None:
     assert [message["type"] for message in await cancelled(begin=True)] == ["http.response.start"]

@@ -1,4 +1,4 @@
-"""Streams on the wire, without a server: what is sent, in which writes, and how they end."""
+"""Event streams without a server: what is sent, in which writes, and how streams end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Wire:
 
 
 class Source:
-    """Pulses that were given, then silence; remembers that it was closed."""
+    """Yields the given pulses, then nothing; `closed` is set when its generator is closed."""
 
     def __init__(self, pulses: Iterable[Pulse], then_wait: bool = False) -> None:
         self.closed = False
@@ -72,7 +72,7 @@ async def run(source: Source, wire: Wire, shutdown: Shutdown | None = None) -> N
     await EventStream(source.pulses(), shutdown or Shutdown())({"type": "http"}, wire.receive, wire.send)
 
 
-async def test_the_headers_of_a_stream() -> None:
+async def test_a_stream_has_the_headers_of_an_event_stream() -> None:
     wire = Wire()
     await run(Source([]), wire)
     assert wire.start["status"] == 200
@@ -102,7 +102,7 @@ async def test_silence_becomes_a_comment_and_no_event() -> None:
     assert wire.writes[0] == b": keepalive\n\n"
 
 
-async def test_a_reader_who_leaves_closes_the_source() -> None:
+async def test_a_reader_that_leaves_closes_the_source() -> None:
     wire, source = Wire(), Source([chunk(0, 0)], then_wait=True)
     running = asyncio.create_task(run(source, wire))
     await until(lambda: len(wire.writes) == 1)
@@ -112,7 +112,7 @@ async def test_a_reader_who_leaves_closes_the_source() -> None:
     assert frames.DONE not in wire.writes
 
 
-async def test_a_server_that_stops_ends_the_stream_without_done() -> None:
+async def test_a_stopping_server_ends_the_stream_without_done() -> None:
     wire, source, shutdown = Wire(), Source([chunk(0, 0)], then_wait=True), Shutdown()
     running = asyncio.create_task(run(source, wire, shutdown))
     await until(lambda: len(wire.writes) == 1)

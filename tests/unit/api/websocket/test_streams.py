@@ -1,4 +1,4 @@
-"""A WebSocket whose client is gone, as its lanes see it."""
+"""A WebSocket whose client is gone: what its streams still run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 
 class GoneSocket:
-    """Nothing can be sent any more, and that the client has left is not seen before `seen`."""
+    """A socket that cannot send any more. `receive` reports the disconnect once `seen` is set."""
 
     scope: dict[str, Any]
 
@@ -42,7 +42,7 @@ class GoneSocket:
 
 
 class Service:
-    """Says one event of each response that it is asked for."""
+    """Yields one event for each response."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -58,14 +58,12 @@ class Service:
         yield SimpleNamespace(beginning=beginning)
 
 
-def creation(model: str, lane: str) -> dict[str, Any]:
-    return {"type": "response.create", "model": model, "input": "Hi", "stream_id": lane}
+def creation(model: str, stream_id: str) -> dict[str, Any]:
+    return {"type": "response.create", "model": model, "input": "Hi", "stream_id": stream_id}
 
 
 @pytest.mark.parametrize("active", [1, 16])
-async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone(
-    monkeypatch: pytest.MonkeyPatch, active: int
-) -> None:
+async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: pytest.MonkeyPatch, active: int) -> None:
     monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
     runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
@@ -80,7 +78,7 @@ async def test_no_request_that_waited_begins_once_the_client_is_found_to_be_gone
     assert "never" not in service.asked
 
 
-async def test_nor_where_the_answer_would_have_been_an_error() -> None:
+async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
     runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())

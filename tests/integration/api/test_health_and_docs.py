@@ -1,4 +1,4 @@
-"""What else there is: models, health, documentation."""
+"""Models, health, documentation, and the start of the API."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class TestModels:
         assert [model["id"] for model in body["data"]] == [MODEL, "org/other-model"]
 
     @pytest.mark.parametrize("name", [MODEL, "org/other-model"])
-    async def test_each_can_be_asked_for(self, api: Api, name: str) -> None:
+    async def test_each_served_model_can_be_retrieved(self, api: Api, name: str) -> None:
         async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client:
             assert (await client.models.retrieve(name)).id == name
 
-    async def test_others_are_a_404(self, api: Api) -> None:
+    async def test_an_unknown_model_is_a_404(self, api: Api) -> None:
         answer = await api.client.get("/v1/models/nobody")
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
 
 
 class TestHealth:
-    async def test_live(self, api: Api) -> None:
+    async def test_the_process_is_live(self, api: Api) -> None:
         assert (await api.client.get("/health/live")).json() == {"status": "live"}
 
     async def test_not_ready_without_a_worker(self, api: Api) -> None:
@@ -73,7 +73,9 @@ class TestHealth:
         await workers.register(db, WorkerIdentity("w", "nobody", "model.nobody", "host", 1), 60.0)
         assert (await api.client.get("/health/ready")).status_code == 503
 
-    async def test_it_says_that_postgres_is_away_and_recovers(self, api: Api, db: Database, services: Any) -> None:
+    async def test_readiness_names_postgres_while_it_is_away_and_recovers(
+        self, api: Api, db: Database, services: Any
+    ) -> None:
         await alive(db, model=MODEL)
         await asyncio.to_thread(services.postgres.stop)
         answer = await api.client.get("/health/ready")
@@ -83,14 +85,16 @@ class TestHealth:
         await asyncio.to_thread(services.postgres.start)
         await until(lambda: _ready(api))
 
-    async def test_it_says_that_redis_is_away_and_recovers(self, api: Api, db: Database, services: Any) -> None:
+    async def test_readiness_names_redis_while_it_is_away_and_recovers(
+        self, api: Api, db: Database, services: Any
+    ) -> None:
         await alive(db, model=MODEL)
         await asyncio.to_thread(services.valkey.stop)
         await until(lambda: _missing(api, ["redis"]))
         await asyncio.to_thread(services.valkey.start)
         await until(lambda: _ready(api))
 
-    async def test_a_silent_service_does_not_hold_the_answer_up(
+    async def test_a_service_that_does_not_answer_does_not_delay_readiness(
         self, api: Api, db: Database, services: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(readiness, "CHECK_SECONDS", 0.2)
@@ -116,12 +120,12 @@ class TestDocumentation:
         schema: dict[str, Any] = (await api.client.get("/openapi.json")).json()
         return schema
 
-    async def test_the_page_is_there(self, api: Api) -> None:
+    async def test_the_docs_page_is_served(self, api: Api) -> None:
         answer = await api.client.get("/docs")
         assert answer.status_code == 200
         assert "swagger" in answer.text
 
-    async def test_the_page_needs_no_other_server(self, api: Api) -> None:
+    async def test_the_docs_page_needs_no_other_server(self, api: Api) -> None:
         page = (await api.client.get("/docs")).text
         own = re.findall(r'(?:src|href)="([^"]*)"', page)
         assert len(own) >= 2
@@ -130,7 +134,7 @@ class TestDocumentation:
             assert (await api.client.get(path)).status_code == 200
         assert (await api.client.get("/docs/static/none.js")).json()["error"]["code"] == "unknown_url"
 
-    def test_every_reference_leads_somewhere(self, document: dict[str, Any]) -> None:
+    def test_every_schema_reference_resolves(self, document: dict[str, Any]) -> None:
         for reference in _references(document):
             assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
@@ -141,7 +145,7 @@ class TestDocumentation:
         assert schema["required"] == ["model"]
         assert schema["additionalProperties"] is False
 
-    async def test_its_examples_are_valid_requests(self, document: dict[str, Any]) -> None:
+    async def test_documented_examples_are_valid_requests(self, document: dict[str, Any]) -> None:
         import orjson
 
         from app.protocol.requests.request import parse_request
