@@ -8,25 +8,27 @@ from hypothesis import strategies as st
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, join
 
-texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
+text_lists = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8)
 
 
-def chunk_of(said: list[str], first: int = 0) -> Chunk:
-    events = [{"type": "t", "sequence_number": first + i, "delta": text} for i, text in enumerate(said)]
-    return Chunk("resp_1", first, first + len(said) - 1, 1, (), frames.encode_all(events))
+def chunk_of(texts: list[str], first: int = 0) -> Chunk:
+    events = [{"type": "t", "sequence_number": first + i, "delta": text} for i, text in enumerate(texts)]
+    return Chunk("resp_1", first, first + len(texts) - 1, 1, (), frames.encode_all(events))
 
 
-@given(texts)
-def test_a_frame_holds_any_text_and_only_an_empty_line_ends_it(said: list[str]) -> None:
-    chunk = chunk_of(said)
-    assert [event["delta"] for event in frames.decode(chunk.frames)] == said
+@given(text_lists)
+def test_a_frame_holds_any_text_and_only_an_empty_line_ends_it(texts: list[str]) -> None:
+    chunk = chunk_of(texts)
+    assert [event["delta"] for event in frames.decode(chunk.frames)] == texts
     assert b"".join(frames.split(chunk.frames)) == chunk.frames
-    assert len(frames.split(chunk.frames)) == len(said)
+    assert len(frames.split(chunk.frames)) == len(texts)
 
 
-@given(texts, st.integers(0, 50), st.data())
-def test_a_chunk_after_a_sequence_number_has_the_later_events(said: list[str], first: int, data: st.DataObject) -> None:
-    chunk = chunk_of(said, first)
+@given(text_lists, st.integers(0, 50), st.data())
+def test_a_chunk_after_a_sequence_number_has_the_later_events(
+    texts: list[str], first: int, data: st.DataObject
+) -> None:
+    chunk = chunk_of(texts, first)
     after = data.draw(st.integers(-1, chunk.last - 1))
     rest = chunk.after(after)
     numbers = [event["sequence_number"] for event in frames.decode(rest.frames)]
@@ -41,7 +43,7 @@ def test_the_event_line_names_the_type() -> None:
     )
 
 
-@given(texts, st.integers(1, 7), st.integers(0, 50))
-def test_consecutive_chunks_join_into_one(said: list[str], size: int, first: int) -> None:
-    pieces = [chunk_of(said[at : at + size], first + at) for at in range(0, len(said), size)]
-    assert join(pieces) == chunk_of(said, first)
+@given(text_lists, st.integers(1, 7), st.integers(0, 50))
+def test_consecutive_chunks_join_into_one(texts: list[str], size: int, first: int) -> None:
+    pieces = [chunk_of(texts[at : at + size], first + at) for at in range(0, len(texts), size)]
+    assert join(pieces) == chunk_of(texts, first)

@@ -67,9 +67,9 @@ def begun() -> ResponseStream:
     return stream
 
 
-def fed(*said: Delta) -> ResponseStream:
+def fed(*sequence: Delta) -> ResponseStream:
     stream = begun()
-    for delta in said:
+    for delta in sequence:
         stream.feed(delta)
     return stream
 
@@ -117,10 +117,10 @@ def test_a_web_search_is_searching_from_the_end_of_the_turn_to_its_result() -> N
     assert stream.pending == ()
 
 
-@pytest.mark.parametrize(("ok", "told"), [(True, ["mcp_call.completed"]), (False, ["mcp_call.failed"])])
-def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, told: list[str]) -> None:
+@pytest.mark.parametrize(("ok", "end_events"), [(True, ["mcp_call.completed"]), (False, ["mcp_call.failed"])])
+def test_an_mcp_call_has_an_event_for_success_and_for_failure(ok: bool, end_events: list[str]) -> None:
     stream = fed(McpStart("docs", "read", "mcpr_1"), McpArguments('{"a":'), McpArguments("1}"), TurnEnd())
-    assert kinds(stream.feed(ToolEnded(0, ok, {"output": "x"}))) == [*told, "output_item.done"]
+    assert kinds(stream.feed(ToolEnded(0, ok, {"output": "x"}))) == [*end_events, "output_item.done"]
     assert stream.response["output"][0] == {
         "id": "mcp_0a1b_0",
         "type": "mcp_call",
@@ -185,7 +185,7 @@ def test_parallel_calls_end_in_any_order_each_under_its_own_index() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "delta"),
+    ("sequence", "delta"),
     [
         ([], ToolEnded(0, True, {})),
         ([CodeStart("python"), CodeText("1"), TurnEnd()], ToolEnded(1, True, {})),
@@ -199,9 +199,9 @@ def test_parallel_calls_end_in_any_order_each_under_its_own_index() -> None:
     ids=["nothing", "beyond", "negative", "not a list", "not started", "not a call", "twice", "a message"],
 )
 def test_a_result_for_an_item_that_is_not_pending_is_illegal_and_changes_nothing(
-    said: list[Delta], delta: Delta
+    sequence: list[Delta], delta: Delta
 ) -> None:
-    stream = fed(*said)
+    stream = fed(*sequence)
     before = frames.encode({"type": "x", **stream.response}), stream.next_sequence, stream.pending
     with pytest.raises(IllegalInput):
         stream.feed(delta)
@@ -215,8 +215,8 @@ def test_the_end_of_a_turn_starts_each_call_once() -> None:
     assert [event["output_index"] for event in stream.feed(TurnEnd())] == [1]
 
 
-@pytest.mark.parametrize("how", ["stop", "length", "fail", "cancel"])
-def test_the_end_of_a_response_ends_pending_items_as_incomplete(how: str) -> None:
+@pytest.mark.parametrize("ending", ["stop", "length", "fail", "cancel"])
+def test_the_end_of_a_response_ends_pending_items_as_incomplete(ending: str) -> None:
     pending: list[Delta] = [
         Listing("docs"),
         McpStart("wiki", "read"),
@@ -224,7 +224,7 @@ def test_the_end_of_a_response_ends_pending_items_as_incomplete(how: str) -> Non
         CodeStart("python"),
         CodeText("1 +"),
     ]
-    stream, events = play(pending, how)
+    stream, events = play(pending, ending)
     grammar.check(events)
     first, *rest = stream.response["output"]
     assert (first["tools"], first["error"]) == ([], UNANSWERED)
@@ -249,8 +249,8 @@ def test_a_machine_restored_after_any_delta_goes_on_with_pending_items(cut: int)
 
 def test_a_rich_response_keeps_the_grammar_with_every_ending() -> None:
     for cut in range(len(RICH) + 1):
-        for how in ("stop", "length", "fail", "cancel"):
-            grammar.check(play(RICH[:cut], how)[1])
+        for ending in ("stop", "length", "fail", "cancel"):
+            grammar.check(play(RICH[:cut], ending)[1])
 
 
 def test_usage_of_one_turn_has_no_turn_details() -> None:
@@ -287,7 +287,7 @@ def test_usage_of_several_turns_is_their_sum_with_turn_details() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "spoil"),
+    ("sequence", "missing"),
     [
         ([CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], "code_interpreter_call.interpreting"),
         ([CodeStart("p"), CodeText("1"), TurnEnd(), ToolEnded(0, True, {})], "code_interpreter_call.completed"),
@@ -298,9 +298,9 @@ def test_usage_of_several_turns_is_their_sum_with_turn_details() -> None:
         ([Approval("d", "f", "{}")], "output_item.done"),
     ],
 )
-def test_the_grammar_finds_a_missing_event_of_a_hosted_call(said: list[Delta], spoil: str) -> None:
-    _, events = play(said, "stop")
-    kept = [event for event in events if event["type"] != f"response.{spoil}"]
+def test_the_grammar_finds_a_missing_event_of_a_hosted_call(sequence: list[Delta], missing: str) -> None:
+    _, events = play(sequence, "stop")
+    kept = [event for event in events if event["type"] != f"response.{missing}"]
     assert len(kept) == len(events) - 1
     with pytest.raises(grammar.Violation):
         grammar.check([{**event, "sequence_number": number} for number, event in enumerate(kept)])

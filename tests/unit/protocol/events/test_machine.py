@@ -118,21 +118,21 @@ def test_the_table_knows_every_state() -> None:
 
 
 @given(deltas(), endings)
-def test_every_legal_sequence_keeps_the_grammar(said: list[Delta], ending: str) -> None:
-    _, events = play(said, ending)
+def test_every_legal_sequence_keeps_the_grammar(sequence: list[Delta], ending: str) -> None:
+    _, events = play(sequence, ending)
     grammar.check(events)
 
 
 @given(deltas(), endings)
-def test_every_event_is_an_event_of_the_openai_package(said: list[Delta], ending: str) -> None:
-    for event in play(said, ending)[1]:
+def test_every_event_is_an_event_of_the_openai_package(sequence: list[Delta], ending: str) -> None:
+    for event in play(sequence, ending)[1]:
         if event["type"] != "response.cancelled":  # only Longhaul has it
             SDK_EVENT.validate_python(event)
 
 
 @given(deltas(), st.sampled_from(["stop", "length"]))
-def test_the_openai_packages_reader_rebuilds_the_same_output(said: list[Delta], ending: str) -> None:
-    stream, events = play(said, ending)
+def test_the_openai_packages_reader_rebuilds_the_same_output(sequence: list[Delta], ending: str) -> None:
+    stream, events = play(sequence, ending)
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         state.handle_event(SDK_EVENT.validate_python(copy.deepcopy(event)))
@@ -150,8 +150,8 @@ def drop_parsed(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(deltas(), endings)
-def test_folding_the_events_gives_the_response(said: list[Delta], ending: str) -> None:
-    stream, events = play(said, ending)
+def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: str) -> None:
+    stream, events = play(sequence, ending)
     wire = frames.decode(frames.encode_all(events))
     snapshot = fold(wire)
     assert snapshot.response == stream.response
@@ -161,17 +161,17 @@ def test_folding_the_events_gives_the_response(said: list[Delta], ending: str) -
 
 @given(deltas(), endings, st.data())
 def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
-    said: list[Delta], ending: str, data: st.DataObject
+    sequence: list[Delta], ending: str, data: st.DataObject
 ) -> None:
-    cut = data.draw(st.integers(0, len(said)))
+    cut = data.draw(st.integers(0, len(sequence)))
     stream = new_stream()
     events = stream.accept() + stream.begin()
-    for delta in said[:cut]:
+    for delta in sequence[:cut]:
         events += stream.feed(delta)
     restored = ResponseStream.restore(frames.decode(frames.encode_all(events)))
     assert (restored.state, restored.pending) == (stream.state, stream.pending)
     expected, actual = [], []
-    for delta in said[cut:]:
+    for delta in sequence[cut:]:
         expected += stream.feed(delta)
         actual += restored.feed(delta)
     assert actual + end(restored, ending) == expected + end(stream, ending)
@@ -188,8 +188,8 @@ def test_an_event_never_changes_after_it_was_made() -> None:
 
 
 def test_the_same_deltas_give_the_same_events() -> None:
-    said = [Reasoning("hm"), Text("a"), CallStart("f"), CallArguments("{}")]
-    assert play(said, "stop")[1] == play(said, "stop")[1]
+    sequence = [Reasoning("hm"), Text("a"), CallStart("f"), CallArguments("{}")]
+    assert play(sequence, "stop")[1] == play(sequence, "stop")[1]
 
 
 def test_a_length_cut_marks_the_open_item_and_the_response_incomplete() -> None:
@@ -213,13 +213,13 @@ def test_a_failure_closes_the_open_item_then_emits_error_then_failed() -> None:
 
 
 def test_a_response_that_never_began_can_be_cancelled_and_failed() -> None:
-    for how in ("cancel", "fail"):
+    for ending in ("cancel", "fail"):
         stream = new_stream()
-        grammar.check(stream.accept() + end(stream, how))
+        grammar.check(stream.accept() + end(stream, ending))
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
         lambda events: events.pop(5),
         lambda events: events.append(events[-1] | {"sequence_number": len(events)}),
@@ -228,9 +228,9 @@ def test_a_response_that_never_began_can_be_cancelled_and_failed() -> None:
     ],
     ids=["an event is missing", "two terminal events", "wrong output_index", "no terminal event"],
 )
-def test_the_grammar_catches(spoil: Any) -> None:
+def test_the_grammar_catches(damage: Any) -> None:
     _, events = play([Text("a"), Text("b")], "stop")
     events = copy.deepcopy(events)
-    spoil(events)
+    damage(events)
     with pytest.raises(grammar.Violation):
         grammar.check(events)

@@ -17,7 +17,7 @@ def output(*deltas: Delta) -> list[dict[str, object]]:
     return made
 
 
-def said(item: dict[str, object]) -> tuple[object, str]:
+def phase_and_text(item: dict[str, object]) -> tuple[object, str]:
     content = item["content"]
     assert isinstance(content, list)
     return item.get("phase"), "".join(part.get("text") or part.get("refusal") for part in content)
@@ -31,12 +31,16 @@ def test_text_of_another_phase_opens_a_message_of_its_own() -> None:
         Text("so.", phase="final_answer"),
         Text("{}"),
     )
-    assert [said(item) for item in items] == [("commentary", "Look:"), ("final_answer", "It is so."), (None, "{}")]
+    assert [phase_and_text(item) for item in items] == [
+        ("commentary", "Look:"),
+        ("final_answer", "It is so."),
+        (None, "{}"),
+    ]
 
 
 def test_messages_without_a_phase_have_no_such_field() -> None:
     [item] = output(Text("a"), Annotation({"type": "file_path"}), Text("b"), Refusal("c"))
-    assert said(item) == (None, "abc")
+    assert phase_and_text(item) == (None, "abc")
     assert "phase" not in item
 
 
@@ -48,4 +52,4 @@ def test_a_restored_machine_knows_the_phase_of_its_open_message() -> None:
     events += stream.feed(Text("c", phase="final_answer"))
     events += stream.finish(Finish(FinishReason.STOP), 1)
     grammar.check(events)
-    assert [said(item) for item in stream.response["output"]] == [("commentary", "ab"), ("final_answer", "c")]
+    assert [phase_and_text(item) for item in stream.response["output"]] == [("commentary", "ab"), ("final_answer", "c")]

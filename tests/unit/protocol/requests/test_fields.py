@@ -96,11 +96,11 @@ UNSUPPORTED = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "named"), UNSUPPORTED)
-def test_an_unsupported_value_is_refused_by_name(field: str, value: Any, named: str) -> None:
+@pytest.mark.parametrize(("field", "value", "path"), UNSUPPORTED)
+def test_an_unsupported_value_is_refused_by_name(field: str, value: Any, path: str) -> None:
     error = refusal(**{field: value}).error
-    assert (error.param, error.code) == (named, "unsupported_parameter")
-    assert error.message.startswith(f"'{named}' is not supported yet")
+    assert (error.param, error.code) == (path, "unsupported_parameter")
+    assert error.message.startswith(f"'{path}' is not supported yet")
 
 
 @pytest.mark.parametrize("value", sorted(NOT_INCLUDED))
@@ -192,11 +192,11 @@ BAD_EXTRAS = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "named"), BAD_EXTRAS)
-def test_a_bad_extra_is_refused_with_its_path(sent: dict[str, Any], named: str) -> None:
+@pytest.mark.parametrize(("sent", "path"), BAD_EXTRAS)
+def test_a_bad_extra_is_refused_with_its_path(sent: dict[str, Any], path: str) -> None:
     error = refusal(**sent).error
-    assert error.param == named
-    assert f"'{named}'" in error.message
+    assert error.param == path
+    assert f"'{path}'" in error.message
 
 
 def test_an_unknown_field_is_refused_by_name() -> None:

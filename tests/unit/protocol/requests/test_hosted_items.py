@@ -116,10 +116,10 @@ def test_an_approval_response_is_stored() -> None:
     assert kept == {**RESPONSE, "id": "mcpa_ab_in0", "approve": False, "reason": "no"}
 
 
-@pytest.mark.parametrize("how", ["stop", "length", "cancel"])
-@pytest.mark.parametrize("said", [RICH, RICH[:14], RICH[:1], RICH[:6]])
-def test_an_output_can_be_sent_back_as_it_is(said: list[Delta], how: str) -> None:
-    output = play(said, how)[0].response["output"]
+@pytest.mark.parametrize("ending", ["stop", "length", "cancel"])
+@pytest.mark.parametrize("sequence", [RICH, RICH[:14], RICH[:1], RICH[:6]])
+def test_an_output_can_be_sent_back_as_it_is(sequence: list[Delta], ending: str) -> None:
+    output = play(sequence, ending)[0].response["output"]
     dumped = [OUTPUT_ITEM.validate_python(item).model_dump(exclude_none=True) for item in output]
     kept = items(*dumped)
     assert [item["id"] for item in kept] == [item["id"] for item in output]
@@ -127,7 +127,7 @@ def test_an_output_can_be_sent_back_as_it_is(said: list[Delta], how: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("item", "named", "code"),
+    ("item", "path", "code"),
     [
         ({"type": "code_interpreter_call"}, "input[0].code", "missing_required_parameter"),
         ({**CODE, "status": "searching"}, "input[0].status", "invalid_value"),
@@ -147,9 +147,9 @@ def test_an_output_can_be_sent_back_as_it_is(said: list[Delta], how: str) -> Non
         ),
     ],
 )
-def test_the_field_at_fault_is_named(item: Json, named: str, code: str) -> None:
+def test_the_field_at_fault_is_named(item: Json, path: str, code: str) -> None:
     found = error(item)
-    assert (found.param, found.code) == (named, code)
+    assert (found.param, found.code) == (path, code)
 
 
 def refused(context: list[Json], sent: list[Json], tools: list[Json]) -> ErrorObject:

@@ -141,11 +141,11 @@ class TestTools:
         ),
     ]
 
-    @pytest.mark.parametrize(("tool", "named", "code"), FAULTS)
-    def test_the_field_at_fault_is_named(self, tool: Any, named: str, code: str) -> None:
+    @pytest.mark.parametrize(("tool", "path", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, tool: Any, path: str, code: str) -> None:
         found = error(tools=[tool])
-        assert (found.param, found.code) == (named, code)
-        assert f"'{named}'" in found.message
+        assert (found.param, found.code) == (path, code)
+        assert f"'{path}'" in found.message
 
     @pytest.mark.parametrize(
         "tools",
@@ -231,11 +231,11 @@ class TestChoice:
         ({"type": "function", "name": "docs"}, [MCP], "tool_choice.name"),
     ]
 
-    @pytest.mark.parametrize(("choice", "tools", "named"), FAULTS)
-    def test_a_choice_of_a_missing_tool_is_refused(self, choice: Json, tools: list[Json], named: str) -> None:
+    @pytest.mark.parametrize(("choice", "tools", "path"), FAULTS)
+    def test_a_choice_of_a_missing_tool_is_refused(self, choice: Json, tools: list[Json], path: str) -> None:
         found = error(tools=tools, tool_choice=choice)
-        assert (found.param, found.code) == (named, "invalid_value")
-        assert f"'{named}'" in found.message
+        assert (found.param, found.code) == (path, "invalid_value")
+        assert f"'{path}'" in found.message
 
     def test_it_may_be_required(self) -> None:
         assert stored(tools=[MCP], tool_choice="required")["tool_choice"] == "required"
@@ -267,7 +267,7 @@ def test_headers_are_accepted_for_servers_that_allow_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "named"),
+    ("tool", "path"),
     [
         (SEARCH, "tools[1].type"),
         ({**MCP, "server_label": "other"}, "tools[1].server_label"),
@@ -279,9 +279,9 @@ def test_headers_are_accepted_for_servers_that_allow_them() -> None:
         ({**MCP, "authorization": "x"}, "tools[1].authorization"),
     ],
 )
-def test_a_server_that_the_operator_did_not_allow_is_refused_with_its_path(tool: Json, named: str) -> None:
+def test_a_server_that_the_operator_did_not_allow_is_refused_with_its_path(tool: Json, path: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         allowed(FUNCTION, tool)
     found = caught.value.error
-    assert (found.param, found.code) == (named, "tool_server_not_allowed")
-    assert f"'{named}'" in found.message
+    assert (found.param, found.code) == (path, "tool_server_not_allowed")
+    assert f"'{path}'" in found.message

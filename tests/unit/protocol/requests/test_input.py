@@ -39,7 +39,7 @@ def text(value: str) -> Json:
     return {"type": "input_text", "text": value}
 
 
-def said(value: str) -> Json:
+def output_text(value: str) -> Json:
     return {"type": "output_text", "text": value, "annotations": [], "logprobs": []}
 
 
@@ -68,7 +68,7 @@ def test_messages_of_clients_are_stored_as_input_parts(role: str, typed: Json, c
 )
 def test_messages_of_the_model_are_stored_as_output_text(content: Any) -> None:
     (item,) = items([{"role": "assistant", "content": content}])
-    assert (item["role"], item["content"]) == ("assistant", [said("Hi")])
+    assert (item["role"], item["content"]) == ("assistant", [output_text("Hi")])
 
 
 @pytest.mark.parametrize("dump", [{}, {"exclude_none": True}, {"exclude_unset": True}])
@@ -78,7 +78,7 @@ def test_output_messages_come_back_as_the_sdk_dumps_them(dump: Any) -> None:
         id="msg_7", type="message", role="assistant", status="completed", content=[part], phase=None
     )
     (item,) = items([message.model_dump(**dump)])
-    assert (item["id"], item["status"], item["content"]) == ("msg_7", "completed", [said("Hi")])
+    assert (item["id"], item["status"], item["content"]) == ("msg_7", "completed", [output_text("Hi")])
     assert "phase" not in item
 
 
@@ -172,12 +172,12 @@ FAULTS: list[tuple[Any, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sent", "named", "code"), FAULTS)
-def test_the_field_at_fault_is_named_as_the_client_wrote_it(sent: Any, named: str, code: str) -> None:
+@pytest.mark.parametrize(("sent", "path", "code"), FAULTS)
+def test_the_field_at_fault_is_named_as_the_client_wrote_it(sent: Any, path: str, code: str) -> None:
     found = error(sent)
-    assert found.param == named
+    assert found.param == path
     assert code in ("", found.code)
-    assert f"'{named}'" in found.message
+    assert f"'{path}'" in found.message
     assert "\n" not in found.message
     assert "<" not in found.message, "a tag of a union"
 
@@ -214,7 +214,7 @@ def test_images_are_kept_with_their_detail() -> None:
 def test_refusals_come_back() -> None:
     part = {"type": "refusal", "refusal": "No."}
     (item,) = items([{"role": "assistant", "content": [part, {"type": "output_text", "text": "Hi"}]}])
-    assert item["content"] == [part, said("Hi")]
+    assert item["content"] == [part, output_text("Hi")]
 
 
 class TestCalls:

@@ -62,7 +62,7 @@ def test_the_last_of_equal_keys_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("body", "path"),
     [
         ({"model": "m", "input": "a\0b"}, "input"),
         ({"model": "m\0", "input": "x"}, "model"),
@@ -72,10 +72,10 @@ def test_the_last_of_equal_keys_counts() -> None:
         ({"model": "m", "input": "x", "metadata": {"a\0": "b"}}, "metadata['a\\x00']"),
     ],
 )
-def test_the_nul_character_is_refused_with_its_path(body: Any, named: str) -> None:
+def test_the_nul_character_is_refused_with_its_path(body: Any, path: str) -> None:
     found = error(orjson.dumps(body))
-    assert found.param == named
-    assert found.message == f"Invalid '{named}': the character U+0000 is not allowed."
+    assert found.param == path
+    assert found.message == f"Invalid '{path}': the character U+0000 is not allowed."
     assert "\0" not in found.message
 
 

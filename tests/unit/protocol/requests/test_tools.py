@@ -88,11 +88,11 @@ class TestTools:
         ),
     ]
 
-    @pytest.mark.parametrize(("tool", "named", "code"), FAULTS)
-    def test_the_field_at_fault_is_named(self, tool: Any, named: str, code: str) -> None:
+    @pytest.mark.parametrize(("tool", "path", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, tool: Any, path: str, code: str) -> None:
         found = error(tools=[tool])
-        assert (found.param, found.code) == (named, code)
-        assert f"'{named}'" in found.message
+        assert (found.param, found.code) == (path, code)
+        assert f"'{path}'" in found.message
 
     def test_names_are_unique(self) -> None:
         found = error(tools=[FUNCTION, {**CUSTOM, "name": "f"}])
@@ -143,10 +143,10 @@ class TestChoice:
         ),
     ]
 
-    @pytest.mark.parametrize(("choice", "named", "code"), FAULTS)
-    def test_the_field_at_fault_is_named(self, choice: Any, named: str, code: str) -> None:
+    @pytest.mark.parametrize(("choice", "path", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, choice: Any, path: str, code: str) -> None:
         found = error(tools=BOTH, tool_choice=choice)
-        assert (found.param, found.code) == (named, code)
+        assert (found.param, found.code) == (path, code)
 
     def test_a_required_call_needs_tools(self) -> None:
         assert error(tool_choice="required").param == "tool_choice"
@@ -182,10 +182,10 @@ class TestText:
         ),
     ]
 
-    @pytest.mark.parametrize(("sent", "named", "code"), FAULTS)
-    def test_the_field_at_fault_is_named(self, sent: Any, named: str, code: str) -> None:
+    @pytest.mark.parametrize(("sent", "path", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, sent: Any, path: str, code: str) -> None:
         found = error(text=sent)
-        assert (found.param, found.code) == (named, code)
+        assert (found.param, found.code) == (path, code)
 
 
 class TestReasoning:
@@ -224,42 +224,42 @@ NEEDS = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "named"), NEEDS)
-def test_a_field_that_the_model_cannot_honour_is_refused_with_its_path(sent: Json, named: str) -> None:
+@pytest.mark.parametrize(("sent", "path"), NEEDS)
+def test_a_field_that_the_model_cannot_honour_is_refused_with_its_path(sent: Json, path: str) -> None:
     check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
         check_capabilities(stored(**sent), PLAIN)
-    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
-    assert f"'{named}'" in caught.value.error.message
+    assert (caught.value.error.param, caught.value.error.code) == (path, "unsupported_parameter")
+    assert f"'{path}'" in caught.value.error.message
     assert "'m'" in caught.value.error.message
 
 
 @pytest.mark.parametrize(
-    ("sent", "named"),
+    ("sent", "path"),
     [
         ({"previous_input_messages": [{"role": "user", "content": "x"}]}, "previous_input_messages"),
         ({"enable_response_messages": True}, "enable_response_messages"),
     ],
 )
-def test_harmony_fields_are_refused_for_other_models(sent: Json, named: str) -> None:
+def test_harmony_fields_are_refused_for_other_models(sent: Json, path: str) -> None:
     check_capabilities(stored(**sent), HARMONY)
     with pytest.raises(InvalidRequest, match="does not speak harmony") as caught:
         check_capabilities(stored(**sent), ABLE)
-    assert (caught.value.error.param, caught.value.error.code) == (named, "unsupported_parameter")
+    assert (caught.value.error.param, caught.value.error.code) == (path, "unsupported_parameter")
 
 
 @pytest.mark.parametrize(
-    ("sent", "named"),
+    ("sent", "path"),
     [
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, "include[1]"),
     ],
 )
-def test_harmony_models_refuse_log_probabilities(sent: Json, named: str) -> None:
+def test_harmony_models_refuse_log_probabilities(sent: Json, path: str) -> None:
     check_capabilities(stored(**sent), ABLE)
     with pytest.raises(InvalidRequest) as caught:
         check_capabilities(stored(**sent), HARMONY)
-    assert caught.value.error.param == named
+    assert caught.value.error.param == path
 
 
 def test_harmony_messages_exclude_any_other_context() -> None:

@@ -38,22 +38,22 @@ def test_a_restored_machine_seals_the_whole_reasoning() -> None:
     assert done["item"]["encrypted_content"] == "<Hm.>"
 
 
-def opened(*items: Json) -> list[Json]:
+def unseal(*items: Json) -> list[Json]:
     return unsealed(items, lambda token: f"thought {token}", lambda token: f"summary {token}")
 
 
 def test_sealed_reasoning_gets_its_text_if_it_has_none() -> None:
     sealed = {"type": "reasoning", "content": [], "summary": [], "encrypted_content": "x"}
-    said = {**sealed, "content": [{"type": "reasoning_text", "text": "said"}]}
-    assert [item["content"][0]["text"] for item in opened(sealed, said)] == ["thought x", "said"]
+    readable = {**sealed, "content": [{"type": "reasoning_text", "text": "said"}]}
+    assert [item["content"][0]["text"] for item in unseal(sealed, readable)] == ["thought x", "said"]
 
 
 def test_a_compaction_becomes_a_user_message() -> None:
-    (item,) = opened({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
+    (item,) = unseal({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
     assert (item["type"], item["role"]) == ("message", "user")
     assert item["content"] == [{"type": "input_text", "text": f"{SUMMARY_HEAD}summary x"}]
 
 
 def test_other_items_stay_as_they_are() -> None:
     items = [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "content": []}]
-    assert opened(*items) == items
+    assert unseal(*items) == items
