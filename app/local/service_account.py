@@ -1,8 +1,8 @@
 """The user that the embedded services run as, and the folders of their data.
 
-Postgres refuses to run as root. If root starts Longhaul, the services run as a user that already exists. If that user
-cannot reach the data folder (a checkout in a closed home folder) or the binaries, the data and a copy of the binaries
-go to a folder in /var/lib. Longhaul adds no user, and changes the rights of nobody else's folders.
+Postgres refuses to run as root. If root starts Longhaul, the services run as a user that already exists. That user
+may not be able to enter the data folder (a checkout in a closed home folder) or to read the binaries. Then the data
+and a copy of the binaries go to a folder in /var/lib. Longhaul adds no user, and opens no folder of other users.
 """
 
 from __future__ import annotations

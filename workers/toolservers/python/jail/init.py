@@ -6,7 +6,7 @@ It is a script of its own: nothing of Longhaul is inside a sandbox but this file
 
 Commands from the jailer are a byte each: `s` stops every other process, and init answers with a byte once they are
 stopped; `c` continues them; `i` sends Ctrl-C to the interpreter. When the interpreter ends, init ends with its exit
-status (128 plus the number of a signal), and the kernel then kills every other process of the sandbox.
+status (128 plus the number of a signal). The kernel then kills every other process of the sandbox.
 """
 
 from __future__ import annotations
