@@ -12,7 +12,7 @@ from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.postgres import Postgres
 from app.local.service_account import ServiceFolders
-from app.local.supervisor import Log, Shutdown, run_unless_stopped, supervise
+from app.local.supervisor import Log, StopRequest, run_unless_stopped, supervise
 from app.local.valkey import Valkey
 from config.settings import Settings
 
@@ -74,10 +74,10 @@ async def launch_first(service: Service) -> Child:
 
 
 @asynccontextmanager
-async def running(service: Service, stopping: Shutdown, log: Log) -> AsyncIterator[None]:
+async def running(service: Service, stopping: StopRequest, log: Log) -> AsyncIterator[None]:
     """Runs the service until the block ends, and restarts it if it dies. Sets `stopping` if it cannot run."""
     child = await run_unless_stopped(stopping, launch_first(service))
-    done = Shutdown()
+    done = StopRequest()
     supervision = asyncio.create_task(
         supervise(lambda: launch(service), done, lambda line: log(f"{service.name} {line}"), first=child)
     )
@@ -93,7 +93,7 @@ async def running(service: Service, stopping: Shutdown, log: Log) -> AsyncIterat
 
 @asynccontextmanager
 async def embedded(
-    settings: Settings, home: Home, lock: int, stopping: Shutdown, log: Log
+    settings: Settings, home: Home, lock: int, stopping: StopRequest, log: Log
 ) -> AsyncIterator[dict[str, str]]:
     """Runs the services that no URL names until the block ends; yields DATABASE_URL and REDIS_URL."""
     named = {"DATABASE_URL": settings.database_url, "REDIS_URL": settings.redis_url}

@@ -37,7 +37,7 @@ class Stopped(Exception):
     """Longhaul was asked to stop while it was still starting."""
 
 
-class Shutdown:
+class StopRequest:
     """Whether Longhaul is to stop, and why if something failed."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class DeathRecord:
 
 
 async def supervise(
-    start: Callable[[], Awaitable[Child]], stopping: Shutdown, log: Log, first: Child | None = None
+    start: Callable[[], Awaitable[Child]], stopping: StopRequest, log: Log, first: Child | None = None
 ) -> str | None:
     """Keeps one program running until `stopping`; returns None, or why the program is broken (one line)."""
     record = DeathRecord()
@@ -119,7 +119,7 @@ async def supervise(
 
 
 async def supervise_all(
-    programs: Iterable[tuple[str, Callable[[], Awaitable[Child]], Log]], stopping: Shutdown
+    programs: Iterable[tuple[str, Callable[[], Awaitable[Child]], Log]], stopping: StopRequest
 ) -> None:
     """Supervises programs, each (name, start, log). A broken one stops all. Returns when all have ended."""
 
@@ -132,7 +132,7 @@ async def supervise_all(
             group.create_task(supervise_one(name, start, log))
 
 
-async def _end_of(child: Child, stopping: Shutdown) -> int:
+async def _end_of(child: Child, stopping: StopRequest) -> int:
     """Waits until the program ends, by itself or because of `stopping`; returns its status."""
     await first_of(child.wait(), stopping.wait())
     if stopping:
@@ -153,7 +153,7 @@ async def first_of(*waits: Awaitable[object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def run_unless_stopped(stopping: Shutdown, work: Coroutine[Any, Any, T]) -> T:
+async def run_unless_stopped(stopping: StopRequest, work: Coroutine[Any, Any, T]) -> T:
     """Awaits `work`. If `stopping` is set before it ends, cancels it and raises Stopped."""
     if stopping:
         work.close()

@@ -20,7 +20,7 @@ from app.local.ports import check_port
 from app.local.procfile import RELEASE, Process, formation, parse
 from app.local.programs import FLOWER_HOST, absolute_paths
 from app.local.services import embedded
-from app.local.supervisor import Log, Shutdown, Stopped, describe, run_unless_stopped, supervise_all
+from app.local.supervisor import Log, Stopped, StopRequest, describe, run_unless_stopped, supervise_all
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from config.models import load_models
 from config.settings import CHECKED_VARIABLE, CHECKOUT, ConfigError, Settings
@@ -65,7 +65,7 @@ class Start:
 async def up(settings: Settings, options: UpOptions) -> None:
     """Runs until it is asked to stop. Raises ConfigError or LocalError, one line, if it cannot start or go on."""
     console = Console()
-    stopping = Shutdown()
+    stopping = StopRequest()
     _handle_signals(stopping)
     home = Home.prepare(settings.home)
     max_wait = settings.shutdown_grace_seconds + 2 * STOP_MARGIN_SECONDS
@@ -138,7 +138,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     return env
 
 
-async def _run(start: Start, env: dict[str, str], lock: int, stopping: Shutdown, console: Console) -> None:
+async def _run(start: Start, env: dict[str, str], lock: int, stopping: StopRequest, console: Console) -> None:
     """Runs `release`, then all processes until `stopping`."""
     for process in start.processes:
         console.writer_for(process.name)
@@ -177,7 +177,7 @@ async def _print_welcome(start: Start, console: Console) -> None:
     console.log(f"ready after {time.monotonic() - began:.1f} s")
 
 
-def _handle_signals(stopping: Shutdown) -> None:
+def _handle_signals(stopping: StopRequest) -> None:
     """Stops on Ctrl-C, SIGTERM or a closed terminal, and without grace on a second Ctrl-C. Respects nohup.
 
     The event loop's own handlers would not do: asyncio removes them before the loop has ended.
