@@ -53,10 +53,12 @@ def _settings(**overrides: Any) -> Settings:
 def up(
     model: Annotated[
         str | None,
-        typer.Option(help="Serve one model: a name of the models file, a folder, or a hub id. Else: all of the file."),
+        typer.Option(
+            help="Serve one model: a name of the models file, a folder, or a hub id. By default, all of the file."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes for each model.")] = 1,
-    port: Annotated[int | None, typer.Option(help="Port of the API. Else: LONGHAUL_PORT.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API. By default, LONGHAUL_PORT.")] = None,
     procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = CHECKOUT / "Procfile",
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
