@@ -28,7 +28,7 @@ from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
 
 VERSION = "0.2.0"
-"""That of pyproject.toml; a test compares them."""
+"""The version in pyproject.toml; a test compares them."""
 
 DESCRIPTION = "A self-hosted Responses API whose work outlives connections, processes and GPUs."
 

@@ -28,8 +28,8 @@ _including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
     dependencies=[_no_query],
 )
 async def create_conversation(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    wanted = await read_body_as(CreateConversation, request, runtime.settings.max_body_bytes, may_be_empty=True)
-    return reply(await runtime.conversations.create(project, wanted))
+    sent = await read_body_as(CreateConversation, request, runtime.settings.max_body_bytes, may_be_empty=True)
+    return reply(await runtime.conversations.create(project, sent))
 
 
 @router.get(
@@ -52,8 +52,8 @@ async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Pr
     dependencies=[_no_query],
 )
 async def update_conversation(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    wanted = await read_body_as(UpdateConversation, request, runtime.settings.max_body_bytes)
-    return reply(await runtime.conversations.update(project, conversation_id, wanted))
+    sent = await read_body_as(UpdateConversation, request, runtime.settings.max_body_bytes)
+    return reply(await runtime.conversations.update(project, conversation_id, sent))
 
 
 @router.delete(
@@ -77,8 +77,8 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
 )
 async def create_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     check_include(request.query_params)
-    wanted = await read_body_as(CreateItems, request, runtime.settings.max_body_bytes)
-    return reply(await runtime.conversations.add_items(project, conversation_id, wanted))
+    sent = await read_body_as(CreateItems, request, runtime.settings.max_body_bytes)
+    return reply(await runtime.conversations.add_items(project, conversation_id, sent))
 
 
 @router.get(

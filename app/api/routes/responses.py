@@ -55,12 +55,12 @@ def _foreground(
     dependencies=[_no_query],
 )
 async def create_response(request: Request, runtime: RuntimeOf, project: Project, key: Key) -> Response:
-    service, wanted = runtime.responses, await read_request(request, runtime.settings.max_body_bytes)
-    if not wanted.background:
-        attach = partial(service.attach, project, wanted, key)
-        return _foreground(runtime, attach, stream=wanted.stream, detachable=key is not None)
-    created = await service.start(project, wanted, key)
-    if not wanted.stream:
+    service, sent = runtime.responses, await read_request(request, runtime.settings.max_body_bytes)
+    if not sent.background:
+        attach = partial(service.attach, project, sent, key)
+        return _foreground(runtime, attach, stream=sent.stream, detachable=key is not None)
+    created = await service.start(project, sent, key)
+    if not sent.stream:
         return _response(created)
     # A repeated key may name an old response, whose events may be deleted already.
     events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)

@@ -95,7 +95,7 @@ class Streams:
     async def _run_all(self, stream: Stream) -> None:
         while stream.pending:
             async with self._active:
-                if not stream.pending:  # Dropped while this stream waited for a free place.
+                if not stream.pending:  # Dropped while this stream waited for its turn.
                     break
                 request = stream.pending.popleft()
                 self._pending_count -= 1
