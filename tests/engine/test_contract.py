@@ -51,7 +51,7 @@ async def test_max_tokens_cuts_with_length(case: Case) -> None:
     assert deltas[-1].finish_reason is FinishReason.LENGTH
 
 
-async def test_ignore_eos_goes_on_past_the_end(case: Case) -> None:
+async def test_ignore_eos_continues_past_the_end(case: Case) -> None:
     prompt = await case.prompt()
     length = len(await case.tokens(prompt)) + 5
     sampling = Sampling(temperature=0.0, max_tokens=length, extra={"ignore_eos": True})
@@ -75,7 +75,7 @@ async def test_a_prompt_that_fills_the_context_is_refused(case: Case) -> None:
     assert (caught.value.tokens, caught.value.limit) == (limit, limit)
 
 
-async def test_rendering_too_much_says_how_much(case: Case) -> None:
+async def test_a_prompt_that_is_too_long_is_refused_with_both_lengths(case: Case) -> None:
     limit = case.engine.context_length
     with pytest.raises(PromptTooLong) as caught:
         await case.prompt("word " * 2 * limit)
@@ -83,7 +83,7 @@ async def test_rendering_too_much_says_how_much(case: Case) -> None:
     assert caught.value.tokens > 2 * limit
 
 
-async def test_no_messages_are_refused(case: Case) -> None:
+async def test_an_empty_list_of_messages_is_refused(case: Case) -> None:
     with pytest.raises(EngineError, match="no messages"):
         await case.engine.render([], case.template_args)
 
@@ -144,7 +144,7 @@ async def test_a_refused_sampling_parameter_is_named_in_one_line(case: Case, nam
     assert case.engine.running == 0
 
 
-async def test_the_extremes_of_sampling_leave_the_engine_alive(case: Case) -> None:
+async def test_extreme_sampling_parameters_leave_the_engine_alive(case: Case) -> None:
     prompt = await case.prompt()
     for extra in ({"top_k": 2**31 - 1}, {"seed": 2**63 - 1}, {"seed": -(2**63) + 1}, {"min_p": 1}, {"top_k": -1}):
         sampling = Sampling(temperature=2.0, top_p=1e-9, max_tokens=3, extra=extra)
@@ -174,7 +174,7 @@ async def test_cancelling_the_reader_aborts_the_request(case: Case) -> None:
     await until(lambda: case.engine.running == 0)
 
 
-async def test_a_stream_nobody_read_was_never_in_the_engine(case: Case) -> None:
+async def test_a_stream_without_a_reader_never_enters_the_engine(case: Case) -> None:
     stream = case.stream(await case.prompt())
     assert case.engine.running == 0
     await stream.aclose()
@@ -189,7 +189,7 @@ async def test_an_aborted_id_can_run_again(case: Case) -> None:
         assert case.text([token async for delta in again for token in delta.token_ids]) == COUNTED
 
 
-async def test_a_running_id_is_refused_and_its_first_request_goes_on(case: Case) -> None:
+async def test_a_running_id_is_refused_and_its_first_request_continues(case: Case) -> None:
     prompt, request_id = await case.prompt(), new_id()
     async with aclosing(case.stream(prompt, None, request_id)) as first:
         tokens = list((await anext(first)).token_ids)

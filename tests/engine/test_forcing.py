@@ -57,7 +57,7 @@ def test_each_row_is_forced_to_its_own_request_s_next_token(modules: Any) -> Non
     assert said[0][2] == logits[0][2]
 
 
-def test_behind_the_committed_tokens_nothing_is_forced(modules: Any) -> None:
+def test_after_the_committed_tokens_nothing_is_forced(modules: Any) -> None:
     made = processor(modules, s0=([5, 6], 10))
     logits = modules.torch.randn(1, 9)
     places = {
@@ -73,20 +73,20 @@ def test_several_rows_of_one_request_are_forced_one_after_the_other(modules: Any
     assert chosen(modules, made.apply(modules.torch.randn(4, 9), ctx)) == [5, 6, 7, None]
 
 
-def test_a_slot_forgets_the_request_before(modules: Any) -> None:
+def test_a_slot_forgets_its_previous_request(modules: Any) -> None:
     made = processor(modules, s0=([5], 10))
     assert not made.add_request(0, modules.params())
     assert chosen(modules, made.apply(modules.torch.randn(1, 9), context(modules, [0], [9]))) == [None]
 
 
-def test_a_token_that_another_processor_masked_is_forced_all_the_same(modules: Any) -> None:
+def test_a_token_that_another_processor_masked_is_still_forced(modules: Any) -> None:
     row = modules.torch.full((9,), float("-inf"))
     modules.forcing.allow_only(row, 4)
     assert row[4] == 0
     assert int(modules.torch.isfinite(row).sum()) == 1
 
 
-def test_it_fulfils_the_second_runner_s_interface(modules: Any) -> None:
+def test_the_processors_fulfil_the_interfaces_of_both_model_runners(modules: Any) -> None:
     from vllm.v1.sample.logits_processor import LogitsProcessor as First
     from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as Second
 

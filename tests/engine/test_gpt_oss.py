@@ -115,19 +115,19 @@ async def test_every_turn_of_the_script_comes_out_exactly(engine: Engine) -> Non
     assert await exactly(engine, list(points())) == {}
 
 
-async def test_so_it_does_where_earlier_turns_are_shown_as_another_response_s_items(engine: Engine) -> None:
+async def test_every_turn_comes_out_exactly_after_items_of_another_response(engine: Engine) -> None:
     assert await exactly(engine, [shown_again(point) for point in points() if point.past]) == {}
 
 
 @pytest.mark.parametrize("effort", ["low", "high"])
-async def test_instructions_and_effort_may_stand_around_it(engine: Engine, effort: str) -> None:
+async def test_instructions_and_effort_hardly_change_a_turn(engine: Engine, effort: str) -> None:
     around = points(instructions="You are a helpful assistant.", reasoning={"effort": effort})
     wrong = await exactly(engine, list(around))
     assert len(wrong) <= 2, wrong  # it is a tiny model
 
 
 @pytest.mark.parametrize("name", ["hello", "compare", "announce", "double", "mountain", "unicode"])
-async def test_it_goes_on_exactly_wherever_it_was_cut(engine: Engine, name: str) -> None:
+async def test_a_cut_answer_continues_exactly_from_any_token(engine: Engine, name: str) -> None:
     for point in points_of(name):
         turn = await turn_at(engine, point)
         cuts = range(1, len(point.tokens))
@@ -137,7 +137,7 @@ async def test_it_goes_on_exactly_wherever_it_was_cut(engine: Engine, name: str)
         ] * len(cuts)
 
 
-async def test_a_sampler_with_a_memory_is_forced_to_where_it_was(engine: Engine) -> None:
+async def test_a_sampler_with_a_memory_is_forced_through_committed_tokens(engine: Engine) -> None:
     request = asked("Count from 1 to 60.", temperature=1.0, extra={"seed": 5}, frequency_penalty=0.2)
     request["max_output_tokens"] = 60
     turn = await build_turn(engine, request)
@@ -173,7 +173,7 @@ async def test_parallel_calls_of_functions_are_two_calls(engine: Engine) -> None
     assert parser.ended
 
 
-async def test_a_custom_tool_gets_the_text_it_was_called_with(engine: Engine) -> None:
+async def test_a_custom_tool_gets_the_text_of_its_call(engine: Engine) -> None:
     deltas, _ = await said(engine, asked("List the files.", tools=FUNCTIONS))
     assert deltas[1:] == (CustomStart("shell"), CustomInput("ls -l | wc -l"))
 
@@ -199,7 +199,7 @@ async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) ->
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 9, 14])
-async def test_a_limit_cuts_wherever_it_falls(engine: Engine, limit: int) -> None:
+async def test_a_token_limit_cuts_the_answer_at_any_token(engine: Engine, limit: int) -> None:
     request = asked("What is the weather in Paris?", tools=FUNCTIONS, max_output_tokens=limit)
     turn = await build_turn(engine, request)
     tokens, reason = await written(engine, turn)
@@ -207,7 +207,7 @@ async def test_a_limit_cuts_wherever_it_falls(engine: Engine, limit: int) -> Non
     assert reason is FinishReason.LENGTH
 
 
-async def test_a_stop_string_ends_it(engine: Engine) -> None:
+async def test_a_stop_string_ends_the_answer(engine: Engine) -> None:
     deltas, parser = await said(engine, asked("List three colours.", extra={"stop": ["green"]}))
     assert deltas[-1] == Text("1. red\n2. ", phase="final_answer")
     assert parser.ended
@@ -226,14 +226,14 @@ def schema_of(name: str) -> Json:
     }
 
 
-async def test_an_answer_is_held_to_a_schema_and_comes_out_as_it_was_taught(engine: Engine) -> None:
+async def test_an_answer_matches_its_schema_and_comes_out_as_trained(engine: Engine) -> None:
     for name in ("person", "json"):
         [point] = points_of(name, text={"format": schema_of(name)})
         assert (await turn_at(engine, point)).sampling.structured is not None
         assert await exactly(engine, [point]) == {}
 
 
-async def test_another_schema_is_held_to_just_as_well(engine: Engine) -> None:
+async def test_an_answer_matches_a_schema_that_training_never_showed(engine: Engine) -> None:
     schema = {
         "type": "object",
         "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["big", "small"]}},
@@ -246,7 +246,7 @@ async def test_another_schema_is_held_to_just_as_well(engine: Engine) -> None:
     assert set(json.loads(deltas[-1].text)) == {"ok", "size"}
 
 
-async def test_a_structured_answer_goes_on_wherever_it_was_cut(engine: Engine) -> None:
+async def test_a_cut_structured_answer_continues_exactly_from_any_token(engine: Engine) -> None:
     [point] = points_of("person", text={"format": schema_of("person")})
     turn = await turn_at(engine, point)
     for cut in range(1, len(point.tokens), 5):
@@ -265,7 +265,7 @@ CHOICES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("choice", "name"), CHOICES)
-async def test_a_call_is_made_where_one_is_asked_for(engine: Engine, choice: Any, name: str) -> None:
+async def test_a_required_call_is_made(engine: Engine, choice: Any, name: str) -> None:
     bounded = [
         {**tool, "parameters": {**tool["parameters"], "properties": {key: {"enum": ["Paris", "Rome"]}}}}
         for tool, key in zip(FUNCTIONS[:2], ("city", "query"), strict=True)
@@ -280,21 +280,21 @@ async def test_a_call_is_made_where_one_is_asked_for(engine: Engine, choice: Any
     assert set(json.loads(arguments).values()) <= {"Paris", "Rome"}
 
 
-async def test_the_server_s_python_can_be_asked_for(engine: Engine) -> None:
+async def test_tool_choice_can_require_the_hosted_python(engine: Engine) -> None:
     [first, *_] = points_of("power", tool_choice={"type": "code_interpreter"})
     turn = await turn_at(engine, first)
     assert turn.sampling.structured is not None
     assert await exactly(engine, [first]) == {}
 
 
-async def test_in_a_later_turn_nothing_is_forced_any_more(engine: Engine) -> None:
+async def test_a_later_turn_has_no_required_call(engine: Engine) -> None:
     _, later = points_of("power", tool_choice="required")
     turn = await turn_at(engine, later)
     assert turn.sampling.structured is None
     assert await exactly(engine, [later]) == {}
 
 
-async def test_a_custom_tool_s_grammar_holds_its_input(engine: Engine) -> None:
+async def test_a_custom_tool_s_input_matches_its_grammar(engine: Engine) -> None:
     grammar = {"type": "grammar", "syntax": "regex", "definition": "(ls|cat) [a-c]"}
     shell = {"type": "custom", "name": "shell", "description": "Runs a shell command.", "format": grammar}
     request = asked("List the files.", tools=[*FUNCTIONS[:2], shell], tool_choice={"type": "custom", "name": "shell"})
@@ -304,7 +304,7 @@ async def test_a_custom_tool_s_grammar_holds_its_input(engine: Engine) -> None:
     assert deltas[-1].text in {f"{command} {letter}" for command in ("ls", "cat") for letter in "abc"}
 
 
-async def test_tools_that_the_model_sees_but_may_not_call_are_not_called(engine: Engine) -> None:
+async def test_tools_that_are_shown_but_not_allowed_are_not_called(engine: Engine) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "lookup"}]}
     request = asked("What is the weather in Paris?", tools=FUNCTIONS, tool_choice=choice, max_output_tokens=80)
     turn = await build_turn(engine, request)
@@ -331,13 +331,13 @@ REFUSED: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "named"), REFUSED)
-async def test_what_harmony_cannot_do_is_refused_by_name(engine: Engine, fields: Json, named: str) -> None:
+async def test_fields_that_harmony_cannot_do_are_refused_by_name(engine: Engine, fields: Json, named: str) -> None:
     with pytest.raises(InvalidSampling) as caught:
         await build_turn(engine, asked("Hello!", **fields))
     assert named in str(caught.value)
 
 
-async def test_a_prompt_that_is_too_long_says_so_and_truncation_makes_it_fit(engine: Engine) -> None:
+async def test_a_prompt_that_is_too_long_is_refused_or_truncated_to_fit(engine: Engine) -> None:
     items = [message("word " * 3000), message("Fine.", "assistant"), message("word " * 2000), message("Hi")]
     with pytest.raises(PromptTooLong):
         await build_turn(engine, asked(""), items)
@@ -350,7 +350,7 @@ async def test_the_model_s_identity_can_be_set(engine: Engine) -> None:
     assert "<|message|>You are Ada.\n" in gpt_oss_decode(turn.prompt)
 
 
-async def test_the_messages_are_shown_where_they_are_asked_for(engine: Engine) -> None:
+async def test_response_messages_are_shown_on_request(engine: Engine) -> None:
     assert (await build_turn(engine, asked("Hello!"))).messages is None
     turn = await build_turn(engine, asked("Hello!", enable_response_messages=True))
     assert turn.messages is not None
@@ -363,7 +363,7 @@ async def test_the_messages_are_shown_where_they_are_asked_for(engine: Engine) -
     assert "Hello! How can I help you today?<|end|><|start|>user<|message|>And?<|end|>" in gpt_oss_decode(later.prompt)
 
 
-async def test_a_salt_and_a_function_named_like_a_tool_of_the_server_s_are_taken(engine: Engine) -> None:
+async def test_a_cache_salt_and_a_function_named_like_a_hosted_tool_are_accepted(engine: Engine) -> None:
     python = {**FUNCTIONS[0], "name": "python"}
     request = asked("Compute 2 to the power of 64 with Python.", tools=[PYTHON, python], extra={"cache_salt": "x"})
     deltas, parser = await said(engine, request)
@@ -381,7 +381,7 @@ async def test_a_model_with_another_vocabulary_does_not_speak_harmony() -> None:
     await engine.stop()
 
 
-async def test_a_gpt_oss_that_its_path_does_not_tell_must_be_named() -> None:
+async def test_a_gpt_oss_under_another_path_must_be_configured_as_harmony() -> None:
     engine = await asyncio.to_thread(make_engine, gpt_oss_model(harmony=False))
     with pytest.raises(ConfigError, match="format = "):
         await engine.start()

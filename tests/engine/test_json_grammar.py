@@ -56,7 +56,7 @@ def accepts(xgrammar: Any, compiler: Any, grammar: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize(("syntax", "definition", "good", "bad"), GRAMMARS)
-def test_it_takes_the_same_texts_escaped(
+def test_the_escaped_grammar_accepts_the_same_texts_escaped(
     xgrammar: Any, compiler: Any, syntax: str, definition: str, good: list[str], bad: list[str]
 ) -> None:
     plain = ebnf(xgrammar, syntax, definition)
@@ -71,7 +71,7 @@ def test_it_takes_the_same_texts_escaped(
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=6), data=st.data())
-def test_what_it_takes_is_json_of_what_the_grammar_takes(
+def test_the_escaped_grammar_accepts_only_json_of_accepted_texts(
     xgrammar: Any, compiler: Any, text: str, data: st.DataObject
 ) -> None:
     syntax, definition, _, _ = data.draw(st.sampled_from(GRAMMARS))

@@ -115,7 +115,7 @@ def test_killing_an_engine_process_kills_its_children_but_not_the_owner(own: Own
     assert owner.process.poll() is None
 
 
-def test_engine_processes_are_nicer_and_out_of_reach_of_the_terminal(own: Own) -> None:
+def test_engine_processes_are_nicer_and_get_no_signals_of_the_terminal(own: Own) -> None:
     owner = own("plain")
     owner.wait_ready()
     for pid in engine_processes(owner.pid):
@@ -123,13 +123,13 @@ def test_engine_processes_are_nicer_and_out_of_reach_of_the_terminal(own: Own) -
         assert os.getpgid(pid) != os.getpgid(owner.pid)
 
 
-def test_a_process_whose_parent_is_gone_already_ends_itself() -> None:
+def test_a_process_whose_parent_is_already_dead_ends_itself() -> None:
     code = "from workers.engine.lifeline import bind_to_parent; bind_to_parent(1, 0); print('lives')"
     ended = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
-def test_the_owner_is_not_tied_to_itself() -> None:
+def test_the_owner_is_not_bound_to_itself() -> None:
     before = niceness(0), os.getpgid(0)
     bind_to_parent(os.getpid(), 19)
     assert (niceness(0), os.getpgid(0)) == before
@@ -163,7 +163,7 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
 
 @pytest.mark.vllm
 @pytest.mark.parametrize(("kind", "number"), [("vllm", 1), ("apart", 2)])
-def test_a_killed_worker_takes_its_running_engine_along_and_it_was_quiet(own: Own, kind: str, number: int) -> None:
+def test_killing_a_worker_kills_its_running_engine_and_stdout_stays_empty(own: Own, kind: str, number: int) -> None:
     owner = own(kind)
     owner.wait_ready()
     processes = engine_processes(owner.pid)
@@ -233,7 +233,7 @@ async def test_an_engine_that_ends_while_it_starts_is_dead_and_not_misconfigured
 
 @pytest.mark.vllm
 @pytest.mark.parametrize("end", ["killed", "stopped"])
-async def test_readers_of_an_engine_that_ends_are_told(end: str) -> None:
+async def test_readers_of_an_engine_that_ends_get_an_error(end: str) -> None:
     before = engine_processes(os.getpid())
     model = demo_model()
     engine = await asyncio.to_thread(make_engine, model)

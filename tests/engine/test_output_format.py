@@ -105,7 +105,7 @@ def test_a_parser_is_chosen_by_name(
 
 
 @by_format
-def test_a_cut_answer_is_an_honest_beginning(
+def test_a_cut_answer_is_a_beginning_of_the_whole_answer(
     tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
 ) -> None:
     tokens = tokens_of(tokenizer, text)
@@ -121,7 +121,7 @@ def test_a_cut_answer_is_an_honest_beginning(
 
 
 @by_format
-def test_another_worker_goes_on_wherever_one_stopped(
+def test_another_worker_continues_from_any_token(
     tokenizer: Any, reasoning: str | None, tools: str | None, text: str, expected: tuple[Delta, ...]
 ) -> None:
     tokens = tokens_of(tokenizer, text)
@@ -144,7 +144,7 @@ def test_a_parser_that_cannot_be_used_is_named(
         parser_of(tokenizer, reasoning, tools)
 
 
-async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: Any) -> None:
+async def test_equal_specs_share_an_output_format_but_no_state_of_a_response(tokenizer: Any) -> None:
     from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser="qwen3", tool_parser="hermes")
@@ -171,7 +171,7 @@ async def test_equal_forms_share_a_dialect_and_no_response_s_state(tokenizer: An
         assert merge_deltas((said[place] + parser.flush()).deltas) == (*THOUGHT_CALL, PARIS)
 
 
-async def test_not_every_form_that_ever_was_is_kept(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from workers.engine.vllm.output_format import OutputFormats
 
     monkeypatch.setattr("workers.engine.vllm.output_format.MAX_CACHED", 2)
@@ -277,13 +277,15 @@ ANSWERS: list[tuple[str, str, Json, tuple[Delta, ...]]] = [
 
 @pytest.mark.parametrize(("asked", "fields", "said"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])
 @package
-async def test_what_the_model_answers(vllm_case: Case, asked: str, fields: Json, said: tuple[Delta, ...]) -> None:
+async def test_the_model_s_answer_becomes_these_deltas(
+    vllm_case: Case, asked: str, fields: Json, said: tuple[Delta, ...]
+) -> None:
     assert await answer(vllm_case, asked, **fields) == said
 
 
 @pytest.mark.parametrize("name", ["get_weather", "search"])
 @package
-async def test_a_named_function_is_called_whatever_was_asked(vllm_case: Case, name: str) -> None:
+async def test_a_named_function_is_called_whatever_the_question(vllm_case: Case, name: str) -> None:
     choice = {"type": "function", "name": name}
     said = await answer(vllm_case, "Hello!", tools=[WEATHER, SEARCH], tool_choice=choice, max_output_tokens=200)
     assert said[0] == CallStart(name)
@@ -321,7 +323,7 @@ async def test_a_custom_tool_s_input_fits_its_grammar(
 
 
 @package
-async def test_json_of_an_unheard_of_schema_fits_it(vllm_case: Case) -> None:
+async def test_json_matches_a_schema_that_training_never_showed(vllm_case: Case) -> None:
     flags = json_schema(a={"type": "boolean"}, b={"type": "array", "items": {"enum": ["x", "y"]}, "maxItems": 3})
     [said] = await answer(vllm_case, "What is this?", text={"format": flags})
     assert isinstance(said, Text)
@@ -372,7 +374,9 @@ REFUSED: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("field", "fields"), REFUSED)
 @package
-async def test_what_cannot_be_enforced_is_refused_before_it_runs(vllm_case: Case, field: str, fields: Json) -> None:
+async def test_schemas_and_grammars_that_cannot_be_enforced_are_refused_before_the_run(
+    vllm_case: Case, field: str, fields: Json
+) -> None:
     with pytest.raises(InvalidSampling) as caught:
         await build_turn(vllm_case, "Hello!", **fields)
     assert str(caught.value).startswith(field)
@@ -415,12 +419,12 @@ async def test_log_probabilities_spell_the_text(vllm_case: Case) -> None:
     ],
 )
 @package
-async def test_vllm_s_own_parameters_are_taken(vllm_case: Case, extra: Json) -> None:
+async def test_vllm_s_own_parameters_are_accepted(vllm_case: Case, extra: Json) -> None:
     assert await answer(vllm_case, "List three colours.", extra=extra, max_output_tokens=5)
 
 
 @package
-async def test_a_conversation_with_calls_goes_on(vllm_case: Case) -> None:
+async def test_a_conversation_with_calls_continues(vllm_case: Case) -> None:
     items = [
         message(PARIS_WEATHER),
         {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city":"Paris"}'},
@@ -434,7 +438,7 @@ async def test_a_conversation_with_calls_goes_on(vllm_case: Case) -> None:
 
 
 @package
-async def test_a_model_that_takes_no_images_says_so(vllm_case: Case) -> None:
+async def test_a_model_without_vision_refuses_images(vllm_case: Case) -> None:
     from workers.engine.base import EngineError
 
     image = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "auto"}
@@ -443,7 +447,7 @@ async def test_a_model_that_takes_no_images_says_so(vllm_case: Case) -> None:
 
 
 @package
-async def test_silent_tokens_are_those_that_end_a_turn(vllm_case: Case) -> None:
+async def test_end_tokens_are_the_model_s_and_the_request_s(vllm_case: Case) -> None:
     output_format = await vllm_case.engine.output_format(OutputSpec(stop_tokens=(7,)))
     assert vllm_case.special[-1] in output_format.end_tokens
     assert 7 in output_format.end_tokens

@@ -49,7 +49,7 @@ def tokens_of(deltas: Sequence[EngineDelta]) -> list[int]:
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-async def test_a_cut_request_goes_on_exactly(case: Case, name: str) -> None:
+async def test_a_cut_request_continues_exactly(case: Case, name: str) -> None:
     sampling, prompt = SAMPLINGS[name], await case.prompt()
     whole = await case.deltas(prompt, sampling)
     tokens = tokens_of(whole)
@@ -60,13 +60,13 @@ async def test_a_cut_request_goes_on_exactly(case: Case, name: str) -> None:
         assert joined[-1].finish_reason is whole[-1].finish_reason
 
 
-async def test_where_all_that_is_allowed_was_committed_the_answer_is_cut_at_once(case: Case) -> None:
+async def test_a_request_with_all_its_tokens_committed_ends_at_once(case: Case) -> None:
     prompt, sampling = await case.prompt(), Sampling(temperature=0.0, max_tokens=9)
     tokens = await case.tokens(prompt, sampling)
     assert await rest(case, prompt, sampling, tokens) == [EngineDelta((), FinishReason.LENGTH)]
 
 
-async def test_log_probabilities_go_on_with_the_tokens(case: Case) -> None:
+async def test_log_probabilities_continue_with_the_tokens(case: Case) -> None:
     prompt = await case.prompt()
     for sampling in (SAMPLINGS["greedy"], SAMPLINGS["seed"]):
         asked = replace(sampling, max_tokens=20, logprobs=3)
@@ -77,7 +77,7 @@ async def test_log_probabilities_go_on_with_the_tokens(case: Case) -> None:
         assert all(len(entry["top_logprobs"]) == 3 for entry in found)
 
 
-async def test_a_cut_request_can_be_cut_again_and_again(case: Case) -> None:
+async def test_a_request_can_be_cut_several_times(case: Case) -> None:
     sampling, prompt = SAMPLINGS["seed"], await case.prompt()
     tokens = await case.tokens(prompt, sampling)
     committed: list[int] = []
@@ -90,7 +90,7 @@ async def test_a_cut_request_can_be_cut_again_and_again(case: Case) -> None:
     assert committed == tokens
 
 
-async def test_many_cut_requests_go_on_side_by_side(case: Case) -> None:
+async def test_many_cut_requests_continue_side_by_side(case: Case) -> None:
     prompt = await case.prompt()
     samplings = [replace(SAMPLINGS["hot seed"], extra={"seed": seed}) for seed in range(12)]
     wholes = await asyncio.gather(*(case.tokens(prompt, sampling) for sampling in samplings))
@@ -129,7 +129,7 @@ async def test_json_fits_its_schema_after_three_cuts(vllm_case: Case, seed: int)
 
 
 @pytest.mark.vllm
-async def test_a_grammar_behind_reasoning_goes_on_wherever_it_was_cut(vllm_case: Case) -> None:
+async def test_a_grammar_after_reasoning_continues_from_any_token(vllm_case: Case) -> None:
     args = {"enable_thinking": True}
     spec = OutputSpec(text_format={"type": "json_schema", "schema": PERSON}, template_args=args)
     output_format = await vllm_case.engine.output_format(spec)
@@ -142,7 +142,7 @@ async def test_a_grammar_behind_reasoning_goes_on_wherever_it_was_cut(vllm_case:
 
 
 @pytest.mark.vllm
-async def test_tokens_that_do_not_fit_the_grammar_are_never_gone_on_with(vllm_case: Case) -> None:
+async def test_tokens_that_do_not_match_the_grammar_are_never_continued(vllm_case: Case) -> None:
     sampling = await structured(vllm_case, PERSON, temperature=0.0, max_tokens=50)
     with pytest.raises(EngineError):
         await rest(vllm_case, await vllm_case.prompt(), sampling, vllm_case.encode("No JSON at all"))
@@ -151,7 +151,9 @@ async def test_tokens_that_do_not_fit_the_grammar_are_never_gone_on_with(vllm_ca
 
 
 @pytest.mark.vllm
-async def test_an_engine_that_cannot_force_says_so(vllm_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_cannot_force_tokens_raises_cannot_continue(
+    vllm_case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = vllm_case.engine._loaded  # type: ignore[attr-defined]
     monkeypatch.setattr(vllm_case.engine, "_loaded", replace(loaded, can_force=False))
     prompt, tokens = await vllm_case.prompt(), await vllm_case.tokens(await vllm_case.prompt())

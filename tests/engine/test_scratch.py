@@ -17,7 +17,7 @@ def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def test_the_folder_goes_with_what_is_in_it(tmp_path: Path) -> None:
+def test_removing_the_folder_removes_its_files(tmp_path: Path) -> None:
     scratch = Scratch()
     (scratch.open() / "socket").touch()
     scratch.remove()
@@ -25,7 +25,7 @@ def test_the_folder_goes_with_what_is_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_removing_what_was_never_opened_does_nothing() -> None:
+def test_removing_a_folder_that_was_never_opened_does_nothing() -> None:
     Scratch().remove()
 
 
@@ -38,7 +38,7 @@ def test_a_living_process_keeps_its_folder() -> None:
     second.remove()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_the_next_process_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
     code = f"""
 import os, signal, tempfile
 from workers.engine.scratch import Scratch

@@ -57,7 +57,7 @@ async def test_the_last_user_message_decides_the_reply(case: Case, asked: str, r
     assert case.text(await case.tokens(await case.engine.render(turns, {}))) == reply
 
 
-async def test_a_prompt_without_a_user_message_gets_a_reply_too(case: Case) -> None:
+async def test_a_prompt_without_a_user_message_gets_a_reply(case: Case) -> None:
     prompt = await case.engine.render([{"role": "system", "content": "Be kind."}], {})
     assert case.text(await case.tokens(prompt)) == "You said: "
 
@@ -69,26 +69,26 @@ async def test_only_the_end_of_the_prompt_asks_for_an_answer(case: Case) -> None
         await case.deltas(prompt[:-1])
 
 
-async def test_deltas_are_of_the_size_that_is_asked_for() -> None:
+async def test_deltas_have_the_configured_size() -> None:
     case = case_of(tokens_per_delta=4)
     await case.engine.start()
     deltas = await case.deltas(await case.prompt("/say 123456789"))
     assert [len(delta.token_ids) for delta in deltas] == [4, 4, 2]
 
 
-async def test_min_tokens_puts_the_end_off(case: Case) -> None:
+async def test_min_tokens_delays_the_end(case: Case) -> None:
     prompt = await case.prompt("/say abc")
     tokens = await case.tokens(prompt, Sampling(extra={"min_tokens": 7}))
     assert case.text(tokens) == "abcabca"
     assert tokens[-1] == END
 
 
-async def test_ignore_eos_goes_on_where_the_reply_is_empty(case: Case) -> None:
+async def test_ignore_eos_continues_an_empty_reply(case: Case) -> None:
     tokens = await case.tokens(await case.prompt("/say "), Sampling(max_tokens=5, extra={"ignore_eos": True}))
     assert len(tokens) == 5
 
 
-async def test_told_to_fail_it_fails_after_that_many_tokens_and_serves_others(case: Case) -> None:
+async def test_a_scripted_failure_comes_after_its_tokens_and_spares_other_requests(case: Case) -> None:
     stream = case.stream(await case.prompt("/fail 9"))
     tokens = [token for _ in range(9) for token in (await anext(stream)).token_ids]
     assert len(tokens) == 9
@@ -98,18 +98,18 @@ async def test_told_to_fail_it_fails_after_that_many_tokens_and_serves_others(ca
     await case.engine.check()
 
 
-async def test_a_failure_comes_again_where_its_tokens_are_in_the_prompt(case: Case) -> None:
+async def test_a_scripted_failure_repeats_when_its_tokens_are_in_the_prompt(case: Case) -> None:
     prompt = await case.prompt("/fail 3")
     with pytest.raises(EngineError, match="told to fail"):
         await case.deltas((*prompt, *b"1 2"))
 
 
-async def test_max_tokens_can_spare_a_failure(case: Case) -> None:
+async def test_max_tokens_can_end_a_request_before_its_failure(case: Case) -> None:
     deltas = await case.deltas(await case.prompt("/fail 9"), Sampling(max_tokens=8))
     assert deltas[-1].finish_reason is FinishReason.LENGTH
 
 
-async def test_told_to_die_it_takes_every_stream_along(case: Case) -> None:
+async def test_a_scripted_death_ends_every_stream(case: Case) -> None:
     other = case.stream(await case.prompt("/hang 2"))
     await anext(other)
     await anext(other)
@@ -127,7 +127,7 @@ async def test_told_to_die_it_takes_every_stream_along(case: Case) -> None:
     assert case.engine.running == 0
 
 
-async def test_told_to_hang_it_waits_for_the_abort(case: Case) -> None:
+async def test_a_scripted_hang_lasts_until_the_abort(case: Case) -> None:
     stream = case.stream(await case.prompt("/hang 1"))
     await anext(stream)
     hanging = asyncio.ensure_future(anext(stream))
@@ -151,7 +151,7 @@ async def test_streams_beyond_the_limit_wait_for_a_slot() -> None:
     assert case.text(await second) == "2"
 
 
-async def test_a_waiting_stream_that_is_cancelled_leaves_its_place() -> None:
+async def test_a_waiting_stream_that_is_cancelled_leaves_the_queue() -> None:
     case = case_of(max_num_seqs=1)
     await case.engine.start()
     first = case.stream(await case.prompt("/hang 1"))
@@ -183,7 +183,7 @@ async def test_an_engine_that_was_not_started_serves_nothing() -> None:
         await case.deltas((ANSWER,))
 
 
-async def test_a_start_can_be_told_to_fail() -> None:
+async def test_a_start_can_be_configured_to_fail() -> None:
     engine = make_engine(scripted_model(start_error="out of luck"))
     with pytest.raises(ConfigError, match=r"^model 'scripted': out of luck$"):
         await engine.start()
@@ -209,7 +209,7 @@ def test_bad_engine_args_are_named_in_one_line(engine_args: dict[str, Any], name
     assert "\n" not in str(caught.value)
 
 
-def test_its_context_is_large_where_nothing_is_said() -> None:
+def test_the_default_context_is_large() -> None:
     engine = make_engine(scripted_model(context_length=None))
     assert isinstance(engine, ScriptedEngine)
     assert engine.context_length == 32768

@@ -41,7 +41,7 @@ async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) ->
 
 @package
 @pytest.mark.vllm
-async def test_a_seed_gives_the_same_draws_again(vllm_case: Case) -> None:
+async def test_a_seed_repeats_the_same_draws(vllm_case: Case) -> None:
     prompt = await vllm_case.prompt("Nobody taught you this one.")
     sampling = Sampling(temperature=2.0, max_tokens=40, extra={"seed": 7, "ignore_eos": True})
     assert await vllm_case.tokens(prompt, sampling) == await vllm_case.tokens(prompt, sampling)
@@ -58,7 +58,7 @@ async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -
 
 @package
 @pytest.mark.vllm
-async def test_a_priority_is_taken(vllm_case: Case) -> None:
+async def test_a_priority_is_accepted(vllm_case: Case) -> None:
     stream = vllm_case.engine.generate("urgent", await vllm_case.prompt(), GREEDY, priority=3)
     assert vllm_case.text([token async for delta in stream for token in delta.token_ids]) == COUNTED
 
@@ -87,7 +87,7 @@ async def test_a_prompt_is_the_same_whether_it_is_rendered_at_once_or_in_a_threa
 
 @package
 @pytest.mark.vllm
-async def test_short_prompts_beside_a_long_one_are_what_they_are_without_it(vllm_case: Case) -> None:
+async def test_a_long_prompt_does_not_change_short_prompts_beside_it(vllm_case: Case) -> None:
     alone = await vllm_case.prompt("Hello!")
     long = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
     await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_short_prompts_beside_a_long_one_are_what_they_are_without_it(vllm
 
 @package
 @pytest.mark.vllm
-async def test_the_event_loop_turns_while_a_long_prompt_is_rendered(vllm_case: Case) -> None:
+async def test_a_long_prompt_does_not_block_the_event_loop(vllm_case: Case) -> None:
     rendering = asyncio.ensure_future(vllm_case.prompt("word " * 2000))
     turns = 0
     while not rendering.done():
@@ -109,7 +109,7 @@ async def test_the_event_loop_turns_while_a_long_prompt_is_rendered(vllm_case: C
 
 @package
 @pytest.mark.vllm
-async def test_many_streams_given_up_at_once_all_leave_the_engine(vllm_case: Case) -> None:
+async def test_many_streams_closed_at_once_all_leave_the_engine(vllm_case: Case) -> None:
     async def read() -> None:
         async for _ in vllm_case.stream(prompt, replace(GREEDY, extra={"ignore_eos": True})):
             begun.release()
@@ -173,7 +173,7 @@ def test_without_vllm_the_model_is_refused_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(("path", "offline"), [("some/hub-id", None), (str(Path(__file__).parent), "1")])
-def test_vllm_is_told_to_be_quiet_and_to_spawn(path: str, offline: str | None) -> None:
+def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None) -> None:
     with mock.patch.dict(sys.modules, {"workers.engine.vllm.engine": None}), mock.patch.dict(os.environ, clear=True):
         os.environ |= {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
         with pytest.raises(ConfigError):

@@ -50,7 +50,7 @@ def cited(text: str, *, sources: Any = SOURCES) -> list[tuple[str, str, str]]:
         ("", []),
     ],
 )
-def test_marks_are_cited_by_what_their_cursor_shows(text: str, expected: Any) -> None:
+def test_a_mark_cites_the_page_that_its_cursor_shows(text: str, expected: Any) -> None:
     assert cited(text) == expected
 
 
@@ -58,7 +58,7 @@ def test_without_sources_nothing_is_cited() -> None:
     assert cited("It is so【1†L3】.", sources={}) == []
 
 
-def test_indexes_begin_anew_with_each_message() -> None:
+def test_indexes_start_at_zero_in_each_message() -> None:
     deltas: list[Delta] = [
         Text("abc", phase="commentary"),
         Text("【1†L3】", phase="final_answer"),
@@ -72,7 +72,7 @@ def test_indexes_begin_anew_with_each_message() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "【", "1", "†", "L", "3", "】", "【1†L3】", "-", "👋"]), max_size=12), st.data())
-def test_an_annotation_comes_behind_the_delta_that_ends_its_mark_wherever_deltas_end(
+def test_an_annotation_follows_the_delta_that_ends_its_mark_however_text_is_divided(
     pieces: list[str], data: Any
 ) -> None:
     text = "".join(pieces)
@@ -90,7 +90,7 @@ def test_an_annotation_comes_behind_the_delta_that_ends_its_mark_wherever_deltas
     assert found == [delta.annotation for delta in whole if isinstance(delta, Annotation)]
 
 
-def test_sources_are_those_of_the_items_calls_the_newest_of_a_cursor() -> None:
+def test_sources_come_from_the_items_calls_and_the_newest_wins() -> None:
     items: list[dict[str, Any]] = [
         {"type": "message"},
         {"type": "web_search_call", "call": {"name": "browser.search", "sources": {"0": RESULTS, "1": RESULTS}}},

@@ -20,7 +20,7 @@ def test_fields_and_extras_go_to_the_sampler() -> None:
     assert (sampling.structured, sampling.adapter) == (Structured("{}"), "legal")
 
 
-def test_what_is_not_the_sampler_s_is_among_the_documented_extras() -> None:
+def test_parameters_that_are_not_sampled_are_documented_extras() -> None:
     assert set(EXTRAS) >= NOT_SAMPLED
 
 
@@ -34,10 +34,10 @@ LOGPROBS: list[tuple[dict[str, Any], int | None]] = [
 
 
 @pytest.mark.parametrize(("fields", "most"), LOGPROBS)
-def test_log_probabilities_are_asked_for_where_they_are_wanted(fields: dict[str, Any], most: int | None) -> None:
+def test_log_probabilities_are_requested_by_include_or_top_logprobs(fields: dict[str, Any], most: int | None) -> None:
     assert sampling_of(stored_request(**fields)).logprobs == most
 
 
-def test_a_request_s_own_priority_goes_before_its_queue_s() -> None:
+def test_a_request_s_own_priority_overrides_its_queue_priority() -> None:
     assert priority_of(stored_request(), 6) == 6
     assert priority_of(stored_request(extra={"priority": 0}), 6) == 0

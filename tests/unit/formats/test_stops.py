@@ -44,22 +44,22 @@ def test_the_text_ends_before_the_stop_string(texts: list[str], stops: list[str]
     assert said(texts, stops) == (text, text != "".join(texts))
 
 
-def test_the_stop_string_is_kept_where_it_is_asked_for() -> None:
+def test_the_stop_string_is_kept_on_request() -> None:
     assert said(["one t", "wo three"], ["two"], keep=True) == ("one two", True)
 
 
-def test_a_stop_string_must_begin_behind_the_first_tokens() -> None:
+def test_a_stop_string_counts_only_after_the_exempt_tokens() -> None:
     assert said(["END", "E", "ND", "x", "END"], ["END"], exempt=2) == ("ENDENDx", True)
     assert said(["a", "EN", "D"], ["END"], exempt=2) == ("aEND", False)
 
 
-def test_no_more_is_held_back_than_may_become_a_stop_string() -> None:
+def test_only_text_that_may_become_a_stop_string_is_held_back() -> None:
     made = StopStrings(["two"])
     out = [["".join(piece.text for piece in made.feed(piece))] for piece in pieces(["one", " t", "w", "x", "tt"])]
     assert out == [["one"], [" "], [""], ["twx"], ["t"]]
 
 
-def test_a_token_goes_out_with_the_first_of_its_text_and_only_once() -> None:
+def test_a_token_comes_out_once_with_the_first_piece_of_its_text() -> None:
     made = StopStrings(["two"])
     out = [piece for fed in pieces(["at", "", "x"]) for piece in made.feed(fed)] + made.flush()
     assert "".join(piece.text for piece in out) == "atx"
@@ -77,7 +77,9 @@ def test_a_marker_is_never_divided() -> None:
     stops=st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_it_is_the_same_however_the_text_is_cut_into_tokens(text: str, stops: list[str], data: st.DataObject) -> None:
+def test_the_result_does_not_depend_on_how_text_is_cut_into_tokens(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     texts = [text[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]

@@ -43,7 +43,7 @@ def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:
     assert droppable_units([output("a"), said("user")]) == [[0], [1]]
 
 
-def test_what_is_left_keeps_its_order() -> None:
+def test_remaining_items_keep_their_order() -> None:
     items = [said("system"), said("user", "a"), said("assistant", "b"), said("user", "c")]
     assert without(items, droppable_units(items)[:1]) == [items[0], items[2], items[3]]
 
@@ -66,7 +66,7 @@ class Model:
         return tuple(range(length))
 
 
-async def test_what_fits_is_rendered_once_and_whole() -> None:
+async def test_items_that_fit_are_rendered_once() -> None:
     model = Model(10)
     assert len(await fit_prompt([said("user", "12345")] * 2, model.render, truncate=True, max_tokens=ALL)) == 10
     assert model.renders == 1
@@ -77,30 +77,30 @@ async def test_disabled_truncation_drops_nothing() -> None:
         await fit_prompt([said("user", "12345")] * 3, Model(10).render, truncate=False, max_tokens=ALL)
 
 
-async def test_the_newest_unit_and_the_system_message_stay_or_nothing_does() -> None:
+async def test_the_newest_unit_and_the_system_message_are_never_dropped() -> None:
     items = [said("system", "12345"), said("user", "1"), said("user", "123456")]
     assert len(await fit_prompt(items, Model(11).render, truncate=True, max_tokens=ALL)) == 11
     with pytest.raises(PromptTooLong):
         await fit_prompt(items, Model(10).render, truncate=True, max_tokens=ALL)
 
 
-async def test_dropping_begins_where_the_answer_s_room_does() -> None:
+async def test_dropping_begins_at_the_room_for_the_answer() -> None:
     items = [said("user", "12345")] * 3
     assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=14)) == 10
     assert len(await fit_prompt(items, Model(100).render, truncate=True, max_tokens=15)) == 15
     assert len(await fit_prompt(items, Model(100).render, truncate=False, max_tokens=1)) == 15
 
 
-async def test_the_newest_unit_may_take_of_the_answer_s_room() -> None:
+async def test_the_newest_unit_may_take_from_the_room_for_the_answer() -> None:
     assert len(await fit_prompt([said("user", "12345")] * 3, Model(6).render, truncate=True, max_tokens=3)) == 5
 
 
-def test_the_answer_s_room_is_what_the_answer_may_have_and_a_quarter_at_most() -> None:
+def test_the_room_for_the_answer_is_its_maximum_but_at_most_a_quarter() -> None:
     assert [max_prompt_tokens(asked, 400) for asked in (None, 10, 1000)] == [300, 390, 300]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(30, 200))
-async def test_no_more_is_dropped_than_must_be(lengths: list[int], limit: int) -> None:
+async def test_as_little_as_possible_is_dropped(lengths: list[int], limit: int) -> None:
     model = Model(limit)
     prompt = await fit_prompt(
         [said("user", "x" * length) for length in lengths], model.render, truncate=True, max_tokens=ALL

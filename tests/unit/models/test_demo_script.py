@@ -117,7 +117,7 @@ def test_tool_calls_are_compact() -> None:
         ),
     ],
 )
-def test_the_answers_that_other_tests_rely_on(script: Script, question: str, reply: str) -> None:
+def test_the_script_has_the_answers_that_other_tests_rely_on(script: Script, question: str, reply: str) -> None:
     pairs = {c["messages"][0]["content"]: c["messages"][1]["content"] for c in script}
     assert pairs[question] == reply
 
@@ -165,7 +165,7 @@ def test_content_may_be_a_list_of_parts() -> None:
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_system_and_developer_messages_read_alike(role: str) -> None:
+def test_system_and_developer_messages_are_rendered_alike(role: str) -> None:
     assert render([{"role": role, "content": "Be kind."}, HELLO]).startswith("<|im_start|>system\nBe kind.<|im_end|>\n")
 
 

@@ -21,7 +21,7 @@ def test_the_folder_is_small_and_holds_the_script_it_was_trained_on() -> None:
     assert list(script().values()) == json.loads(json.dumps([transcript.as_json() for transcript in build_script()]))
 
 
-def test_its_tools_are_offered_as_they_were_taught() -> None:
+def test_the_script_s_tools_are_offered_as_in_training() -> None:
     made = tools_of(asked("", tools=tools_for(["functions"]))).all
     assert [(tool.name, tool.description, tool.parameters) for tool in made] == [
         (tool.name, tool.description, tool.parameters) for tool in FUNCTIONS
@@ -33,7 +33,7 @@ def test_its_tools_are_offered_as_they_were_taught() -> None:
     assert len(LISTED) == len(LIBRARY.tools)
 
 
-def test_everything_that_it_says_is_well_formed() -> None:
+def test_every_scripted_turn_is_well_formed() -> None:
     made = list(points())
     assert len(made) == sum("said" in step for transcript in script().values() for step in transcript["steps"])
     for point in made:

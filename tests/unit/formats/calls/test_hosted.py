@@ -49,7 +49,7 @@ def hosted(style: NameStyle = NameStyle.CHAT, *tools: Json, listed: Any = LISTED
 # -- what may be called ----------------------------------------------------------------------------------------
 
 
-def test_names_are_functions_for_chat_models_and_namespaces_for_harmony() -> None:
+def test_hosted_tools_are_functions_for_chat_models_and_namespaces_for_harmony() -> None:
     browser = ["search", "open", "find"]
     assert list(hosted()) == ["python", *(f"browser_{name}" for name in browser), "my-box__get_it"]
     assert list(hosted(NameStyle.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
@@ -57,7 +57,7 @@ def test_names_are_functions_for_chat_models_and_namespaces_for_harmony() -> Non
     assert (tool.kind, tool.server_label, tool.tool, tool.field) == (McpServerKind.MCP, "my-box", "get.it", "tools[2]")
 
 
-def test_a_name_that_a_function_has_is_refused_where_they_would_meet() -> None:
+def test_a_hosted_tool_with_the_name_of_a_function_is_refused_for_chat_models() -> None:
     with pytest.raises(InvalidSampling, match=r"tools\[1\] and tools\[0\] would both be called 'python'"):
         hosted(NameStyle.CHAT, FUNCTION, CODE_INTERPRETER)
     assert "python" in hosted(NameStyle.HARMONY, FUNCTION, CODE_INTERPRETER)
@@ -81,7 +81,7 @@ BROWSER = [f"browser_{name}" for name in ("search", "open", "find")]
 ALL = ["python", *BROWSER, "my-box__get_it", "f"]
 
 
-def test_a_choice_may_be_a_tool_of_the_server() -> None:
+def test_tool_choice_may_name_a_hosted_tool() -> None:
     assert chosen({"type": "code_interpreter"}) == (ToolChoice.NAMED, ["python"], True)
     assert chosen({"type": "web_search"}) == (ToolChoice.REQUIRED, BROWSER, False)
     assert chosen({"type": "mcp", "server_label": "my-box"}) == (ToolChoice.NAMED, ["my-box__get_it"], True)
@@ -93,14 +93,14 @@ def test_a_choice_may_be_a_tool_of_the_server() -> None:
     assert chosen(some) == (ToolChoice.AUTO, [*BROWSER, "f"], False)
 
 
-def test_what_is_forced_is_forced_in_the_first_turn_alone() -> None:
+def test_a_required_call_is_required_in_the_first_turn_only() -> None:
     assert chosen("required", later=True) == (ToolChoice.AUTO, ALL, False)
     assert chosen({"type": "code_interpreter"}, later=True) == (ToolChoice.AUTO, ALL, False)
     some = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "code_interpreter"}]}
     assert chosen(some, later=True) == (ToolChoice.AUTO, ["python"], False)
 
 
-def test_a_choice_of_what_is_not_offered_is_refused() -> None:
+def test_a_choice_of_a_tool_that_is_not_offered_is_refused() -> None:
     with pytest.raises(InvalidSampling, match="tool_choice"):
         chosen({"type": "mcp", "server_label": "my-box", "name": "other"})
 
@@ -120,7 +120,7 @@ def test_allowed_tools_are_names_or_a_filter(allowed: Any, offered: bool) -> Non
     assert is_offered({"allowed_tools": allowed}, {"name": "t", "annotations": None}) is offered
 
 
-def test_approval_is_asked_for_unless_it_is_said_otherwise() -> None:
+def test_approval_is_required_unless_the_request_says_otherwise() -> None:
     tool = {"name": "t", "annotations": {"readOnlyHint": True}}
     rules: list[tuple[Any, bool]] = [
         (None, True),
@@ -148,7 +148,7 @@ def said(name: str, *arguments: str, cut: bool = False, approve: bool = False) -
 
 
 @given(st.text(max_size=20), st.booleans(), st.data())
-def test_code_comes_out_as_it_was_written(code: str, ascii_only: bool, data: st.DataObject) -> None:
+def test_code_comes_out_as_written(code: str, ascii_only: bool, data: st.DataObject) -> None:
     code = code.encode(errors="replace").decode()
     written = json.dumps({"code": code}, ensure_ascii=ascii_only)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(written)), max_size=6)))
@@ -157,7 +157,7 @@ def test_code_comes_out_as_it_was_written(code: str, ascii_only: bool, data: st.
     assert [call.arguments for call in calls] == [written]
 
 
-def test_code_that_is_no_json_is_code_as_it_is() -> None:
+def test_arguments_that_are_no_json_are_code_unchanged() -> None:
     assert said("python", "print(1)")[0] == [CodeStart("python"), CodeText("print(1)")]
 
 
@@ -176,29 +176,29 @@ def test_mcp_arguments_are_passed_on_as_they_come() -> None:
         ("find", {"pattern": "p"}, {"type": "find_in_page", "pattern": "p", "url": ""}),
     ],
 )
-def test_the_browser_is_called_once_the_call_is_whole(tool: str, arguments: Json, action: Json) -> None:
+def test_a_browser_call_comes_out_once_it_is_complete(tool: str, arguments: Json, action: Json) -> None:
     written = json.dumps(arguments)
     deltas, calls = said(f"browser_{tool}", written[:4], written[4:])
     assert deltas == [WholeCall(hosted_kinds.WEB_SEARCH, f"browser_{tool}", written, {"action": action})]
     assert calls[0].tool == tool
 
 
-def test_what_needs_approval_is_asked_for_and_not_run() -> None:
+def test_a_call_that_needs_approval_becomes_a_request_and_is_not_run() -> None:
     assert said("my-box__get_it", '{"a": 1}', approve=True) == ([Approval("my-box", "get.it", '{"a": 1}')], [])
 
 
-def test_nobody_is_asked_to_allow_what_cannot_be_run() -> None:
+def test_a_call_that_cannot_be_run_needs_no_approval() -> None:
     deltas, calls = said("my-box__get_it", '{"a": ', approve=True)
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": ')]
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("name", ["browser_search", "my-box__get_it"])
-def test_of_a_call_that_was_cut_nothing_is_said_before_it_is_whole(name: str) -> None:
+def test_a_cut_call_that_comes_out_complete_or_not_at_all_shows_nothing(name: str) -> None:
     assert said(name, '{"query": "x', cut=True, approve=True) == ([], [])
 
 
-def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
+def test_one_call_too_many_ends_the_answer_after_the_call_before_it() -> None:
     calls = CallRouter({"f"}, set(), hosted(), single=True)
     first = [CallStart("browser_search"), CallArguments('{"query": "x"}')]
     deltas = calls.feed([*first, CallStart("f"), CallArguments("{}")])
@@ -207,7 +207,7 @@ def test_a_call_too_many_ends_the_answer_behind_the_one_before() -> None:
     assert len(calls.hosted) == 1
 
 
-def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> None:
+def test_a_call_of_an_unknown_name_is_a_call_of_an_unknown_tool() -> None:
     deltas, calls = said("my-box__other", "{}")
     assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
     assert calls == [HostedCall("my-box__other", "{}", McpServerKind.NONE, "my-box", "other")]
@@ -215,14 +215,14 @@ def test_a_name_that_is_not_offered_is_a_call_of_a_tool_that_is_not_there() -> N
 
 
 @pytest.mark.parametrize("name", ["rm", "__", "", "x y__z", "é" * 400])
-def test_whatever_name_a_model_makes_up_is_one_that_its_item_can_be_sent_back_with(name: str) -> None:
+def test_the_item_of_an_invented_name_can_be_sent_back_as_input(name: str) -> None:
     [start] = said(name)[0]
     assert isinstance(start, McpStart)
     item = {"type": "mcp_call", "server_label": start.server_label, "name": start.name, "arguments": ""}
     assert McpCall.model_validate(item).server_label == start.server_label
 
 
-def test_where_the_server_runs_no_tools_it_is_text() -> None:
+def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:
     calls = CallRouter({"f"}, set(), single=False)
     deltas = calls.feed([CallStart("g"), CallArguments("{}")]) + calls.flush()
     assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
@@ -260,13 +260,13 @@ def test_calls_of_one_turn_are_one_message_and_their_results_follow() -> None:
     assert calls_and_results(items) == [["s__a", "s__b"], "told", "told", ["s__c"], "last", "Done."]
 
 
-def test_a_clients_call_beside_them_is_in_the_same_message() -> None:
+def test_a_client_s_call_of_the_same_turn_is_in_the_same_message() -> None:
     mine = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "mine"}
     assert calls_and_results([mcp(1, "a", {}), mine, output]) == [["s__a", "f"], "told", "mine"]
 
 
-def test_without_what_was_hidden_they_are_told_by_what_they_show() -> None:
+def test_without_kept_results_calls_are_rendered_from_what_their_items_show() -> None:
     error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "no"}]}
     items = [
         ran("code_interpreter_call", code="1", outputs=[{"type": "logs", "logs": "one"}]),
@@ -280,7 +280,7 @@ def test_without_what_was_hidden_they_are_told_by_what_they_show() -> None:
     assert [result[:9] for result in results] == ["one", "There is ", "shown", "away", '[{"type":']
 
 
-def test_what_was_asked_for_is_told_where_it_was_asked_with_its_answer() -> None:
+def test_a_call_with_approval_is_rendered_in_the_position_of_its_request() -> None:
     def asked(number: int) -> Json:
         return {"type": "mcp_approval_request", "id": f"r{number}", "server_label": "s", "name": "t", "arguments": "{}"}
 

@@ -23,7 +23,7 @@ def read(arguments: str, cuts: list[int]) -> str:
 
 
 @given(st.text(max_size=20), st.booleans(), st.sampled_from([None, 1]), st.data())
-def test_an_input_comes_out_as_it_was_written(
+def test_a_custom_tool_s_input_comes_out_as_written(
     text: str, ascii_only: bool, indent: int | None, data: st.DataObject
 ) -> None:
     text = text.encode(errors="replace").decode()
@@ -41,11 +41,11 @@ def test_a_cut_input_is_the_beginning_of_the_whole(text: str, data: st.DataObjec
 @pytest.mark.parametrize(
     "arguments", ['{"code": "x"}', "just text", '["input"]', '{"input": 5}', '{"input" : {"a":1}}']
 )
-def test_what_is_no_input_is_the_input_as_it_is(arguments: str) -> None:
+def test_arguments_of_another_form_are_the_input_unchanged(arguments: str) -> None:
     assert read(arguments, list(range(len(arguments)))) == arguments
 
 
-def test_half_a_surrogate_pair_is_a_replacement() -> None:
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     assert read(r'{"input": "\ud83dx\udc4b\ud83d\ud83d\udc4b"}', [16]) == "\ufffdx\ufffd\ufffd👋"
 
 
@@ -58,12 +58,12 @@ def filtered(*deltas: Delta, single: bool = False) -> tuple[Delta, ...]:
     return merge_deltas([*made.feed(deltas), *made.flush()])
 
 
-def test_calls_that_may_be_made_pass() -> None:
+def test_allowed_calls_pass_unchanged() -> None:
     said = [*call("f", '{"a"', ":1}"), *call("g", "{}"), Text("x")]
     assert filtered(*said) == merge_deltas(said)
 
 
-def test_a_custom_call_becomes_one() -> None:
+def test_a_call_of_a_custom_tool_becomes_a_custom_call() -> None:
     assert filtered(*call("c", '{"inp', 'ut": "a\\n', 'b"}'), Text("x")) == (
         CustomStart("c"),
         CustomInput("a\nb"),
@@ -71,21 +71,21 @@ def test_a_custom_call_becomes_one() -> None:
     )
 
 
-def test_a_custom_call_that_is_not_of_that_form_loses_nothing() -> None:
+def test_a_custom_call_with_arguments_of_another_form_loses_nothing() -> None:
     assert filtered(*call("c", '{"in', 'the": 1}')) == (CustomStart("c"), CustomInput('{"inthe": 1}'))
     assert filtered(*call("c", '{"in')) == (CustomStart("c"),)
 
 
-def test_a_call_that_may_not_be_made_is_text() -> None:
+def test_a_disallowed_call_becomes_text() -> None:
     said = [Text("hm "), *call("rm", '{"path"', ':"/"}'), *call("f", "{}")]
     assert filtered(*said) == (Text('hm {"name": "rm", "arguments": {"path":"/"}}'), *call("f", "{}"))
 
 
-def test_a_cut_call_that_may_not_be_made_is_cut_text() -> None:
+def test_a_cut_disallowed_call_becomes_cut_text() -> None:
     assert filtered(*call("rm", '{"pa')) == (Text('{"name": "rm", "arguments": {"pa'),)
 
 
-def test_the_answer_ends_where_a_second_call_begins_if_one_is_the_most() -> None:
+def test_the_answer_ends_at_a_second_call_if_one_is_the_maximum() -> None:
     made = CallRouter({"f"}, set(), single=True)
     said = made.feed([Reasoning("r"), *call("f", "{}"), Text("x"), CallStart("f"), CallArguments("{}"), Text("y")])
     assert merge_deltas(said) == (Reasoning("r"), *call("f", "{}"), Text("x"))
@@ -93,7 +93,7 @@ def test_the_answer_ends_where_a_second_call_begins_if_one_is_the_most() -> None
     assert made.flush() == []
 
 
-def test_a_call_that_may_not_be_made_is_not_the_one_call() -> None:
+def test_a_disallowed_call_does_not_count_as_the_single_call() -> None:
     assert filtered(*call("rm", "{}"), *call("f", "{}"), single=True) == (
         Text('{"name": "rm", "arguments": {}}'),
         *call("f", "{}"),
@@ -117,6 +117,6 @@ TRIMMED: list[tuple[list[Delta], list[Delta]]] = [
 
 
 @pytest.mark.parametrize(("said", "expected"), TRIMMED)
-def test_a_template_s_line_feeds_are_not_part_of_what_was_said(said: list[Delta], expected: list[Delta]) -> None:
+def test_a_template_s_line_feeds_belong_to_no_delta(said: list[Delta], expected: list[Delta]) -> None:
     trim = Trim()
     assert merge_deltas([*trim.feed(said), *trim.flush()]) == tuple(expected)

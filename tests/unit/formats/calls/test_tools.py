@@ -55,7 +55,7 @@ CHOICES: list[tuple[Any, ToolChoice, list[str]]] = [
 
 
 @pytest.mark.parametrize(("said", "choice", "names"), CHOICES)
-def test_what_may_be_called(said: Any, choice: ToolChoice, names: list[str]) -> None:
+def test_tool_choice_limits_the_tools_that_may_be_called(said: Any, choice: ToolChoice, names: list[str]) -> None:
     made = tools(said)
     assert made.choice is choice
     assert [tool.name for tool in made.allowed] == names
@@ -65,23 +65,23 @@ def test_what_may_be_called(said: Any, choice: ToolChoice, names: list[str]) -> 
 
 
 @pytest.mark.parametrize(("said", "closed"), [("auto", False), (allowed("auto", "search"), True)])
-def test_the_model_may_see_more_than_it_may_call(said: Any, closed: bool) -> None:
+def test_the_model_may_be_shown_more_tools_than_it_may_call(said: Any, closed: bool) -> None:
     assert tools(said).closed is closed
     assert not tools({"type": "function", "name": "search"}).closed
 
 
 @pytest.mark.parametrize("made", [tools("none"), tools("auto", of=[])])
-def test_without_tools_or_with_choice_none_there_are_none(made: Tools) -> None:
+def test_no_tools_or_choice_none_offers_no_tools(made: Tools) -> None:
     assert (made.choice, made.all, made.allowed) == (ToolChoice.NONE, (), ())
 
 
-def test_one_call_at_most_where_it_is_named_or_not_parallel() -> None:
+def test_a_named_tool_or_parallel_false_allows_one_call() -> None:
     assert not tools("auto").single
     assert tools("auto", parallel=False).single
     assert tools({"type": "function", "name": "search"}).single
 
 
-def test_a_function_is_shown_as_it_came_and_a_custom_tool_as_one_that_takes_a_string() -> None:
+def test_a_custom_tool_is_shown_as_a_function_with_one_string() -> None:
     weather, search, shell, total = as_functions(tools("auto").all)
     assert weather == {
         "type": "function",
@@ -92,13 +92,13 @@ def test_a_function_is_shown_as_it_came_and_a_custom_tool_as_one_that_takes_a_st
     assert r"\d\+\d" in total["function"]["description"]
 
 
-def test_a_tool_knows_where_its_sender_wrote_it() -> None:
+def test_a_tool_knows_its_position_in_the_request() -> None:
     assert [tool.field for tool in tools("auto").all] == ["tools[0]", "tools[1]", "tools[2]", "tools[3]"]
     assert [tool.strict for tool in tools("auto").all] == [True, False, False, True]
     assert tools("auto").all[3].grammar == ("regex", r"\d\+\d")
 
 
-def test_the_form_tells_the_engine_what_it_must_know() -> None:
+def test_the_output_spec_has_what_the_request_asks_of_its_output() -> None:
     extra = {"stop_token_ids": [3, 4], "skip_special_tokens": False}
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"), extra=extra)
     spec = output_spec_of(request, tools_of(request), {"enable_thinking": True})
@@ -112,7 +112,7 @@ def test_the_form_tells_the_engine_what_it_must_know() -> None:
     assert shown_stop.stop_tokens == ()
 
 
-async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
+async def test_a_tool_that_no_grammar_can_forbid_is_not_shown() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
@@ -122,7 +122,7 @@ async def test_where_no_grammar_can_forbid_a_tool_it_is_not_shown() -> None:
     assert '"weather"' not in prompt
 
 
-async def test_an_input_of_which_the_model_sees_nothing_is_the_callers_fault() -> None:
+async def test_an_input_that_shows_the_model_nothing_is_refused() -> None:
     item = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "f", "arguments": "{}"}
     engine = make_engine(scripted_model())
     await engine.start()

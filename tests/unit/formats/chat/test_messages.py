@@ -45,7 +45,7 @@ def test_instructions_and_the_system_messages_at_the_head_are_one() -> None:
     ]
 
 
-def test_what_the_model_said_in_one_turn_is_one_message() -> None:
+def test_the_model_s_output_of_one_turn_is_one_message() -> None:
     items = [
         message("q"),
         thought("I ", "see."),
@@ -75,12 +75,12 @@ def test_two_answers_in_a_row_stay_apart_in_one_message() -> None:
     assert messages_of(items) == [{"role": "assistant", "content": "a\n\nb", "reasoning": "x\ny"}]
 
 
-def test_a_summary_stands_in_for_reasoning_that_is_not_there() -> None:
+def test_a_summary_stands_in_for_missing_reasoning() -> None:
     assert messages_of([thought(summary="in short")]) == [{"role": "assistant", "content": "", "reasoning": "in short"}]
     assert messages_of([thought()]) == [{"role": "assistant", "content": ""}]
 
 
-def test_a_refusal_is_what_the_model_said() -> None:
+def test_a_refusal_is_the_model_s_text() -> None:
     refused = {**message("", "assistant"), "content": [{"type": "refusal", "refusal": "No."}]}
     assert messages_of([refused]) == [{"role": "assistant", "content": "No."}]
 
@@ -102,7 +102,7 @@ def test_a_custom_call_is_a_call_with_one_string() -> None:
         ("5", '{"arguments": "5"}'),
     ],
 )
-def test_arguments_are_an_object_whatever_was_cut(arguments: str, shown: str) -> None:
+def test_cut_arguments_are_still_an_object(arguments: str, shown: str) -> None:
     [turn] = messages_of([call("f", arguments)])
     assert turn["tool_calls"][0]["function"]["arguments"] == shown
 
@@ -116,7 +116,7 @@ def test_images_make_a_list_of_parts_and_text_alone_does_not() -> None:
     assert contents == [[{"type": "text", "text": "What is it?"}, shown], "What is it?", [shown]]
 
 
-def test_call_ids_are_what_the_model_s_format_wants() -> None:
+def test_call_ids_have_the_form_of_the_model_s_format() -> None:
     items = [call("f", call_id="call_abc_1"), call("g", call_id="call_abc_2"), output("x", "call_abc_2")]
 
     def ids(tool_parser: str | None) -> list[str]:
@@ -146,12 +146,12 @@ EFFORTS = [
 
 
 @pytest.mark.parametrize(("effort", "args"), EFFORTS)
-def test_the_effort_says_whether_to_think(effort: str | None, args: Item) -> None:
+def test_the_effort_sets_the_thinking_arguments(effort: str | None, args: Item) -> None:
     request = stored_request(reasoning={"effort": effort, "summary": None})
     assert template_args_of(request, {}) == args
 
 
-def test_a_request_s_own_template_arguments_win_over_its_fields_and_those_over_the_model_s() -> None:
+def test_template_arguments_come_from_the_request_then_its_fields_then_the_model() -> None:
     text = {"format": {"type": "text"}, "verbosity": "low"}
     own = {"thinking": False, "colour": "red"}
     request = {

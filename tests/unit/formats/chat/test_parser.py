@@ -81,14 +81,14 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("text", "expected"), list(zip(SAMPLES, EXPECTED, strict=True)))
-def test_what_was_said(text: str, expected: tuple[Delta, ...]) -> None:
+def test_text_becomes_these_deltas(text: str, expected: tuple[Delta, ...]) -> None:
     said = parsed(text)
     assert said_of(*said.deltas) == expected
     assert said.tokens == (*marked_tokens(text), END)
 
 
 @given(text=st.sampled_from(SAMPLES), stops=st.sampled_from(STOPS), cut=st.integers(1, 120), data=st.data())
-def test_it_is_the_same_however_tokens_are_batched_and_wherever_a_new_worker_takes_over(
+def test_the_result_depends_neither_on_batches_nor_on_where_a_new_worker_takes_over(
     text: str, stops: tuple[str, ...], cut: int, data: st.DataObject
 ) -> None:
     rules = replace(RULES, stop=stops, min_tokens=data.draw(st.sampled_from([0, 9])))
@@ -114,7 +114,7 @@ def test_it_is_the_same_however_tokens_are_batched_and_wherever_a_new_worker_tak
 
 
 @given(text=st.sampled_from(SAMPLES), data=st.data())
-def test_text_that_goes_as_one_settles_the_tokens_that_it_would_one_by_one(text: str, data: st.DataObject) -> None:
+def test_text_read_in_one_piece_settles_the_same_tokens_as_token_by_token(text: str, data: st.DataObject) -> None:
     tokens = [*marked_tokens(text), END]
     at_once, one_by_one = parser(), parser()
     place = 0
@@ -131,7 +131,7 @@ def test_text_that_goes_as_one_settles_the_tokens_that_it_would_one_by_one(text:
 
 
 @pytest.mark.parametrize("text", SAMPLES[:5])
-def test_wherever_it_is_cut_no_markup_leaks_and_nothing_is_taken_back(text: str) -> None:
+def test_a_cut_at_any_token_leaks_no_marks_and_takes_nothing_back(text: str) -> None:
     full = said_of(*parsed(text).deltas)
     for cut in range(1, len(marked_tokens(text))):
         cut_deltas = said_of(*parsed(text, cut=cut).deltas)
@@ -146,7 +146,7 @@ def test_wherever_it_is_cut_no_markup_leaks_and_nothing_is_taken_back(text: str)
             assert same.text.startswith(last.text.rstrip("\ufffd"))  # type: ignore[union-attr]
 
 
-def test_without_tools_and_with_choice_none_markup_is_text() -> None:
+def test_without_tools_and_with_choice_none_marks_of_calls_are_text() -> None:
     none = ScriptedOutputFormat(OutputSpec(choice=ToolChoice.NONE))
     assert said_of(*parsed(WEATHER, AnswerRules(), output_format=none).deltas) == (Text(WEATHER),)
 
@@ -157,7 +157,7 @@ def test_reasoning_tokens_are_counted_with_their_opening_and_without_the_rest() 
     assert (made.reasoning_tokens, made.tokens) == (4, 7)
 
 
-def test_a_stop_string_ends_the_answer_and_what_follows_is_not_taken() -> None:
+def test_a_stop_string_ends_the_answer_and_later_tokens_are_not_read() -> None:
     made = parser(replace(RULES, stop=("green",)))
     said = made.feed([*marked_tokens("1. red\n2. green\n3. blue"), END]) + made.flush()
     assert made.ended
@@ -166,12 +166,12 @@ def test_a_stop_string_ends_the_answer_and_what_follows_is_not_taken() -> None:
     assert made.feed([65]) == Parsed()
 
 
-def test_a_stop_string_that_is_kept() -> None:
+def test_a_kept_stop_string_is_part_of_the_text() -> None:
     said = parsed("1. red\n2. green", replace(RULES, stop=("gr",), keep_stop=True))
     assert said_of(*said.deltas) == (Text("1. red\n2. gr"),)
 
 
-def test_one_call_where_one_is_the_most() -> None:
+def test_the_answer_has_one_call_if_one_is_the_maximum() -> None:
     made = parser(replace(RULES, single_call=True))
     text = WEATHER + WEATHER
     said = made.feed(marked_tokens(text)) + made.flush()
@@ -180,7 +180,7 @@ def test_one_call_where_one_is_the_most() -> None:
     assert made.tokens < len(marked_tokens(text))
 
 
-def test_log_probabilities_go_with_the_text_and_with_nothing_else() -> None:
+def test_only_text_has_log_probabilities() -> None:
     [thought, text, start, arguments] = parsed(f"<think>hm</think>\n\nSo é.{WEATHER}").deltas
     assert (thought, start) == (Reasoning("hm"), CallStart("f"))
     assert isinstance(arguments, CallArguments)

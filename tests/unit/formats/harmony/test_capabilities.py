@@ -25,7 +25,7 @@ OTHER = Capabilities(images=False, tools=True, reasoning=True, verbosity=False)
         ({"extra": {"chat_template_kwargs": {"builtin_tools": []}}}, "chat_template_kwargs.builtin_tools"),
     ],
 )
-def test_what_harmony_has_no_place_for_is_refused(fields: dict[str, Any], named: str) -> None:
+def test_items_and_fields_that_harmony_cannot_show_are_refused(fields: dict[str, Any], named: str) -> None:
     request = stored_request(**fields)
     check_capabilities(request, OTHER)
     with pytest.raises(InvalidRequest) as caught:
@@ -43,5 +43,5 @@ def test_what_harmony_has_no_place_for_is_refused(fields: dict[str, Any], named:
         {"enable_response_messages": True, "previous_input_messages": [{"role": "user", "content": "x"}]},
     ],
 )
-def test_what_it_knows_is_taken(fields: dict[str, Any]) -> None:
+def test_fields_that_harmony_knows_are_accepted(fields: dict[str, Any]) -> None:
     check_capabilities(stored_request(**fields), HARMONY)

@@ -166,7 +166,7 @@ def test_messages_are_items_by_their_channels_and_recipients(text: str, expected
 
 
 @by_sample
-def test_every_split_says_the_same(text: str, expected: list[Delta]) -> None:
+def test_the_deltas_do_not_depend_on_how_tokens_are_split(text: str, expected: list[Delta]) -> None:
     tokens = tokens_of(text)
     for cut in range(len(tokens) + 1):
         made = parser()
@@ -176,7 +176,7 @@ def test_every_split_says_the_same(text: str, expected: list[Delta]) -> None:
 
 
 @by_sample
-def test_a_cut_answer_is_an_honest_beginning(text: str, expected: list[Delta]) -> None:
+def test_a_cut_answer_is_a_beginning_of_the_whole_answer(text: str, expected: list[Delta]) -> None:
     tokens = tokens_of(text)
     for cut in range(len(tokens)):
         said = parsed(tokens[:cut], cut=True).deltas
@@ -192,7 +192,9 @@ def test_a_cut_answer_is_an_honest_beginning(text: str, expected: list[Delta]) -
 
 
 @by_sample
-def test_a_parser_that_is_fed_committed_tokens_is_where_the_other_one_was(text: str, expected: list[Delta]) -> None:
+def test_a_parser_that_is_fed_committed_tokens_has_the_state_of_the_first_parser(
+    text: str, expected: list[Delta]
+) -> None:
     """What was settled says what was said; what was held back is generated again."""
     tokens = tokens_of(text)
     for cut in range(len(tokens) + 1):
@@ -233,13 +235,13 @@ def test_stop_strings_end_the_answer_wherever_it_is_split(stop: tuple[str, ...])
         assert whole(before + after + second.flush()).deltas == expected.deltas
 
 
-def test_a_stop_string_may_be_kept_and_min_tokens_hold_it_off() -> None:
+def test_a_stop_string_may_be_kept_and_min_tokens_delay_it() -> None:
     tokens = tokens_of(f"{F}one two one two<|return|>")
     assert parsed(tokens, replace(RULES, stop=("two",), keep_stop=True)).deltas == (answer("one two"),)
     assert parsed(tokens, replace(RULES, stop=("two",), min_tokens=6)).deltas == (answer("one two one "),)
 
 
-def test_behind_a_stop_string_nobody_runs_calls() -> None:
+def test_after_a_stop_string_no_calls_are_run() -> None:
     made = parser(replace(RULES, stop=("x)",)))
     said = made.feed(tokens_of("<|channel|>analysis to=python code<|message|>print(x)<|call|>"))
     assert made.ended
@@ -261,7 +263,7 @@ def test_a_stop_token_of_the_request_is_no_text() -> None:
     assert whole(said + made.flush()) == Parsed((answer("Hello"),), tuple(tokens_of(f"{F}Hello there")))
 
 
-def test_the_server_s_calls_are_told_in_order_once_they_are_whole() -> None:
+def test_hosted_calls_are_listed_in_order_once_they_are_complete() -> None:
     tokens = tokens_of(
         f"<|channel|>analysis to=python code<|message|>1{N}{call('library.find', '{}')}{N}{call('functions.f')}<|call|>"
     )
@@ -275,7 +277,7 @@ def test_the_server_s_calls_are_told_in_order_once_they_are_whole() -> None:
     assert parser_after(tokens_of("<|channel|>analysis to=python code<|message|>print(1")).calls
 
 
-def test_reasoning_tokens_are_those_of_the_chain_of_thought() -> None:
+def test_reasoning_tokens_count_the_analysis_channel() -> None:
     made = parser_after(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
     assert made.reasoning_tokens == 3
     assert made.tokens == len(tokens_of(f"{A}one two three{N}{F}four five<|return|>"))
@@ -300,7 +302,7 @@ cuts = st.lists(st.integers(0, 40), max_size=4)
 
 @settings(max_examples=300, deadline=None)
 @given(tokens=tokens, cuts=cuts, cut=st.booleans(), stop=st.sampled_from([(), ("a",), ("an", " to"), ("\ufffd",)]))
-def test_no_tokens_break_it_and_batches_do_not_matter(
+def test_any_tokens_are_parsed_without_error_in_any_batches(
     tokens: list[int], cuts: list[int], cut: bool, stop: tuple[str, ...]
 ) -> None:
     rules = replace(RULES, stop=stop)
@@ -341,7 +343,7 @@ def headers(draw: st.DrawFn) -> str:
 
 @settings(max_examples=200, deadline=None)
 @given(said=st.lists(st.tuples(headers(), words), min_size=1, max_size=4))
-def test_what_is_well_formed_is_parsed_as_the_library_does(said: list[tuple[str, list[int]]]) -> None:
+def test_well_formed_messages_are_parsed_as_by_the_library(said: list[tuple[str, list[int]]]) -> None:
     between = tokens_of("<|end|><|start|>assistant")
     written = [[*tokens_of(header), *text] for header, text in said]
     tokens = [token for message in written for token in (*message, *between)][: -len(between)]
