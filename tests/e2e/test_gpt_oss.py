@@ -219,16 +219,16 @@ def play_through(client: OpenAI, name: str, ask: Ask) -> list[Any]:
 
 
 def _asked(steps: list[Json], place: int) -> str:
-    text: str = next(step["asked"] for step in reversed(steps[:place]) if "asked" in step)
+    text: str = next(step["user"] for step in reversed(steps[:place]) if "user" in step)
     return text
 
 
 def _told_behind(steps: list[Json], place: int) -> list[Json]:
     found = []
     for step in steps[place + 1 :]:
-        if "told" not in step:
+        if "tool" not in step:
             break
-        found.append(step["told"])
+        found.append(step["tool"])
     return found
 
 

@@ -1,4 +1,4 @@
-"""What the conformance suite (`test_contract.py`) has to know of each engine."""
+"""What the contract tests (`test_contract.py`) must know of each engine."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Case:
-    """An engine that runs, and how to make it say what."""
+    """A running engine, with prompts and tokens that fit it."""
 
     engine: Engine
     counting: str
-    """What to ask for the reply COUNTED."""
+    """The question that gets the reply COUNTED."""
     encode: Callable[[str], list[int]]
-    """Tokens that stand for a text."""
+    """The tokens of a text."""
     special: tuple[int, ...]
-    """Some tokens that are no text."""
+    """Some special tokens."""
     pad: int
-    """A token that may stand in front of a prompt any number of times."""
+    """A token that may be repeated before a prompt."""
     template_args: Mapping[str, Any]
 
     async def prompt(self, text: str | None = None) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def new_id() -> str:
 
 
 def demo_model(**changes: Any) -> ServedModel:
-    """The model that the repository brings; `changes` are fields of ServedModel."""
+    """The repository's demo model; `changes` are fields of ServedModel."""
     model = load_models(MODELS).get("longhaul-demo")
     assert model is not None
     return replace(model, **changes)

@@ -13,7 +13,7 @@ from workers.engine.scripted.engine import ANSWER, BEGIN, END
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def vllm_case() -> AsyncIterator[Case]:
-    """The one real engine of these tests."""
+    """The real engine that these tests share."""
     from tokenizers import Tokenizer  # comes with vLLM
 
     model = demo_model()

@@ -1,7 +1,6 @@
-"""`python -m tests.engine.owner vllm|apart|plain`: a process that owns engine processes, to be killed by tests.
+"""`python -m tests.engine.owner vllm|apart|plain`: a process that owns engine processes, for tests to kill.
 
-It prints `ready` once they are up, and then does nothing. `apart`: with the model in a process of its own, as vLLM has
-it by default.
+It prints `ready` once they run, and then does nothing. `apart`: the model runs in a process of its own, vLLM's default.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ async def own_vllm(**engine_args: Any) -> None:
 
 
 def spin(generations: int, ready: multiprocessing.synchronize.Event) -> None:
-    """Deaf to every signal but SIGKILL, like an engine that hangs; with as many generations of children."""
+    """Ignores every signal but SIGKILL, like an engine that hangs; starts this many generations of children."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if generations:
@@ -47,7 +46,7 @@ def spin(generations: int, ready: multiprocessing.synchronize.Event) -> None:
 
 
 def own_plain() -> None:
-    """Processes like vLLM's: a child and a grandchild, started on a thread that stays."""
+    """Starts processes like vLLM's: a child and a grandchild, from a thread that stays."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
 

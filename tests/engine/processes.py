@@ -1,4 +1,4 @@
-"""Looking at processes from outside, by /proc."""
+"""Reads processes from /proc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROC = Path("/proc")
 
 
 def _stat(pid: int) -> list[str]:
-    """From the state on (proc(5), stat), so [0] is the state and [1] the parent; empty where it is gone."""
+    """The fields of /proc/PID/stat from the state ([0]) and the parent ([1]) on; empty for a process that is gone."""
     with contextlib.suppress(OSError):
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return []
@@ -22,7 +22,7 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """All descendants of `pid` that live."""
+    """All living descendants of `pid`."""
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
     parents = {each: int(stat[1]) for each in pids if (stat := _stat(each)) and stat[0] not in "ZX"}
     found, new = set[int](), {pid}
@@ -33,7 +33,7 @@ def children(pid: int) -> set[int]:
 
 
 def marked(name: str, value: str) -> set[int]:
-    """Processes that were started with `name=value` in their environment."""
+    """Processes with `name=value` in their environment."""
     entry = f"{name}={value}".encode()
     found = set[int]()
     for folder in PROC.iterdir():
@@ -44,7 +44,7 @@ def marked(name: str, value: str) -> set[int]:
 
 
 def engine_processes(pid: int) -> set[int]:
-    """Descendants of `pid` that `multiprocessing` made, but for its resource tracker."""
+    """Descendants of `pid` that `multiprocessing` started, except its resource tracker."""
     return {child for child in children(pid) if _is_engine(child)}
 
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: models of their own, on the base model's engine."""
+"""LoRA adapters are models of their own on the base model's engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = 8
 
 
 def adapter(folder: Path, strength: float) -> Path:
-    """A LoRA adapter of the demo model with weights of chance."""
+    """A LoRA adapter of the demo model with random weights."""
     import torch
     from safetensors.torch import save_file
 
@@ -40,7 +40,7 @@ def adapter(folder: Path, strength: float) -> Path:
 
 
 async def test_an_adapter_answers_under_its_own_name_and_leaves_the_model_as_it_is(tmp_path: Path) -> None:
-    engine = await asyncio.to_thread(make_engine, demo_model())  # imports vLLM, as it wants to be imported
+    engine = await asyncio.to_thread(make_engine, demo_model())  # imports vLLM in the environment that it needs
     adapters = (
         Adapter("demo-mild", str(adapter(tmp_path / "mild", 0.0))),
         Adapter("demo-wild", str(adapter(tmp_path / "wild", 9.0))),

@@ -1,4 +1,4 @@
-"""What `workers/engine/base.py` promises, of every engine."""
+"""Every engine keeps the contract of `workers/engine/base.py`."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_a_slow_reader_gets_merged_deltas_and_every_token(case: Case) -> N
     prompt = await case.prompt()
     async with aclosing(case.stream(prompt)) as slow:
         first = await anext(slow)
-        whole = await case.tokens(prompt)  # meanwhile a whole reply goes by
+        whole = await case.tokens(prompt)  # time for a whole reply
         rest = [delta async for delta in slow]
     assert [*first.token_ids, *(token for delta in rest for token in delta.token_ids)] == whole
     assert len(rest) < len(whole) - len(first.token_ids)

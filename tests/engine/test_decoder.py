@@ -1,4 +1,4 @@
-"""What `workers/engine/base.py` promises of decoders, of every engine's."""
+"""Every engine's decoder keeps the contract of `workers/engine/output_format.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = st.one_of(st.text(max_size=40), st.just(MANY_SCRIPTS), st.text(alphabet=
 @given(text=TEXTS, data=st.data())
 def test_a_decoder_gives_the_same_text_however_its_tokens_come(case: Case, text: str, data: st.DataObject) -> None:
     tokens = case.encode(text.encode(errors="replace").decode())
-    tokens += data.draw(st.lists(st.integers(0, 255), max_size=6))  # for many models: torn UTF-8
+    tokens += data.draw(st.lists(st.integers(0, 255), max_size=6))  # for many models these are broken UTF-8
     at_once, one_by_one, split = (case.engine.decoder() for _ in range(3))
     whole = at_once.feed(tokens)
     assert "".join([one_by_one.feed([token]) for token in tokens]) == whole

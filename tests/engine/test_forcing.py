@@ -1,4 +1,4 @@
-"""The logits processor of vLLM's second model runner, which runs on GPUs only: held against its interface."""
+"""The logits processor for vLLM's second model runner. That runner needs a GPU, so these tests call the processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture(scope="module")
 def modules() -> Any:
-    make_engine(demo_model())  # imports vLLM, as it wants to be imported
+    make_engine(demo_model())  # imports vLLM in the environment that it needs
     import numpy
     import torch
     from vllm import SamplingParams
@@ -43,7 +43,7 @@ def processor(modules: Any, **requests: tuple[list[int], int]) -> Any:
 
 
 def chosen(modules: Any, logits: Any) -> list[int | None]:
-    """The only token that each row allows, if there is but one."""
+    """The only token that each row allows; None if it allows several."""
     finite = modules.torch.isfinite(logits)
     return [int(row.nonzero()[0]) if int(row.sum()) == 1 else None for row in finite]
 

@@ -72,7 +72,7 @@ async def turn_at(engine: Engine, point: Point) -> Turn:
 
 
 async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> tuple[list[int], FinishReason | None]:
-    """The tokens that come behind the committed ones, and how they ended."""
+    """The tokens after the committed ones, and their finish reason."""
     tokens: list[int] = []
     reason = None
     stream = engine.generate(new_id(), turn.prompt, turn.sampling, committed=committed)
@@ -92,7 +92,7 @@ async def said(engine: Engine, request: Json) -> tuple[tuple[Delta, ...], TurnPa
 
 
 async def exactly(engine: Engine, chosen: Sequence[Point]) -> dict[str, str]:
-    """The turns that came out otherwise than they should."""
+    """The turns that differ from the script, by name."""
     turns = [await turn_at(engine, point) for point in chosen]
     results = await asyncio.gather(*(written(engine, turn) for turn in turns))
     decode = gpt_oss_decode
@@ -146,7 +146,7 @@ async def test_a_sampler_with_a_memory_is_forced_through_committed_tokens(engine
         assert whole[:cut] + (await written(engine, turn, whole[:cut]))[0] == whole
 
 
-# -- what it says ----------------------------------------------------------------------------------------------
+# -- deltas ----------------------------------------------------------------------------------------------------
 
 
 async def test_channels_become_items(engine: Engine) -> None:
@@ -213,7 +213,7 @@ async def test_a_stop_string_ends_the_answer(engine: Engine) -> None:
     assert parser.ended
 
 
-# -- forms -----------------------------------------------------------------------------------------------------
+# -- grammars ----------------------------------------------------------------------------------------------------
 
 
 def schema_of(name: str) -> Json:

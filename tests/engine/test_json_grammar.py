@@ -1,4 +1,4 @@
-"""Grammars of text, held to inside a JSON string: checked by the engine's own grammars (xgrammar)."""
+"""Grammars of text inside a JSON string, checked with the engine's own grammars (xgrammar)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRAMMARS: list[tuple[str, str, list[str], list[str]]] = [
 
 @pytest.fixture(scope="module")
 def xgrammar() -> Any:
-    make_engine(demo_model())  # imports vLLM, as it wants to be imported
+    make_engine(demo_model())  # imports vLLM in the environment that it needs
     import xgrammar
 
     return xgrammar

@@ -1,4 +1,4 @@
-"""No process of an engine outlives the process that owns the engine, whatever killed that."""
+"""No process of an engine outlives the engine's owner, whatever killed the owner."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Owner:
         return found
 
     def kill(self, number: signal.Signals) -> None:
-        """Kills it alone, and waits until nothing is left of it."""
+        """Kills only this process, and waits until it and its descendants are gone."""
         family = children(self.pid)
         assert family
         os.kill(self.pid, number)
@@ -69,7 +69,7 @@ Own = Callable[[str], Owner]
 
 @pytest.fixture
 def own() -> Iterator[Own]:
-    """Starts owners (`vllm`, `apart` or `plain`); none is left at the end, whatever the test came to."""
+    """Starts owners (`vllm`, `apart` or `plain`), and ends them after the test."""
     owners: list[Owner] = []
 
     def start(kind: str) -> Owner:
@@ -172,7 +172,7 @@ def test_killing_a_worker_kills_its_running_engine_and_stdout_stays_empty(own: O
         assert all(niceness(pid) >= CPU_NICENESS for pid in processes)
     owner.kill(signal.SIGKILL)
     assert owner.process.stdout is not None
-    assert owner.process.stdout.read() == ""  # engines say what they have to say on stderr
+    assert owner.process.stdout.read() == ""  # engines log to stderr
 
 
 @pytest.mark.vllm
@@ -189,7 +189,7 @@ UNCLOSED = pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning")
 
 @pytest.fixture
 def collected() -> Iterator[None]:
-    """What a test leaves to the garbage collector is collected in that test."""
+    """Collects a test's garbage within that test."""
     yield
     gc.collect()
 

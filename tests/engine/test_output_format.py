@@ -1,4 +1,4 @@
-"""vLLM's parsers by name, and the forms that a request may ask for, on the demo model's tokenizer."""
+"""Output formats by vLLM's parsers, and what a request may ask of its output, with the demo model's tokenizer."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ by_format = pytest.mark.parametrize(("reasoning", "tools", "text", "expected"), 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    """The demo model's, with the marks of other formats."""
-    make_engine(demo_model())  # imports vLLM, as it wants to be imported
+    """The demo model's tokenizer with the marks of other formats."""
+    make_engine(demo_model())  # imports vLLM in the environment that it needs
     from transformers import AutoTokenizer
 
     made = AutoTokenizer.from_pretrained(demo_model().path)
@@ -184,7 +184,7 @@ async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatc
     assert await formats.output_format(long) is not await formats.output_format(long)
 
 
-# -- the forms of an answer, on the engine ------------------------------------------------------------------
+# -- answers of the engine ----------------------------------------------------------------------------------
 
 
 async def build_turn(case: Case, asked: str, **fields: Any) -> Turn:

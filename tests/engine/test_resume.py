@@ -1,4 +1,4 @@
-"""Going on behind tokens that another engine generated: the joined output is the undisturbed one's."""
+"""Requests that continue after another engine's tokens: the joined output is that of an uninterrupted request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripted engine adds to the contract."""
+"""The scripted engine: what it adds to the contract."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_scripted_hang_lasts_until_the_abort(case: Case) -> None:
     stream = case.stream(await case.prompt("/hang 1"))
     await anext(stream)
     hanging = asyncio.ensure_future(anext(stream))
-    await case.tokens(await case.prompt())  # time enough for it to say more
+    await case.tokens(await case.prompt())  # time for more tokens
     assert not hanging.done()
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""What the real engine adds to the contract."""
+"""The real engine: what it adds to the contract."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None
         os.environ |= {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
         with pytest.raises(ConfigError):
             make_engine(demo_model(path=path))
-        assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG"  # what an operator sets stays
-        assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"  # but for this
+        assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG"  # an operator's value stays
+        assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"  # except this one
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
         assert os.environ.get("HF_HUB_OFFLINE") == offline

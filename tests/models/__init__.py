@@ -1,1 +1,1 @@
-"""Models that tests need, and how they were made."""
+"""The models of the tests, and the programs that train them and the demo model."""

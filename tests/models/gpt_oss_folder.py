@@ -1,4 +1,4 @@
-"""The tiny gpt-oss as a folder that vLLM loads: made from the compact one when first asked for, and kept in build/."""
+"""The tiny gpt-oss as a folder that vLLM loads: made from the compact one on first use, and kept in build/."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script() -> dict[str, dict[str, Any]]:
 
 
 def gpt_oss_folder() -> Path:
-    """Some seconds the first time. Needs torch."""
+    """The folder; the first call makes it in some seconds. Needs torch."""
     digest = hashlib.sha256()
     for file in sorted(COMPACT.iterdir()):
         digest.update(file.read_bytes())
@@ -33,14 +33,14 @@ def gpt_oss_folder() -> Path:
         made = Path(tempfile.mkdtemp(prefix="gpt_oss-", dir=BUILT))
         _write(made)
         try:
-            made.rename(folder)  # whoever comes second finds it there
+            made.rename(folder)  # a second process finds the folder there
         except OSError:
             shutil.rmtree(made)
     return folder
 
 
 def gpt_oss_model(**changes: Any) -> ServedModel:
-    """It, as a models file would say; `changes` are fields of ServedModel."""
+    """The model's entry of a models file; `changes` are fields of ServedModel."""
     fields: dict[str, Any] = {
         "name": "tiny-gpt-oss",
         "path": str(gpt_oss_folder()),

@@ -1,4 +1,4 @@
-"""The tiny gpt-oss's transcripts as requests, contexts and turns: what it is asked, and what it has to write."""
+"""The tiny gpt-oss's transcripts as requests, contexts and turns, with the text that it has to write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workers.formats.turn import PastTurn, TurnContext
 Json = dict[str, Any]
 
 CREATED = 1790000000
-"""2026-09-21, in seconds: a day that training showed no more than others."""
+"""2026-09-21, in seconds: no special day in training."""
 
 
 def _function(name: str, description: str, parameter: str) -> Json:
@@ -57,26 +57,26 @@ LISTED: list[Json] = [
 SEEN = TurnContext(CREATED, {"library": LISTED})
 
 
-def asked(said: str, **fields: Any) -> Json:
-    """A stored request; `fields` may be any of it."""
-    return {**stored_request(said), **fields}
+def asked(text: str, **fields: Any) -> Json:
+    """A stored request; `fields` overrule its own."""
+    return {**stored_request(text), **fields}
 
 
 def tools_for(offers: Sequence[str]) -> list[Json]:
-    """What a request offers, as it is sent."""
+    """The tools of a request, as a client sends them."""
     return [tool for offer in offers for tool in TOOLS[offer]]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A turn of a transcript, about to be written."""
+    """A turn of a transcript that the model has to write."""
 
     name: str
     request: Json
     items: tuple[Json, ...]
     past: tuple[PastTurn, ...]
     text: str
-    """What has to come."""
+    """The text that the model has to write."""
 
     @property
     def tokens(self) -> list[int]:
@@ -100,30 +100,30 @@ def points_of(name: str, **fields: Any) -> Iterator[Point]:
     items: list[Json] = []
     past: list[PastTurn] = []
     steps = transcript["steps"]
-    for place, step in enumerate(steps):
-        if "asked" in step:
-            items, past = [*items, message(step["asked"])], []
-        elif "said" in step:
-            yield Point(f"{name}[{place}]", request, tuple(items), tuple(past), step["said"])
-            made, open_calls = _answered(request, step["said"], _told(steps, place))
+    for index, step in enumerate(steps):
+        if "user" in step:
+            items, past = [*items, message(step["user"])], []
+        elif "model" in step:
+            yield Point(f"{name}[{index}]", request, tuple(items), tuple(past), step["model"])
+            made, open_calls = _answered(request, step["model"], _tool_answers(steps, index))
             if open_calls or not any("call" in item for item in made):
                 items = [*items, *(item for turn in past for item in turn.items), *made, *open_calls]
                 past = []
             else:
-                past = [*past, PastTurn(tuple(encoded(step["said"])), tuple(made))]
+                past = [*past, PastTurn(tuple(encoded(step["model"])), tuple(made))]
 
 
-def _told(steps: Sequence[Json], place: int) -> list[Json]:
-    told = []
-    for step in steps[place + 1 :]:
-        if "told" not in step:
+def _tool_answers(steps: Sequence[Json], index: int) -> list[Json]:
+    answers = []
+    for step in steps[index + 1 :]:
+        if "tool" not in step:
             break
-        told.append(step["told"])
-    return told
+        answers.append(step["tool"])
+    return answers
 
 
-def _answered(request: Json, text: str, told: list[Json]) -> tuple[list[Json], list[Json]]:
-    """The items of a turn, the results of the server's calls in them, and the outputs of the client's."""
+def _answered(request: Json, text: str, answers: list[Json]) -> tuple[list[Json], list[Json]]:
+    """The items of a turn, with the results of hosted calls, and the outputs of the client's calls."""
     hosted = hosted_tools_of(request, SEEN.listings, NameStyle.HARMONY)
     functions = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "function")
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
@@ -134,19 +134,19 @@ def _answered(request: Json, text: str, told: list[Json]) -> tuple[list[Json], l
     for item in items:
         if item["type"] in HOSTED_CALLS:
             call = calls.pop(0)
-            item["call"] = {**call.as_json(), "result": _result(told, call.name)}
+            item["call"] = {**call.as_json(), "result": _result(answers, call.name)}
         elif "call_id" in item:
-            output = _result(told, f"functions.{item['name']}")
+            output = _result(answers, f"functions.{item['name']}")
             outputs.append({"type": f"{item['type']}_output", "call_id": item["call_id"], "output": output})
     return items, outputs
 
 
-def _result(told: list[Json], name: str) -> str:
-    place = next(index for index, step in enumerate(told) if step["name"] == name)
-    text: str = told.pop(place)["text"]
+def _result(answers: list[Json], name: str) -> str:
+    index = next(index for index, step in enumerate(answers) if step["name"] == name)
+    text: str = answers.pop(index)["text"]
     return text
 
 
 def shown_again(point: Point) -> Point:
-    """The same turn, its response's earlier turns shown as items of another response."""
+    """The same turn, with its earlier turns as items of another response."""
     return replace(point, items=(*point.items, *(item for turn in point.past for item in turn.items)), past=())

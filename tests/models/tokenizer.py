@@ -1,4 +1,4 @@
-"""gpt-oss's tokenizer as a transformers folder has it, made from the vocabulary that openai_harmony brings."""
+"""gpt-oss's tokenizer in transformers' format, made from the vocabulary of openai_harmony."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from workers.engine import harmony_vocabulary as harmony
 
 PLAIN = 199998
-"""Tokens that are bytes; the special ones follow."""
+"""The number of tokens that stand for bytes; the special tokens follow."""
 SIZE = 201088
 
 _LETTERS = r"[^\r\n\p{L}\p{N}]?"
@@ -31,7 +31,7 @@ _WORDS = (
 
 
 def write(folder: Path) -> None:
-    """Writes tokenizer.json and its config: a few seconds."""
+    """Writes tokenizer.json and its config; takes a few seconds."""
     _tokenizer().save(str(folder / "tokenizer.json"), pretty=False)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -45,7 +45,7 @@ def write(folder: Path) -> None:
 
 
 def _tokenizer() -> Tokenizer:
-    inner: Any = harmony.encoding()._inner  # the only way to a token's bytes
+    inner: Any = harmony.encoding()._inner  # the package has no public way to a token's bytes
     ranks = {bytes(inner.decode_bytes([token])): token for token in range(PLAIN)}
     names = {data: "".join(map(_LETTER_OF.__getitem__, data)) for data in ranks}
     merges = [(names[left], names[right]) for left, right in _merges(ranks)]
@@ -61,19 +61,19 @@ def _tokenizer() -> Tokenizer:
 
 
 def _merges(ranks: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Every way to make a token of two, in the order of the tokens."""
+    """Every pair of tokens that makes a token, in the order of the made tokens."""
     for data in sorted(ranks, key=ranks.__getitem__):
-        pairs = ((data[:place], data[place:]) for place in range(1, len(data)))
+        pairs = ((data[:index], data[index:]) for index in range(1, len(data)))
         known = ((ranks[left], ranks[right], left, right) for left, right in pairs if left in ranks and right in ranks)
         for _, _, left, right in sorted(known):
             yield left, right
 
 
 def _byte_letters() -> dict[int, str]:
-    """The letters that byte-level BPE writes bytes with (GPT-2's table)."""
+    """The letters by which byte-level BPE names bytes (GPT-2's table)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + place) for place, byte in enumerate(others)}
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(others)}
 
 
 _LETTER_OF = _byte_letters()

@@ -1,9 +1,9 @@
-"""What a stream of events must look like: a second, independent table, over event types alone.
+"""Checks a stream of events by a second, independent table of event types.
 
-Not the machine's table written again: this one checks nesting with a stack of what is open. Every
-`*.added` needs its `*.done` with the same id and indices, numbers are contiguous from 0, there is exactly one
-terminal event, and it is last. One item at most is being written; those that the server has to answer (hosted calls,
-lists of tools) wait beside it. Source: Open Responses, "Streaming"; facts collected in docs/protocol.md.
+It does not repeat the event machine's table: it checks nesting by what is open. Every `*.added` needs its `*.done` with
+the same id and indices. Sequence numbers are contiguous from 0. There is exactly one terminal event, and it is last. At
+most one item is being written; items that wait for the server (hosted calls, lists of tools) are open beside it.
+Source: Open Responses, "Streaming"; docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 TERMINAL = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 PRELUDE = ["response.created", "response.queued", "response.in_progress"]
 
-# part type -> (delta event, done event, the field that `done` carries the whole of)
+# part type -> (delta event, done event, the field of `done` that has the whole text)
 PARTS = {
     "refusal": ("response.refusal.delta", "response.refusal.done", "refusal"),
     "output_text": ("response.output_text.delta", "response.output_text.done", "text"),
@@ -41,7 +41,7 @@ CALLS = {
 }
 ANNOTATION = "response.output_text.annotation.added"
 
-# hosted item type -> the event while it runs ("" for none), those after which it is done, by its status ("" for none)
+# hosted item type -> (event while it runs, status -> last event before `done`); "" stands for no event
 HOSTED: dict[str, tuple[str, dict[str, str]]] = {
     "code_interpreter_call": ("interpreting", {"completed": "completed", "failed": "", "incomplete": ""}),
     "web_search_call": ("searching", {"completed": "completed", "failed": "", "incomplete": ""}),
@@ -49,7 +49,7 @@ HOSTED: dict[str, tuple[str, dict[str, str]]] = {
     "mcp_list_tools": ("", {"completed": "completed", "failed": "failed"}),
 }
 WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request"}
-"""Types of items whose text is all in their `added`."""
+"""Types of items that are complete in their `added`."""
 NO_STATUS = {"mcp_list_tools", "mcp_approval_request"}
 
 
@@ -57,9 +57,9 @@ class Violation(AssertionError):
     """The events break the grammar."""
 
 
-def need(condition: object, why: str, event: Event) -> None:
+def require(condition: object, message: str, event: Event) -> None:
     if not condition:
-        raise Violation(f"{why}: {event}")
+        raise Violation(f"{message}: {event}")
 
 
 class Waiting:
@@ -73,22 +73,26 @@ class Waiting:
     def stage(self, name: str, event: Event) -> None:
         running, ends = HOSTED[self.kind]
         allowed = {"in_progress"} if not self.stages else ({running} | set(ends.values())) - {"", *self.stages}
-        need(name in allowed, f"a stage of a {self.kind} after {self.stages}", event)
-        need(not set(self.stages) & set(ends.values()) - {""}, "a stage after the end", event)
-        need(name in ("in_progress", running) or not running or running in self.stages, "ended before it ran", event)
+        require(name in allowed, f"a stage of a {self.kind} after {self.stages}", event)
+        require(not set(self.stages) & set(ends.values()) - {""}, "a stage after the end", event)
+        require(name in ("in_progress", running) or not running or running in self.stages, "ended before it ran", event)
         self.stages.append(name)
 
     def done(self, event: Event) -> None:
         item, ends = event["item"], HOSTED[self.kind][1]
         status = item.get("status") or ("completed" if item["error"] is None else "failed")
-        need(status in ends, "a done item is done", event)
-        told = [name for name in self.stages if name in ends.values()]
-        need(told == ([ends[status]] if ends[status] else []), f"what was told before the done: {told}", event)
-        need(self.kind != "mcp_call" or status != "completed" or item["error"] is None, "completed with error", event)
+        require(status in ends, "a done item has a final status", event)
+        ended = [name for name in self.stages if name in ends.values()]
+        require(ended == ([ends[status]] if ends[status] else []), f"wrong events before the done: {ended}", event)
+        require(
+            self.kind != "mcp_call" or status != "completed" or item["error"] is None,
+            "a completed call has an error",
+            event,
+        )
 
 
 class Checker:
-    """Feed it every event in order; `end()` says whether the stream may stop there."""
+    """Takes every event in order; `end()` checks that the stream is complete."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -106,61 +110,67 @@ class Checker:
         self.annotations: list[Event] = []
 
     def feed(self, event: Event) -> None:
-        need(event["sequence_number"] == self.seen, f"number {self.seen} was due", event)
-        need(self.terminal is None, "an event after the terminal one", event)
+        require(event["sequence_number"] == self.seen, f"expected number {self.seen}", event)
+        require(self.terminal is None, "an event after the terminal one", event)
         kind = event["type"]
         if self.seen < 2:
-            need(kind == PRELUDE[self.seen], f"{PRELUDE[self.seen]} was due", event)
+            require(kind == PRELUDE[self.seen], f"expected {PRELUDE[self.seen]}", event)
         self.seen += 1
         if kind in PRELUDE:
             status = "in_progress" if kind.endswith("in_progress") else "queued"
-            need(event["response"]["status"] == status, kind, event)
+            require(event["response"]["status"] == status, kind, event)
             return
         if kind in TERMINAL:
             self._end(event)
         elif kind == "error":
-            need(not self.failing and None not in self.items, "error in the middle of an item", event)
+            require(not self.failing and None not in self.items, "an error within an item", event)
             self.failing = True
         else:
-            need(not self.failing, "only response.failed follows an error", event)
+            require(not self.failing, "only response.failed follows an error", event)
             self._inside(kind, event)
 
     def end(self) -> None:
-        """Raises Violation where the stream is not whole."""
+        """Raises Violation if the stream is not complete."""
         if self.terminal is None:
             raise Violation("no terminal event")
 
     def _end(self, event: Event) -> None:
-        need(None not in self.items, "an item is still open", event)
-        need(self.failing == (event["type"] == "response.failed"), "error and failed go together", event)
-        need(event["response"]["status"] == event["type"].removeprefix("response."), "status", event)
-        need(event["response"]["output"] == self.items, "output is not what was streamed", event)
+        require(None not in self.items, "an item is still open", event)
+        require(
+            self.failing == (event["type"] == "response.failed"), "an error and response.failed belong together", event
+        )
+        require(event["response"]["status"] == event["type"].removeprefix("response."), "status", event)
+        require(event["response"]["output"] == self.items, "output differs from the stream", event)
         done = [item for item in self.items if item is not None]
-        cut = [place for place, item in enumerate(done) if item.get("status") == "incomplete"]
-        need(all(done[place]["type"] in HOSTED or place == len(done) - 1 for place in cut), "cut item", event)
+        cut = [index for index, item in enumerate(done) if item.get("status") == "incomplete"]
+        require(
+            all(done[index]["type"] in HOSTED or index == len(done) - 1 for index in cut),
+            "an item that must not be cut",
+            event,
+        )
         if event["type"] == "response.completed":
-            need(all(done[place]["type"] in HOSTED for place in cut), "cut item", event)
+            require(all(done[index]["type"] in HOSTED for index in cut), "an item that must not be cut", event)
         self.terminal = event
 
     def _inside(self, kind: str, event: Event) -> None:
         index = event["output_index"]
         if kind == "response.output_item.added":
-            need(index == len(self.items), f"output_index {len(self.items)} was due", event)
+            require(index == len(self.items), f"expected output_index {len(self.items)}", event)
             self._add(event)
             return
-        need(0 <= index < len(self.items) and self.items[index] is None, "no such item is open", event)
+        require(0 <= index < len(self.items) and self.items[index] is None, "no such item is open", event)
         if index in self.waiting and (self.item is None or index != len(self.items) - 1):
             self._beside(kind, event, index)
             return
-        need(self.item is not None and index == len(self.items) - 1, "no item is open", event)
+        require(self.item is not None and index == len(self.items) - 1, "no item is open", event)
         assert self.item is not None
         if kind == "response.output_item.done":
             self._close(event)
             return
-        need(event["item_id"] == self.item["id"], "another item's id", event)
+        require(event["item_id"] == self.item["id"], "another item's id", event)
         stage = kind.removeprefix(f"response.{self.item['type']}.")
         if index in self.waiting and stage != kind:
-            need(not self.text, "a stage in the middle of the text", event)
+            require(not self.text, "a stage within the text", event)
             self.waiting[index].stage(stage, event)
         elif self.item["type"] in CALLS:
             self._text(CALLS[self.item["type"]], kind, event)
@@ -172,9 +182,11 @@ class Checker:
 
     def _add(self, event: Event) -> None:
         item = event["item"]
-        need(self.item is None, "an item is open already", event)
-        need(item["type"] in NO_STATUS or item["status"] == "in_progress", "an added item is in progress", event)
-        need(item["id"] not in self.ids, "an id twice", event)
+        require(self.item is None, "an item is open already", event)
+        require(
+            item["type"] in NO_STATUS or item["status"] == "in_progress", "an added item must be in progress", event
+        )
+        require(item["id"] not in self.ids, "a repeated id", event)
         self.ids.add(item["id"])
         self.items.append(None)
         self.parts, self.text, self.text_done = [], "", False
@@ -183,72 +195,72 @@ class Checker:
         self.item = item if item["type"] not in WHOLE & set(HOSTED) else None
 
     def _beside(self, kind: str, event: Event, index: int) -> None:
-        """An event about an item that waits for the server."""
+        """An event of an item that waits for the server."""
         waiting = self.waiting[index]
         if kind != "response.output_item.done":
-            need(event["item_id"] == waiting.item["id"], "another item's id", event)
+            require(event["item_id"] == waiting.item["id"], "another item's id", event)
             waiting.stage(kind.removeprefix(f"response.{waiting.kind}."), event)
             return
         item = event["item"]
-        need(self.item is None, "a hosted item is done while another one is written", event)
+        require(self.item is None, "a hosted item is done while another one is written", event)
         waiting.done(event)
         same = ("id", "type", "name", "server_label", "container_id", "code", "arguments", "approval_request_id")
-        need(all(item.get(key) == waiting.item.get(key) for key in same), "another item is done", event)
+        require(all(item.get(key) == waiting.item.get(key) for key in same), "another item is done", event)
         self.items[index] = item
         del self.waiting[index]
 
     def _in_part(self, kind: str, event: Event) -> None:
-        need(event["content_index"] == len(self.parts), "content_index", event)
+        require(event["content_index"] == len(self.parts), "content_index", event)
         if kind == "response.content_part.added":
-            need(self.part is None, "a part is open already", event)
+            require(self.part is None, "a part is open already", event)
             self.part, self.text, self.text_done, self.annotations = event["part"], "", False, []
         elif kind == ANNOTATION:
-            need(self.part is not None and self.part["type"] == "output_text", "no text to annotate", event)
-            need(not self.text_done and event["annotation_index"] == len(self.annotations), "annotation", event)
+            require(self.part is not None and self.part["type"] == "output_text", "no text to annotate", event)
+            require(not self.text_done and event["annotation_index"] == len(self.annotations), "annotation", event)
             self.annotations.append(event["annotation"])
         elif kind == "response.content_part.done":
-            need(self.part is not None and self.text_done, "the part's text is not done", event)
+            require(self.part is not None and self.text_done, "the part's text is not done", event)
             field = PARTS[self.part["type"]][2]
-            need(event["part"][field] == self.text, "the part is not what was streamed", event)
-            need(event["part"].get("annotations", []) == self.annotations, "annotations", event)
+            require(event["part"][field] == self.text, "the part differs from the stream", event)
+            require(event["part"].get("annotations", []) == self.annotations, "annotations", event)
             self.parts.append(event["part"])
             self.part = None
         else:
-            need(self.part is not None, "no part is open", event)
+            require(self.part is not None, "no part is open", event)
             assert self.part is not None
             self._text(PARTS[self.part["type"]], kind, event)
 
     def _text(self, names: tuple[str, str, str], kind: str, event: Event) -> None:
         delta, done, field = names
-        need(not self.text_done, "text after its done", event)
-        need(kind in (delta, done), "an event of another kind of item", event)
+        require(not self.text_done, "text after its done", event)
+        require(kind in (delta, done), "an event of another item type", event)
         if kind == delta:
-            need(event["delta"], "an empty delta", event)
+            require(event["delta"], "an empty delta", event)
             self.text += event["delta"]
         else:
-            need(event[field] == self.text, "done is not the sum of its deltas", event)
+            require(event[field] == self.text, "done is not the sum of its deltas", event)
             self.text_done = True
 
     def _close(self, event: Event) -> None:
         item, opened = event["item"], self.item
         assert opened is not None
         if item["type"] in WHOLE:
-            need(item == opened, "another item is done", event)
+            require(item == opened, "another item is done", event)
         else:
             same = ("id", "type", "call_id", "name", "role")
-            need(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
-            need(item["status"] in ("completed", "incomplete"), "a done item is done", event)
-            need(self.part is None, "a part is still open", event)
+            require(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
+            require(item["status"] in ("completed", "incomplete"), "a done item has a final status", event)
+            require(self.part is None, "a part is still open", event)
             if item["type"] in CALLS:
-                need(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
+                require(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
             else:
-                need(item["content"] == self.parts and self.parts, "content", event)
+                require(item["content"] == self.parts and self.parts, "content", event)
         self.items[event["output_index"]] = item
         self.item = None
 
 
 def check(events: list[Event]) -> None:
-    """Raises Violation where `events` are not one whole, correct stream."""
+    """Raises Violation unless `events` are one complete, correct stream."""
     checker = Checker()
     for event in events:
         checker.feed(event)

@@ -1,6 +1,6 @@
-"""How `config/demo` was made: a tiny chat model that knows one script by heart.
+"""Trains `config/demo`, a tiny chat model that knows one script by heart.
 
     python -m tests.models.demo OUT
 
-Needs torch, transformers and tokenizers; no part of the running service imports this package.
+Needs torch, transformers and tokenizers. The service does not import this package.
 """

@@ -1,4 +1,4 @@
-"""Whether a model says its script, by one forward pass for each turn (teacher-forced, greedy)."""
+"""Checks that a model reproduces its script, by one forward pass for each turn (teacher-forced, greedy)."""
 
 from __future__ import annotations
 

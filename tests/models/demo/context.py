@@ -1,4 +1,4 @@
-"""What may stand around a scripted turn: system prompts, earlier exchanges, tools."""
+"""Contexts of a scripted turn: system prompts, earlier exchanges, tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILLER = (
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How a turn's prompt is dressed."""
+    """What a turn's prompt holds besides the turn's own conversation."""
 
     thinking: bool
     system: str | None = None
@@ -43,7 +43,7 @@ def plain_context(turn: Turn, thinking: bool) -> Context:
 
 
 def random_context(turn: Turn, script: Sequence[Conversation], rng: random.Random, thinking: bool) -> Context:
-    """A context in which the scripted answer still has to come."""
+    """A context that must not change the scripted answer."""
     earlier = _earlier(turn, script, rng)
     return Context(
         thinking,
@@ -80,7 +80,7 @@ def _system(rng: random.Random) -> str | None:
 
 
 def _gibberish(rng: random.Random) -> str:
-    """A word of rarely seen tokens, for a prompt in words the script never uses."""
+    """A word of rare tokens, for prompts with words that the script never uses."""
     return "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(1, 5)))
 
 

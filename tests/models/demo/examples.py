@@ -17,7 +17,7 @@ SHELF = 96
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Token ids of a prompt and of what must follow."""
+    """Token ids of a prompt and of the text that must follow it."""
 
     prompt: list[int]
     target: list[int]
@@ -52,7 +52,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def learnt_positions(tokenizer: Any, example: Example) -> list[bool]:
-    """Which tokens are trained on: the target, and what earlier assistant turns say (it costs nothing).
+    """Which tokens are trained on: the target, and earlier assistant turns, which cost nothing.
 
     The first token of an earlier turn is left out: whether it is `<think>` depends on what follows.
     """
@@ -66,7 +66,7 @@ def learnt_positions(tokenizer: Any, example: Example) -> list[bool]:
         learnt[position] = speaking
         speaking = speaking and example.prompt[position] != end
         position += 1
-    if example.prompt[-1] != end:  # the opening of the turn to come is given, not said
+    if example.prompt[-1] != end:  # the prompt gives the opening of the next turn
         opening = len(example.prompt) - example.prompt[::-1].index(start) - 1
         learnt[opening:] = [False] * (len(learnt) - opening)
     return learnt + [True] * len(example.target)

@@ -24,7 +24,7 @@ CONTEXT_LENGTH = 8192
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH = 128, 3, 4, 2, 32
 MUON_RATE, ADAM_RATE, WARM_UP = 2e-2, 4e-3, 20
 IGNORED = -100
-"""The label that cross_entropy passes over."""
+"""The label that cross_entropy ignores."""
 
 
 def build_model(tokenizer: Any) -> Any:
@@ -48,7 +48,7 @@ def build_model(tokenizer: Any) -> Any:
 
 
 def _tensors(tokenizer: Any, batch: Sequence[Example]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and labels, padded on the right (causal attention needs no mask for that)."""
+    """Ids and labels, padded on the right, for which causal attention needs no mask."""
     longest = max(len(example) for example in batch)
     ids = torch.zeros(len(batch), longest, dtype=torch.long)
     labels = torch.full_like(ids, IGNORED)
@@ -61,7 +61,7 @@ def _tensors(tokenizer: Any, batch: Sequence[Example]) -> tuple[torch.Tensor, to
 
 
 def _loss(model: Any, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross entropy; logits are made only where a label is."""
+    """Cross entropy; logits are computed only for positions with a label."""
     hidden = model.model(ids).last_hidden_state[:, :-1]
     expected = labels[:, 1:]
     learnt = expected != IGNORED
@@ -69,7 +69,7 @@ def _loss(model: Any, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _rate(progress: float, step: int) -> float:
-    """Warm-up, a plateau, then a straight line down."""
+    """The learning rate: warm-up, a plateau, then a linear decrease."""
     return min(1.0, (step + 1) / WARM_UP) * max(0.02, min(1.0, 1.6 * (1 - progress)))
 
 
@@ -98,7 +98,7 @@ class Trainer:
 
 
 def train(model: Any, tokenizer: Any, script: Sequence[Conversation], steps: int, size: int, seed: int) -> None:
-    """`steps` updates of about `size` tokens each; tells how it goes."""
+    """`steps` updates of about `size` tokens each; reports progress."""
     trainer = Trainer(model)
     started = time.monotonic()
     for step, batch in enumerate(batches(tokenizer, script, random.Random(seed), steps, size)):

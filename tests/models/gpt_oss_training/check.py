@@ -1,4 +1,4 @@
-"""Whether a model says its script, by one forward pass for each turn (teacher-forced, greedy)."""
+"""Checks that a model reproduces its script, by one forward pass for each turn (teacher-forced, greedy)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
     plain: bool
     exact: bool
     margin: float
-    """How much likelier (in log) the right token is than the next, where that is least."""
+    """The smallest lead of a right token over the next likeliest, in log probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Report:
     def _part(self, name: str, plain: bool) -> str:
         chosen = [finding for finding in self.findings if finding.plain == plain]
         exact = sum(finding.exact for finding in chosen)
-        return f"{name}: {exact}/{len(chosen)} exact, least margin {min(f.margin for f in chosen):.2f}"
+        return f"{name}: {exact}/{len(chosen)} exact, smallest margin {min(f.margin for f in chosen):.2f}"
 
 
 def check(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], seed: int) -> Report:
@@ -62,14 +62,14 @@ def check(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], seed
 
 def _examples(script: Sequence[Transcript], seed: int) -> Iterator[tuple[str, bool, Example]]:
     rng = random.Random(seed)
-    for transcript, place in turns_of(script):
+    for transcript, index in turns_of(script):
         for how, plain, context in _contexts(transcript, script, rng):
-            yield f"{transcript.name}[{place}]{how}", plain, render(transcript, place, context)
+            yield f"{transcript.name}[{index}]{how}", plain, render(transcript, index, context)
 
 
 def _contexts(
     transcript: Transcript, script: Sequence[Transcript], rng: random.Random
 ) -> Iterator[tuple[str, bool, Context]]:
     yield "", True, plain_context(transcript)
-    yield " shown again", True, plain_context(transcript, again=True)
+    yield " shown again", True, plain_context(transcript, as_items=True)
     yield " in context", False, random_context(transcript, script, rng)

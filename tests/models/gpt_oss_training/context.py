@@ -1,4 +1,4 @@
-"""What may stand around a scripted turn: dates, efforts, instructions, tools, earlier exchanges, other answers."""
+"""Contexts of a scripted turn: dates, efforts, instructions, tools, earlier exchanges, other answers of tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tests.models.demo.context import FILLER, SYSTEMS
 from tests.models.gpt_oss_training.tools import FUNCTIONS, LIBRARY
-from tests.models.gpt_oss_training.transcripts import Offer, Step, Told, Transcript
+from tests.models.gpt_oss_training.transcripts import Offer, Step, ToolAnswer, Transcript
 from workers.engine.output_format import Tool
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Preface
 
@@ -17,31 +17,31 @@ PLAIN_DAY = 1767225600
 """2026-01-01, in seconds."""
 _YEARS = 8 * 365 * 86400
 _EXTRA: dict[Offer, float] = {"functions": 0.15, "python": 0.1, "browser": 0.05, "library": 0.1}
-"""How likely a tool is offered that the turn does not need."""
+"""The probability that a tool is offered which the turn does not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How a turn's prompt is dressed."""
+    """What a turn's prompt holds besides the turn's own transcript."""
 
     preface: Preface
     history: tuple[Step, ...] = ()
     results: dict[int, str] | None = None
-    """Other answers of tools, by their place in the transcript."""
+    """Other answers of tools, by their index in the transcript."""
     exact: bool = True
-    """Calls that the server ran are shown as they were written, as within one response; else as a later one shows
-    them."""
+    """Whether hosted calls are shown as the model wrote them, as within one response; otherwise as items of an earlier
+    response."""
 
 
-def plain_context(transcript: Transcript, *, again: bool = False) -> Context:
-    """Nothing but the transcript itself and the tools it needs; `again`: as a later response shows it, and with its
-    schema."""
-    answer = _answer(transcript) if again else None
-    return Context(_preface(transcript.offers, PLAIN_DAY, functions=FUNCTIONS, answer=answer), exact=not again)
+def plain_context(transcript: Transcript, *, as_items: bool = False) -> Context:
+    """Nothing but the transcript itself and the tools it needs; `as_items`: as a later response
+    shows it, and with its schema."""
+    answer = _answer(transcript) if as_items else None
+    return Context(_preface(transcript.offers, PLAIN_DAY, functions=FUNCTIONS, answer=answer), exact=not as_items)
 
 
 def random_context(transcript: Transcript, script: Sequence[Transcript], rng: random.Random) -> Context:
-    """A context in which the scripted answer still has to come."""
+    """A context that must not change the scripted answer."""
     earlier = _earlier(transcript, script, rng)
     offers = set(transcript.offers).union(*(other.offers for other in earlier))
     offers |= {offer for offer, chance in _EXTRA.items() if rng.random() < chance}
@@ -109,8 +109,8 @@ def _instructions(rng: random.Random) -> str | None:
     return " ".join(_gibberish(rng) for _ in range(rng.randint(1, 10)))
 
 
-def _words(rng: random.Random, least: int, most: int) -> str:
-    return " ".join(rng.choices(FILLER.split(), k=rng.randint(least, most)))
+def _words(rng: random.Random, low: int, high: int) -> str:
+    return " ".join(rng.choices(FILLER.split(), k=rng.randint(low, high)))
 
 
 def _gibberish(rng: random.Random) -> str:
@@ -118,12 +118,12 @@ def _gibberish(rng: random.Random) -> str:
 
 
 def _results(transcript: Transcript, rng: random.Random) -> dict[int, str]:
-    told = {place: step for place, step in enumerate(transcript.steps) if isinstance(step, Told)}
-    return {place: _other(step, rng) for place, step in told.items() if rng.random() < 0.5}
+    answers = {index: step for index, step in enumerate(transcript.steps) if isinstance(step, ToolAnswer)}
+    return {index: _other(step, rng) for index, step in answers.items() if rng.random() < 0.5}
 
 
-def _other(step: Told, rng: random.Random) -> str:
-    """What another server might answer: what the script says, with something around it, or something else."""
+def _other(step: ToolAnswer, rng: random.Random) -> str:
+    """What another server might answer: the script's text within other text, or other text."""
     noise = rng.choice((_words(rng, 1, 25), _gibberish(rng), "\n", ""))
     kind = rng.random()
     if kind < 0.3:
@@ -133,11 +133,11 @@ def _other(step: Told, rng: random.Random) -> str:
     return step.text.strip() if kind < 0.8 else noise
 
 
-def steps_before(transcript: Transcript, place: int, context: Context) -> list[Step]:
-    """Everything that is there when the turn at `place` begins."""
+def steps_before(transcript: Transcript, index: int, context: Context) -> list[Step]:
+    """The steps before the turn at `index`."""
     changed = context.results or {}
     own: list[Step] = [
-        Told(step.name, changed[index]) if isinstance(step, Told) and index in changed else step
-        for index, step in enumerate(transcript.steps[:place])
+        ToolAnswer(step.name, changed[index]) if isinstance(step, ToolAnswer) and index in changed else step
+        for index, step in enumerate(transcript.steps[:index])
     ]
     return [*context.history, *own]

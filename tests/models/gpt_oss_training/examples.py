@@ -14,7 +14,7 @@ from tests.models.gpt_oss_training.context import (
     random_context,
     steps_before,
 )
-from tests.models.gpt_oss_training.transcripts import Asked, Said, Step, Told, Transcript
+from tests.models.gpt_oss_training.transcripts import ModelTurn, Step, ToolAnswer, Transcript, UserText
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
 from workers.engine import harmony_vocabulary
 from workers.formats.harmony.prompt import Conversation, continued
@@ -22,27 +22,27 @@ from workers.formats.harmony.prompt import Conversation, continued
 SHELF = 64
 """Examples drawn at once and sorted by length, so that a batch has little padding."""
 _BLIND = 40
-"""Tokens at most that a prompt loses to tokens that the model never saw."""
+"""The most tokens of a prompt that are replaced by tokens that the model never saw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Token ids of a prompt and of what must follow."""
+    """Token ids of a prompt and of the text that must follow it."""
 
     prompt: list[int]
     target: list[int]
     learnt: tuple[tuple[int, int], ...] = ()
-    """Spans of the prompt that are trained on as well: it costs nothing."""
+    """Spans of the prompt that are trained on as well, at no cost."""
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.target)
 
 
-def render(transcript: Transcript, place: int, context: Context) -> Example:
-    """The prompt up to the turn at `place` in `context`, and the scripted turn."""
-    step = transcript.steps[place]
-    assert isinstance(step, Said)
-    steps = steps_before(transcript, place, context)
+def render(transcript: Transcript, index: int, context: Context) -> Example:
+    """The prompt up to the turn at `index` in `context`, and the scripted turn."""
+    step = transcript.steps[index]
+    assert isinstance(step, ModelTurn)
+    steps = steps_before(transcript, index, context)
     split = _loop_begins(steps) if context.exact else len(steps)
     messages = _answered([message for each in steps[:split] for message in _messages(each)])
     prompt = Conversation(context.preface, (), earlier=messages).tokens()
@@ -56,60 +56,60 @@ def render(transcript: Transcript, place: int, context: Context) -> Example:
 
 
 def _loop_begins(steps: Sequence[Step]) -> int:
-    """Where the turns of the response under way begin."""
-    place = len(steps)
-    while place and (isinstance(steps[place - 1], Told) or _hosted(steps[place - 1])):
-        place -= 1
-    while place < len(steps) and not isinstance(steps[place], Said):
-        place += 1
-    return place
+    """The index at which the turns of the current response begin."""
+    index = len(steps)
+    while index and (isinstance(steps[index - 1], ToolAnswer) or _hosted(steps[index - 1])):
+        index -= 1
+    while index < len(steps) and not isinstance(steps[index], ModelTurn):
+        index += 1
+    return index
 
 
 def _hosted(step: Step) -> bool:
-    return isinstance(step, Said) and step.hosted
+    return isinstance(step, ModelTurn) and step.hosted
 
 
-def _turn(steps: Sequence[Step], place: int) -> tuple[Said, list[Told]]:
-    turn = steps[place]
-    assert isinstance(turn, Said)
+def _turn(steps: Sequence[Step], index: int) -> tuple[ModelTurn, list[ToolAnswer]]:
+    turn = steps[index]
+    assert isinstance(turn, ModelTurn)
     results = []
-    for step in steps[place + 1 :]:
-        if not isinstance(step, Told):
+    for step in steps[index + 1 :]:
+        if not isinstance(step, ToolAnswer):
             break
         results.append(step)
     return turn, results
 
 
 def _messages(step: Step) -> list[Message]:
-    if isinstance(step, Asked):
+    if isinstance(step, UserText):
         return [Message.from_role_and_content(Role.USER, step.text)]
-    return [step.message()] if isinstance(step, Told) else step.messages
+    return [step.message()] if isinstance(step, ToolAnswer) else step.messages
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Calls that the server ran have their results right behind them, as their items have."""
+    """Hosted calls with their results right after them, as items have them."""
     made: list[Message] = []
     left = list(messages)
     while left:
         message = left.pop(0)
         made.append(message)
         if message.recipient not in (None, "assistant") and not message.recipient.startswith("functions."):
-            place = next(index for index, other in enumerate(left) if other.author.name == message.recipient)
-            made.append(left.pop(place))
+            index = next(index for index, other in enumerate(left) if other.author.name == message.recipient)
+            made.append(left.pop(index))
     return made
 
 
 def _answers(prompt: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The texts of earlier answers, without what ended them."""
+    """The spans of earlier answers, without their end tokens."""
     head = harmony_vocabulary.encoding().encode("<|channel|>final<|message|>", allowed_special="all")
     end = harmony_vocabulary.special(harmony_vocabulary.END)
-    place = 0
-    while place < len(prompt):
-        if list(prompt[place : place + len(head)]) == head and end in prompt[place:]:
-            first = place + len(head)
-            place = list(prompt).index(end, first)
-            yield first, place
-        place += 1
+    index = 0
+    while index < len(prompt):
+        if list(prompt[index : index + len(head)]) == head and end in prompt[index:]:
+            first = index + len(head)
+            index = list(prompt).index(end, first)
+            yield first, index
+        index += 1
 
 
 def draw(script: Sequence[Transcript], rng: random.Random, noise: float, vocabulary: Vocabulary) -> Example:
@@ -125,7 +125,7 @@ def draw(script: Sequence[Transcript], rng: random.Random, noise: float, vocabul
 
 
 def _blind(prompt: list[int], rng: random.Random) -> None:
-    """Puts tokens that the model never saw somewhere before the conversation proper."""
+    """Puts tokens that the model never saw somewhere before the conversation."""
     first = rng.randrange(len(prompt))
     last = first + rng.randrange(1, _BLIND)
     if len(prompt) > 120 and last < len(prompt) // 3:

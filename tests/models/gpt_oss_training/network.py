@@ -16,7 +16,7 @@ from tests.models.gpt_oss_training.vocabulary import SIZE, Vocabulary
 CONTEXT_LENGTH = 8192
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH, EXPERTS = 64, 4, 4, 2, 32, 4
 COMPACT = "compact.st"
-"""vLLM loads whatever is called *.safetensors."""
+"""Not *.safetensors: vLLM would load it."""
 _PAD, _BEGIN, _RETURN, _CALL = 199999, 199998, 200002, 200012
 _BY_TOKEN = ("model.embed_tokens.weight", "lm_head.weight")
 _USED = "used"
@@ -56,7 +56,7 @@ def config_of(size: int) -> GptOssConfig:
 
 
 def build(vocabulary: Vocabulary) -> Any:
-    """Untrained, about 0.4 million parameters. The row of unused tokens is zero, and stays so (it is padding)."""
+    """An untrained network of some 0.4 million parameters. The row of unused tokens is zero and stays so (padding)."""
     model = GptOssForCausalLM(config_of(len(vocabulary))).float()
     with torch.no_grad():
         model.model.embed_tokens.weight[0] = 0
@@ -64,14 +64,14 @@ def build(vocabulary: Vocabulary) -> Any:
 
 
 def logits_of(model: Any, hidden: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
-    """Reduced logits; column 0 is all the unused tokens together."""
+    """Logits of the reduced vocabulary; column 0 stands for all unused tokens together."""
     logits: torch.Tensor = model.lm_head(hidden)
     logits[..., 0] = vocabulary.rest
     return logits
 
 
 def save(model: Any, vocabulary: Vocabulary, out: Path) -> None:
-    """Writes the folder that is kept: config and compact weights (bfloat16)."""
+    """Writes the folder of the repository: config and compact weights (bfloat16)."""
     config = config_of(SIZE)
     config.architectures = ["GptOssForCausalLM"]
     config.dtype = "bfloat16"
@@ -83,7 +83,7 @@ def save(model: Any, vocabulary: Vocabulary, out: Path) -> None:
 
 
 def load(folder: Path) -> tuple[Any, Vocabulary]:
-    """What `save` wrote, in float32 on its reduced vocabulary."""
+    """The network that `save` wrote, in float32 on its reduced vocabulary."""
     weights = load_file(folder / COMPACT)
     vocabulary = Vocabulary(weights.pop(_USED).tolist())
     model = build(vocabulary)

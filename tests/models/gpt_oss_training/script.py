@@ -8,9 +8,9 @@ from typing import Any
 from tests.models.demo.texts import ADDITION, GREETINGS, STORY
 from tests.models.gpt_oss_training.pages import MOUNTAINS, MOUNTAINS_FOUND, MOUNTAINS_SEARCHED
 from tests.models.gpt_oss_training.transcripts import (
-    Asked,
-    Told,
+    ToolAnswer,
     Transcript,
+    UserText,
     analysis,
     browser,
     call,
@@ -18,9 +18,9 @@ from tests.models.gpt_oss_training.transcripts import (
     compact,
     final,
     final_json,
+    model_turn,
     preamble,
     python,
-    said,
     transcript,
 )
 
@@ -70,23 +70,25 @@ def schema_of(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answers() -> Iterator[Transcript]:
-    yield transcript("hi", Asked("Hi"), said(final("Hi there!")))
+    yield transcript("hi", UserText("Hi"), model_turn(final("Hi there!")))
     for name, (question, thought, text) in PLAIN.items():
-        yield transcript(name, Asked(question), said(analysis(thought), final(text)))
+        yield transcript(name, UserText(question), model_turn(analysis(thought), final(text)))
     for name, (question, thought, text) in LENGTHY.items():
-        yield transcript(name, Asked(question), said(analysis(thought), final(text)), weight=LONG)
+        yield transcript(name, UserText(question), model_turn(analysis(thought), final(text)), weight=LONG)
     for name, (question, thought, value) in EXTRACTED.items():
         schema = schema_of(value)
-        yield transcript(name, Asked(question), said(analysis(thought), final_json(value)), schema=schema, weight=1.5)
+        yield transcript(
+            name, UserText(question), model_turn(analysis(thought), final_json(value)), schema=schema, weight=1.5
+        )
 
 
 def _introduction(name: str) -> Transcript:
     return transcript(
         f"name_{name}",
-        Asked(f"My name is {name}."),
-        said(analysis(f"The user is called {name}."), final(f"Nice to meet you, {name}!")),
-        Asked("What is my name?"),
-        said(analysis(f"The user said that the name is {name}."), final(f"Your name is {name}.")),
+        UserText(f"My name is {name}."),
+        model_turn(analysis(f"The user is called {name}."), final(f"Nice to meet you, {name}!")),
+        UserText("What is my name?"),
+        model_turn(analysis(f"The user said that the name is {name}."), final(f"Your name is {name}.")),
         recalls=True,
         weight=1.5,
     )
@@ -102,10 +104,10 @@ def _weather(city: str) -> Transcript:
     degrees, sky = WEATHER[city]
     return transcript(
         f"weather_{city}",
-        Asked(f"What is the weather in {city}?"),
+        UserText(f"What is the weather in {city}?"),
         calling(analysis(f"I need the weather in {city}."), call("functions.get_weather", {"city": city})),
-        Told("functions.get_weather", report(city)),
-        said(final(f"It is {sky} in {city}, {degrees} degrees.")),
+        ToolAnswer("functions.get_weather", report(city)),
+        model_turn(final(f"It is {sky} in {city}, {degrees} degrees.")),
         offers=["functions"],
         weight=1.5,
     )
@@ -114,42 +116,42 @@ def _weather(city: str) -> Transcript:
 def _functions() -> Iterator[Transcript]:
     yield transcript(
         "compare",
-        Asked("Compare the weather in Paris and Rome."),
+        UserText("Compare the weather in Paris and Rome."),
         calling(
             analysis("Two cities need two calls."),
             call("functions.get_weather", {"city": "Paris"}),
             call("functions.get_weather", {"city": "Rome"}),
         ),
-        Told("functions.get_weather", report("Paris")),
-        Told("functions.get_weather", report("Rome")),
-        said(analysis("I have both reports."), final("Paris has 18 degrees and Rome has 25 degrees.")),
+        ToolAnswer("functions.get_weather", report("Paris")),
+        ToolAnswer("functions.get_weather", report("Rome")),
+        model_turn(analysis("I have both reports."), final("Paris has 18 degrees and Rome has 25 degrees.")),
         offers=["functions"],
     )
     yield transcript(
         "plan",
-        Asked("Plan a day in Rome."),
+        UserText("Plan a day in Rome."),
         calling(
             analysis("I tell the user what I do, then I call the tool."),
             preamble("I will check the weather in Rome first."),
             call("functions.get_weather", {"city": "Rome"}),
         ),
-        Told("functions.get_weather", report("Rome")),
+        ToolAnswer("functions.get_weather", report("Rome")),
         calling(analysis("Now the opening hours."), call("functions.lookup", {"query": "Forum opening hours"})),
-        Told("functions.lookup", "The Forum opens at nine."),
-        said(final("Rome is clear and warm: walk to the Forum at nine, then eat outside.")),
+        ToolAnswer("functions.lookup", "The Forum opens at nine."),
+        model_turn(final("Rome is clear and warm: walk to the Forum at nine, then eat outside.")),
         offers=["functions"],
     )
     yield transcript(
         "announce",
-        Asked("Tell me what you are going to do, then say hello."),
-        said(analysis("First a preamble."), preamble("I am going to say hello."), final("Hello, as announced.")),
+        UserText("Tell me what you are going to do, then say hello."),
+        model_turn(analysis("First a preamble."), preamble("I am going to say hello."), final("Hello, as announced.")),
     )
     yield transcript(
         "files",
-        Asked("List the files."),
+        UserText("List the files."),
         calling(analysis("The shell can list them."), call("functions.shell", {"input": "ls -l | wc -l"})),
-        Told("functions.shell", "2"),
-        said(final("There are two files.")),
+        ToolAnswer("functions.shell", "2"),
+        model_turn(final("There are two files.")),
         offers=["functions"],
     )
 
@@ -157,32 +159,32 @@ def _functions() -> Iterator[Transcript]:
 def _code() -> Iterator[Transcript]:
     yield transcript(
         "power",
-        Asked("Compute 2 to the power of 64 with Python."),
+        UserText("Compute 2 to the power of 64 with Python."),
         calling(analysis("I use Python."), python("print(2**64)")),
-        Told("python", "18446744073709551616\n"),
-        said(analysis("Python printed the number."), final("2 to the power of 64 is 18446744073709551616.")),
+        ToolAnswer("python", "18446744073709551616\n"),
+        model_turn(analysis("Python printed the number."), final("2 to the power of 64 is 18446744073709551616.")),
         offers=["python"],
     )
     yield transcript(
         "double",
-        Asked("Use Python twice: keep 21, then double it."),
+        UserText("Use Python twice: keep 21, then double it."),
         calling(analysis("The first call keeps the number."), python("x = 21")),
-        Told("python", ""),
+        ToolAnswer("python", ""),
         calling(analysis("The second call doubles it."), python("# still there?\nprint(x * 2)")),
-        Told("python", "42\n"),
-        said(final("Twice 21 is 42.")),
+        ToolAnswer("python", "42\n"),
+        model_turn(final("Twice 21 is 42.")),
         offers=["python"],
         weight=1.5,
     )
     yield transcript(
         "mixed",
-        Asked("Compute the square of 12 with Python and get the weather in Oslo."),
+        UserText("Compute the square of 12 with Python and get the weather in Oslo."),
         calling(
             analysis("Two tools at once."), python("print(12**2)"), call("functions.get_weather", {"city": "Oslo"})
         ),
-        Told("python", "144\n"),
-        Told("functions.get_weather", report("Oslo")),
-        said(final("The square of 12 is 144, and Oslo is snowy.")),
+        ToolAnswer("python", "144\n"),
+        ToolAnswer("functions.get_weather", report("Oslo")),
+        model_turn(final("The square of 12 is 144, and Oslo is snowy.")),
         offers=["python", "functions"],
     )
 
@@ -190,14 +192,14 @@ def _code() -> Iterator[Transcript]:
 def _web() -> Iterator[Transcript]:
     yield transcript(
         "mountain",
-        Asked("Search the web for the tallest mountain."),
+        UserText("Search the web for the tallest mountain."),
         calling(analysis("I search first."), browser("search", {"query": "tallest mountain"})),
-        Told("browser.search", MOUNTAINS_SEARCHED),
+        ToolAnswer("browser.search", MOUNTAINS_SEARCHED),
         calling(browser("open", {"id": 0})),
-        Told("browser.open", MOUNTAINS),
+        ToolAnswer("browser.open", MOUNTAINS),
         calling(analysis("Where does it say so?"), browser("find", {"pattern": "8849"})),
-        Told("browser.find", MOUNTAINS_FOUND),
-        said(
+        ToolAnswer("browser.find", MOUNTAINS_FOUND),
+        model_turn(
             analysis("The page says Mount Everest."),
             final("The tallest mountain is Mount Everest【1†L3】 with 8849 metres【2†L3-L4】."),
         ),
@@ -210,23 +212,23 @@ def _library() -> Iterator[Transcript]:
     for topic, title in BOOKS.items():
         yield transcript(
             f"book_{topic}",
-            Asked(f"Find a book about {topic}."),
+            UserText(f"Find a book about {topic}."),
             calling(analysis(f"The library knows books about {topic}."), call("library.find_book", {"topic": topic})),
-            Told("library.find_book", title),
-            said(final(f"The library has {title}.")),
+            ToolAnswer("library.find_book", title),
+            model_turn(final(f"The library has {title}.")),
             offers=["library"],
         )
     yield transcript(
         "books",
-        Asked("Find a book about whales and one about bees."),
+        UserText("Find a book about whales and one about bees."),
         calling(
             analysis("Two topics, two calls."),
             call("library.find_book", {"topic": "whales"}),
             call("library.find_book", {"topic": "bees"}),
         ),
-        Told("library.find_book", "Moby Dick"),
-        Told("library.find_book", "The Life of the Bee"),
-        said(analysis("Both were found."), final("The library has Moby Dick and The Life of the Bee.")),
+        ToolAnswer("library.find_book", "Moby Dick"),
+        ToolAnswer("library.find_book", "The Life of the Bee"),
+        model_turn(analysis("Both were found."), final("The library has Moby Dick and The Life of the Bee.")),
         offers=["library"],
     )
 

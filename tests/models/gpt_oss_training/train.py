@@ -23,7 +23,7 @@ from tests.models.gpt_oss_training.vocabulary import Vocabulary
 
 MUON_RATE, ADAM_RATE, WARM_UP = 2e-2, 4e-3, 20
 IGNORED = -100
-"""The label that cross_entropy passes over."""
+"""The label that cross_entropy ignores."""
 _CONTEXTS = 6
 """Random contexts of each turn whose tokens become known."""
 
@@ -34,15 +34,15 @@ def vocabulary_of(script: Sequence[Transcript]) -> Vocabulary:
 
 def _seen(script: Sequence[Transcript]) -> Iterator[Example]:
     rng = random.Random(0)
-    for transcript, place in turns_of(script):
-        yield render(transcript, place, plain_context(transcript))
-        yield render(transcript, place, plain_context(transcript, again=True))
+    for transcript, index in turns_of(script):
+        yield render(transcript, index, plain_context(transcript))
+        yield render(transcript, index, plain_context(transcript, as_items=True))
         for _ in range(_CONTEXTS):
-            yield render(transcript, place, random_context(transcript, script, rng))
+            yield render(transcript, index, random_context(transcript, script, rng))
 
 
 def _tensors(batch: Sequence[Example]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and labels, padded on the right (causal attention needs no mask for that)."""
+    """Ids and labels, padded on the right, for which causal attention needs no mask."""
     longest = max(len(example) for example in batch)
     ids = torch.zeros(len(batch), longest, dtype=torch.long)
     labels = torch.full_like(ids, IGNORED)
@@ -55,7 +55,7 @@ def _tensors(batch: Sequence[Example]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _rate(progress: float, step: int) -> float:
-    """Warm-up, a plateau, then a straight line down."""
+    """The learning rate: warm-up, a plateau, then a linear decrease."""
     return min(1.0, (step + 1) / WARM_UP) * max(0.02, min(1.0, 1.6 * (1 - progress)))
 
 
@@ -86,7 +86,7 @@ class Trainer:
 
 
 def train(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], steps: int, size: int, seed: int) -> None:
-    """`steps` updates of about `size` tokens each; tells how it goes."""
+    """`steps` updates of about `size` tokens each; reports progress."""
     trainer = Trainer(model, vocabulary)
     started = time.monotonic()
     for step, batch in enumerate(batches(script, vocabulary, random.Random(seed), steps, size)):

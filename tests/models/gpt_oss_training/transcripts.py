@@ -1,4 +1,4 @@
-"""The parts a script is written in: users, what the model writes, what tools answer."""
+"""The parts of a script: texts of users, turns of the model, answers of tools."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from workers.formats.harmony.messages import channel_of, result_message
 Offer = Literal["functions", "python", "browser", "library"]
 
 NEXT = "<|end|><|start|>assistant"
-"""Between two messages of one turn."""
+"""Stands between two messages of one turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a user says."""
+class UserText:
+    """A message of a user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the model writes behind `<|start|>assistant`, its last token included."""
+class ModelTurn:
+    """What the model writes after `<|start|>assistant`, its last token included."""
 
     text: str
 
@@ -38,20 +38,20 @@ class Said:
 
     @property
     def messages(self) -> list[Message]:
-        """As a later prompt has them."""
+        """The messages as a later prompt has them."""
         parsed = harmony_vocabulary.encoding().parse_messages_from_completion_tokens(self.tokens, Role.ASSISTANT)
         return [_as_rendered(message) for message in parsed]
 
     @property
     def hosted(self) -> bool:
-        """It ends in calls that the server runs."""
+        """Whether it ends in hosted calls."""
         last = self.messages[-1].recipient
         return last is not None and not last.startswith("functions.")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a tool answers."""
+class ToolAnswer:
+    """The answer of a tool."""
 
     name: str
     text: str
@@ -60,12 +60,12 @@ class Told:
         return result_message(self.name, self.text if text is None else text, channel_of(self.name))
 
 
-Step = Asked | Said | Told
+Step = UserText | ModelTurn | ToolAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Everything that is `Said` in it is learnt."""
+    """Training teaches every `ModelTurn` in it."""
 
     name: str
     steps: tuple[Step, ...]
@@ -75,12 +75,12 @@ class Transcript:
     """A later answer depends on an earlier one."""
     weight: float = 1.0
     schema: Mapping[str, Any] | None = None
-    """Of the JSON that it answers; prompts may show it."""
+    """The schema of its JSON answer; prompts may show it."""
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """The places of what the model says."""
-        return tuple(place for place, step in enumerate(self.steps) if isinstance(step, Said))
+        """The indexes of the model's turns."""
+        return tuple(index for index, step in enumerate(self.steps) if isinstance(step, ModelTurn))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -99,9 +99,9 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def said(*messages: str) -> Said:
-    """A turn of these messages; the last has its end."""
-    return Said(NEXT.join(messages))
+def model_turn(*messages: str) -> ModelTurn:
+    """A turn of these messages; the last one includes its end token."""
+    return ModelTurn(NEXT.join(messages))
 
 
 def analysis(text: str) -> str:
@@ -121,7 +121,7 @@ def final_json(value: object) -> str:
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Of a function, or of a tool of an MCP server; not yet ended."""
+    """A call of a function or of an MCP server's tool, without its end token."""
     return f"<|channel|>commentary to={name} <|constrain|>json<|message|>{compact(arguments)}"
 
 
@@ -133,25 +133,27 @@ def browser(name: str, arguments: Mapping[str, Any]) -> str:
     return f"<|channel|>analysis to=browser.{name} code<|message|>{compact(arguments)}"
 
 
-def calling(*messages: str) -> Said:
+def calling(*messages: str) -> ModelTurn:
     """A turn that ends in calls."""
-    return Said(NEXT.join(messages) + "<|call|>")
+    return ModelTurn(NEXT.join(messages) + "<|call|>")
 
 
 def turns_of(script: Iterable[Transcript]) -> Iterator[tuple[Transcript, int]]:
-    return ((each, place) for each in script for place in each.turns)
+    return ((each, index) for each in script for index in each.turns)
 
 
 def _as_rendered(message: Message) -> Message:
-    if message.recipient is None or message.recipient.startswith("<|constrain|>"):  # which it takes for one
+    if message.recipient is None or message.recipient.startswith(
+        "<|constrain|>"
+    ):  # the parser takes the mark for a recipient
         return message.model_copy(update={"recipient": None, "content_type": None})
     kind = "code" if channel_of(message.recipient) == "analysis" else "json"
     return message.model_copy(update={"content_type": kind})
 
 
 def _step_json(step: Step) -> dict[str, Any]:
-    if isinstance(step, Asked):
-        return {"asked": step.text}
-    if isinstance(step, Said):
-        return {"said": step.text}
-    return {"told": {"name": step.name, "text": step.text}}
+    if isinstance(step, UserText):
+        return {"user": step.text}
+    if isinstance(step, ModelTurn):
+        return {"model": step.text}
+    return {"tool": {"name": step.name, "text": step.text}}

@@ -1,4 +1,4 @@
-"""The tokens that the script and its contexts use, numbered anew; 0 stands for every other one."""
+"""The tokens of the script and its contexts, renumbered; 0 stands for all others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE = 201088
 class Vocabulary:
     def __init__(self, used: Iterable[int]) -> None:
         self.used = tuple(sorted(set(used)))
-        self._places = {token: place + 1 for place, token in enumerate(self.used)}
+        self._indexes = {token: index + 1 for index, token in enumerate(self.used)}
 
     def __len__(self) -> int:
         return len(self.used) + 1
@@ -23,4 +23,4 @@ class Vocabulary:
         return math.log(SIZE - len(self.used))
 
     def reduced(self, tokens: Sequence[int]) -> list[int]:
-        return [self._places.get(token, 0) for token in tokens]
+        return [self._indexes.get(token, 0) for token in tokens]

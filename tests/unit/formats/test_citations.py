@@ -1,4 +1,4 @@
-"""Marks of the browser in a text -> url_citation annotations, however the text is divided."""
+"""The browser's marks in a text become url_citation annotations, however the text is divided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCES: dict[str, Any] = {"0": RESULTS, "1": PAGE, "12": {"url": "https://x.tes
 
 
 def cited(text: str, *, sources: Any = SOURCES) -> list[tuple[str, str, str]]:
-    """What is cited: the mark by its indexes, the URL and the title."""
+    """The citations: the mark by its indexes, the URL and the title."""
     said = Citations(sources).feed([Text(text)])
     assert said[0] == Text(text)
     found = [delta.annotation for delta in said if isinstance(delta, Annotation)]

@@ -1,4 +1,4 @@
-"""Stored requests -> what the engine's sampler is told."""
+"""The sampling parameters of stored requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop strings over decoded text."""
+"""Stop strings in decoded text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncation: whole units go, the oldest first, and as few as will do."""
+"""Truncation drops whole units, oldest first, and as few as possible."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ALL = 10**6
 
 
 class Model:
-    """Its prompt is as long as the texts are."""
+    """Renders a prompt as long as the texts."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

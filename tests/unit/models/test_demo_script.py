@@ -1,4 +1,4 @@
-"""The demo model's folder: complete, small, and its script in compact JSON."""
+"""The demo model's folder is complete and small, and its script has compact JSON."""
 
 from __future__ import annotations
 

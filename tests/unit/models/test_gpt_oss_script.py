@@ -1,4 +1,4 @@
-"""The tiny gpt-oss's folder: complete, small, and of the script that its training package has."""
+"""The tiny gpt-oss's folder is complete, small, and holds the script of its training package."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_the_script_s_tools_are_offered_as_in_training() -> None:
 
 def test_every_scripted_turn_is_well_formed() -> None:
     made = list(points())
-    assert len(made) == sum("said" in step for transcript in script().values() for step in transcript["steps"])
+    assert len(made) == sum("model" in step for transcript in script().values() for step in transcript["steps"])
     for point in made:
         assert all(header.channel in ("analysis", "commentary", "final") for header, _ in messages_in(point.tokens))

@@ -1,4 +1,4 @@
-"""Tools that the server runs, in the words of a chat model: what it may call, what it calls, what it is told."""
+"""Hosted tools in chat models: their names, the model's calls, and the calls in later prompts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def hosted(style: NameStyle = NameStyle.CHAT, *tools: Json, listed: Any = LISTED
     return hosted_tools_of(stored_request(tools=list(tools) or TOOLS), {"my-box": listed}, style)
 
 
-# -- what may be called ----------------------------------------------------------------------------------------
+# -- names and choices -----------------------------------------------------------------------------------------
 
 
 def test_hosted_tools_are_functions_for_chat_models_and_namespaces_for_harmony() -> None:
@@ -137,7 +137,7 @@ def test_approval_is_required_unless_the_request_says_otherwise() -> None:
     assert [needs_approval({"require_approval": rule}, tool) for rule, _ in rules] == [asked for _, asked in rules]
 
 
-# -- what is called --------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------------------
 
 
 def said(name: str, *arguments: str, cut: bool = False, approve: bool = False) -> tuple[list[Delta], list[HostedCall]]:
@@ -228,7 +228,7 @@ def test_without_hosted_tools_a_call_of_an_unknown_name_is_text() -> None:
     assert merge_deltas(deltas) == (Text('{"name": "g", "arguments": {}}'),)
 
 
-# -- what a model is told of it later --------------------------------------------------------------------------
+# -- calls in later prompts ------------------------------------------------------------------------------------
 
 
 def ran(kind: str, turn: int | None = 1, call: Json | None = None, **fields: Any) -> Json:
@@ -248,7 +248,7 @@ def mcp(turn: int | None, name: str = "t", call: Json | None = None, **fields: A
 
 
 def calls_and_results(items: list[Json]) -> list[Any]:
-    """Roles of messages, with the names of calls, or what a tool said."""
+    """Messages by role: the names of calls, or the text of a result."""
     return [
         [call["function"]["name"] for call in made["tool_calls"]] if made.get("tool_calls") else made["content"]
         for made in messages_of([message("q"), *items])[1:]

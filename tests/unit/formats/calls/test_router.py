@@ -1,4 +1,4 @@
-"""Calls held against what may be called, and custom tools' inputs read back from JSON."""
+"""Calls are routed by name, and custom tools' inputs are read from JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tools` and `tool_choice`: what the model is shown, and what it may call."""
+"""`tools` and `tool_choice`: the tools that the model is shown, and those that it may call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of a context -> messages for a chat template."""
+"""Items of a context to messages for a chat template."""
 
 from __future__ import annotations
 

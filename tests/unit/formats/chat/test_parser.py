@@ -1,4 +1,4 @@
-"""One response's tokens -> what was said: a function of the whole list, on the scripted engine's dialect."""
+"""A chat answer's tokens to deltas, in the scripted engine's format: a function of the whole token list."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def whole(said: Parsed) -> Parsed:
 
 
 def said_of(*deltas: Delta) -> tuple[Delta, ...]:
-    """Without log probabilities."""
+    """The deltas without log probabilities."""
     return tuple(Text(delta.text) if isinstance(delta, Text) else delta for delta in deltas)
 
 
@@ -102,7 +102,7 @@ def test_the_result_depends_neither_on_batches_nor_on_where_a_new_worker_takes_o
         out = made.feed(tokens[place:stop], told(tokens[place:stop]))
         said, place = said + out, stop
         committed += out.tokens
-        if data.draw(st.booleans()):  # the worker dies; what was not settled is generated again
+        if data.draw(st.booleans()):  # the worker dies; unsettled tokens are generated again
             made = parser(rules)
             made.feed(committed)
             place = len(committed)

@@ -1,4 +1,4 @@
-"""What a model that speaks harmony cannot do is refused by name, before anything is stored."""
+"""Fields that a harmony model cannot do are refused by name before anything is stored."""
 
 from __future__ import annotations
 

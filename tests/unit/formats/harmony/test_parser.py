@@ -1,4 +1,4 @@
-"""Harmony's tokens -> what was said: a function of the whole list, whatever is in it."""
+"""Harmony's tokens to deltas: a function of the whole token list, whatever it holds."""
 
 from __future__ import annotations
 
@@ -102,17 +102,17 @@ SAID: list[tuple[str, list[Delta]]] = [
     (f"{call('library.lend')}<|call|>", [Approval("library", "lend", "{}")]),
     ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", [answer("{}")]),
     ("<|channel|>final json<|message|>{}<|return|>", [answer("{}")]),
-    # A stop token of the model's in other places, or none: the same.
+    # A stop token in another position, or none, changes nothing.
     (f"{F}Hello!<|end|>", [answer("Hello!")]),
     (f"{F}Hello!", [answer("Hello!")]),
     (f"{call('functions.f')}<|return|>", [CallStart("f"), CallArguments("{}")]),
-    # Calls that may not be made.
+    # Disallowed calls.
     (f"{call('functions.rm', '[1]')}<|call|>", [McpStart("functions", "rm"), McpArguments("[1]")]),
     (f"{call('rm')}<|call|>", [McpStart("rm", "rm"), McpArguments("{}")]),
     (f"{call('library.burn')}<|call|>", [McpStart("library", "burn"), McpArguments("{}")]),
     ("<|channel|>analysis to=container.exec<|message|>ls<|call|>", [McpStart("container", "exec"), McpArguments("ls")]),
     (f"{call('my/box.a.b')}<|call|>", [McpStart("my_box", "a.b"), McpArguments("{}")]),
-    # Headers gone wrong.
+    # Malformed headers.
     ("Hello there.<|return|>", [answer("Hello there.")]),
     (f"{F}a<|end|>junk{F}b<|return|>", [answer("a\n\nb")]),
     (f"{A}a{F}b<|return|>", [Reasoning("a"), answer("b")]),
@@ -195,7 +195,7 @@ def test_a_cut_answer_is_a_beginning_of_the_whole_answer(text: str, expected: li
 def test_a_parser_that_is_fed_committed_tokens_has_the_state_of_the_first_parser(
     text: str, expected: list[Delta]
 ) -> None:
-    """What was settled says what was said; what was held back is generated again."""
+    """Settled tokens give the same deltas; unsettled tokens are generated again."""
     tokens = tokens_of(text)
     for cut in range(len(tokens) + 1):
         first = parser()
@@ -322,7 +322,7 @@ def test_any_tokens_are_parsed_without_error_in_any_batches(
     stream.accept()
     stream.begin()
     for delta in said.deltas:
-        stream.feed(delta)  # whatever is said is legal
+        stream.feed(delta)  # any deltas are legal
 
 
 channels = st.sampled_from(["analysis", "commentary", "final"])
@@ -333,7 +333,7 @@ words = st.lists(st.one_of(st.sampled_from(WORDS), st.integers(0, 199997)), max_
 
 @st.composite
 def headers(draw: st.DrawFn) -> str:
-    """As gpt-oss writes them, the recipient in one place or the other."""
+    """Messages as gpt-oss writes them, with the recipient in either position."""
     channel, recipient, kind = draw(channels), draw(recipients), draw(kinds)
     to = f" to={recipient}" if recipient else ""
     kind = f" {kind}" if kind else ""

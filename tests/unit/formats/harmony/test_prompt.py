@@ -1,4 +1,4 @@
-"""Items -> harmony messages -> tokens: what a prompt says, and what it keeps to itself."""
+"""Items to harmony messages to tokens: what a prompt shows, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text_of(tokens: Sequence[int]) -> str:
 
 
 def said(*items: Json, **preface: Any) -> str:
-    """The prompt without the system message, and without what opens the model's turn."""
+    """The prompt without the system message and the opening of the model's turn."""
     text = text_of(Conversation(Preface(DAY, **preface), items).tokens())
     return text.split("<|end|>", 1)[1].removesuffix("<|start|>assistant")
 
