@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.protocol.hosted_kinds import KIND_OF_CALL
+from app.protocol.hosted_kinds import KIND_OF_CALL, MCP
 
 MESSAGE = "message"
 REASONING = "reasoning"
 COMPACTION = "compaction"
-MCP_CALL = "mcp_call"
+MCP_CALL = MCP.call_type
 MCP_LIST_TOOLS = "mcp_list_tools"
 APPROVAL_REQUEST = "mcp_approval_request"
 APPROVAL_RESPONSE = "mcp_approval_response"
