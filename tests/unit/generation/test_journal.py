@@ -1,0 +1,142 @@
+"""The journal on a Postgres and a Redis that the test plays: what is committed together, and what is published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+import pytest
+
+from app.protocol.events.chunk import Chunk
+from app.store import journal as store
+from app.store.database import Database, StoreUnavailable
+from app.store.journal import Entry
+from app.streaming.pubsub import PubSub, PubSubUnavailable
+from workers.generation import journal as module
+from workers.generation.journal import Journal
+
+
+class Postgres:
+    """Appends entries one batch at a time while `open` is set. Entries of `fenced` are left out."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.batches: list[list[str]] = []
+        self.fenced: set[str] = set()
+        self.fail: Callable[[Sequence[str]], None] = lambda ids: None
+
+    async def append(self, db: object, entries: Sequence[Entry]) -> set[str]:
+        ids = [entry.chunk.response_id for entry in entries]
+        self.batches.append(ids)
+        await self.open.wait()
+        self.fail(ids)
+        return set(ids) - self.fenced
+
+
+class Redis:
+    """Records what is published."""
+
+    def __init__(self) -> None:
+        self.published: list[str] = []
+        self.is_away = False
+
+    async def publish(self, chunks: Iterable[Chunk]) -> None:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise PubSubUnavailable("away")
+        self.published += [chunk.response_id for chunk in chunks]
+
+
+@pytest.fixture
+def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    played = Postgres()
+    monkeypatch.setattr(store, "append", played.append)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    return played
+
+
+def journal_on(redis: Redis) -> Journal:
+    return Journal(cast(Database, None), cast(PubSub, redis))
+
+
+def entry(response_id: str) -> Entry:
+    return Entry("worker", Chunk(response_id, 0, 0, 1, (), b""))
+
+
+async def test_entries_that_gather_during_a_commit_are_the_next_commit(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    postgres.open.clear()
+    first = journal.append(entry("a"))
+    await asyncio.sleep(0)
+    others = [journal.append(entry(name)) for name in "bcd"]
+    postgres.open.set()
+    assert await asyncio.gather(first, *others) == [True] * 4
+    assert postgres.batches == [["a"], ["b", "c", "d"]]
+    await journal.close()
+    assert redis.published == ["a", "b", "c", "d"]
+
+
+async def test_a_fenced_entry_is_not_published_and_its_run_learns_it(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    postgres.fenced = {"b"}
+    assert await asyncio.gather(*(journal.append(entry(name)) for name in "abc")) == [True, False, True]
+    await journal.close()
+    assert redis.published == ["a", "c"]
+
+
+async def test_one_bad_entry_does_not_fail_the_others(postgres: Postgres) -> None:
+    def reject(ids: Sequence[str]) -> None:
+        if "b" in ids:
+            raise ValueError("bad")
+
+    redis = Redis()
+    journal = journal_on(redis)
+    postgres.fail = reject
+    results = await asyncio.gather(*(journal.append(entry(name)) for name in "abc"), return_exceptions=True)
+    assert [results[0], results[2]] == [True, True]
+    assert isinstance(results[1], ValueError)
+    await journal.close()
+    assert redis.published == ["a", "c"]
+
+
+async def test_entries_wait_while_postgres_is_away(postgres: Postgres) -> None:
+    failures = [StoreUnavailable("away"), StoreUnavailable("away")]
+
+    def be_away(ids: Sequence[str]) -> None:
+        if failures:
+            raise failures.pop()
+
+    redis = Redis()
+    journal = journal_on(redis)
+    postgres.fail = be_away
+    assert await journal.append(entry("a"))
+    assert postgres.batches == [["a"]] * 3
+    await journal.close()
+    assert redis.published == ["a"]
+
+
+async def test_closing_cancels_the_waiting_commits_and_publishes_what_was_committed(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    assert await journal.append(entry("a"))
+    postgres.open.clear()
+    waiting = [journal.append(entry(name)) for name in "bc"]
+    await journal.close()
+    assert all(commit.cancelled() for commit in waiting)
+    assert redis.published == ["a"]
+
+
+async def test_the_journal_publishes_after_an_absence_of_redis(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    redis.is_away = True
+    assert await journal.append(entry("a"))
+    await asyncio.sleep(0.01)
+    redis.is_away = False
+    assert await journal.append(entry("b"))
+    await journal.close()
+    assert redis.published == ["b"]
