@@ -50,7 +50,7 @@ ACTIONS: list[dict[str, Any]] = [
 
 
 class Script:
-    """Deltas, and the items that they must make: counted here, not by the machine."""
+    """Deltas, and the items that the machine must make of them, counted independently of the machine."""
 
     def __init__(self) -> None:
         self.said: list[Delta] = []
@@ -59,7 +59,7 @@ class Script:
         self._message = False
 
     def say(self, kind: type, *deltas: Delta) -> None:
-        """A run of deltas of one item; texts and refusals behind each other share a message."""
+        """Adds deltas of one item. Consecutive texts and refusals share a message."""
         message = kind in (Text, Refusal)
         if not ((message and self._message) or (kind is Reasoning and self._last is Reasoning)):
             self.items += 1
@@ -71,14 +71,14 @@ class Script:
     _last: type | None = None
 
     def pause(self, *deltas: Delta) -> None:
-        """Deltas that begin no item, and close the open one."""
+        """Adds deltas that begin no item and close the open one."""
         self._message, self._last = False, None
         self.said += deltas
 
 
 @st.composite
 def deltas(draw: st.DrawFn) -> list[Delta]:
-    """What a model may say, in one or more turns, and what the server tells of the calls that it ran."""
+    """The deltas of a model in one or more turns, and those of the hosted calls between them."""
     script = Script()
     for label in draw(st.lists(labels, max_size=2)):
         script.say(Listing, Listing(label))
@@ -96,7 +96,7 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 
 
 def _turn(draw: st.DrawFn, script: Script) -> None:
-    """Runs of text, refusals and reasoning, and calls of every kind with their arguments or input."""
+    """Draws text, refusals, reasoning, and calls of every kind with their arguments or input."""
     kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, *HOSTED, Approval]
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(kinds))
@@ -152,7 +152,7 @@ def end(stream: ResponseStream, how: str) -> list[dict[str, Any]]:
 
 
 def play(said: list[Delta], ending: str) -> tuple[ResponseStream, list[dict[str, Any]]]:
-    """The machine after `said` and its ending, and all its events."""
+    """Feeds `said` and the ending to a machine; returns the machine and all its events."""
     stream = new_stream()
     events = stream.accept() + stream.begin()
     for delta in said:

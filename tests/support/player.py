@@ -1,4 +1,4 @@
-"""A worker that a test plays: it claims, says what it is told, and writes and rings as a real one does."""
+"""A worker played by the test: it claims, and commits and publishes what the test says."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.waiting import until
 
 
 async def ids(db: Database, status: str | None = None) -> list[str]:
-    """Every response, or those of one status, oldest first."""
+    """The ids of all responses, or of those with one status, oldest first."""
     async with db.autocommit() as connection:
         rows = await connection.execute(text("SELECT id, status FROM responses ORDER BY created_at"))
         return [row.id for row in rows if status in (None, row.status)]
 
 
 async def one(db: Database, status: str | None = None) -> str:
-    """The one response that there is, or will be in a moment."""
+    """The id of the only response; waits until there is one."""
     (found,) = await until(lambda: ids(db, status), what=f"a response, {status or 'any status'}")
     return found
 
@@ -48,12 +48,12 @@ class Play(Writer):
         self.id = row.id
 
     async def write(self, entry: Entry) -> bool:
-        """Commits and rings; False where the response is no longer ours."""
-        held = await journal.append(self._db, [entry])
-        if self._pubsub is not None and held:
+        """Commits and publishes; False if the entry was fenced."""
+        appended = await journal.append(self._db, [entry])
+        if self._pubsub is not None and appended:
             with suppress(PubSubUnavailable):
                 await self._pubsub.publish([entry.chunk])
-        return bool(held)
+        return bool(appended)
 
     async def started(self) -> Play:
         await self.write(self.begin())
@@ -74,14 +74,14 @@ class Play(Writer):
 
 
 class Player:
-    """Claims responses for its test. Without a relay its readers live by Postgres."""
+    """Claims responses for a test. Without pub/sub the readers poll Postgres."""
 
     def __init__(self, db: Database, pubsub: PubSub | None) -> None:
         self._db = db
         self._pubsub = pubsub
 
     async def take(self, response_id: str | None = None) -> Play:
-        """Claims a response, which may come in a moment; says nothing yet."""
+        """Claims a response, and waits for it if none is given; commits nothing yet."""
         response_id = response_id or await one(self._db, "queued")
         row = await claim(self._db, response_id, WORKER)
         assert row is not None
@@ -91,14 +91,14 @@ class Player:
         return await (await self.take(response_id)).started()
 
     async def answer(self, *words: str, response_id: str | None = None) -> str:
-        """All of a response: its id."""
+        """Runs a response from its claim to its end; returns its id."""
         play = await self.begin(response_id)
         await (await play.said(*words)).finished()
         return play.id
 
     @asynccontextmanager
     async def at_work(self, *words: str) -> AsyncIterator[None]:
-        """Answers everything that is queued, for the length of the block."""
+        """Answers every queued response, for the length of the block."""
         task = asyncio.create_task(self._work(words))
         try:
             yield

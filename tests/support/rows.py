@@ -32,7 +32,7 @@ async def queued(db: Database, project: str = "default", **request: Any) -> str:
 
 
 def new_response(idempotency: Idempotency | None = None, project: str = "default", **request: Any) -> NewResponse:
-    """A response that is about to be inserted."""
+    """A response before its insert."""
     response_id = f"resp_{uuid.uuid4().hex}"
     created = datetime.now(UTC)
     stored = stored_request(**request)
@@ -45,13 +45,13 @@ def new_response(idempotency: Idempotency | None = None, project: str = "default
 
 
 async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0, model: str = "scripted") -> str:
-    """A worker's row, alive for `lease_seconds`; its lock is another matter (`workers.presence`)."""
+    """Registers a worker with a lease of `lease_seconds`, but without its lock (`workers.presence`)."""
     await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1), lease_seconds)
     return worker
 
 
 async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
-    """`claim_all` of one."""
+    """Claims one response."""
     return (await claims.claim_all(db, [(response_id, worker)]))[0]
 
 

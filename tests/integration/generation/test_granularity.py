@@ -1,4 +1,4 @@
-"""The granularity of events: what waits for its time, and what never does."""
+"""Granularity: which deltas wait in the buffer, and which are flushed at once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LONG = 3600.0
 DELTAS = ("response.output_text.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta")
 
 
-async def said(db: Database, response_id: str) -> list[str]:
-    """The text of each delta that is committed."""
+async def committed_deltas(db: Database, response_id: str) -> list[str]:
+    """The text of each committed delta."""
     return [event["delta"] for event in await events_of(db, response_id) if event["type"] in DELTAS]
 
 
@@ -33,14 +33,14 @@ def asking(text: str) -> list[dict[str, Any]]:
     return [message(text)]
 
 
-async def test_without_an_interval_every_commit_has_what_has_come(db: Database, pubsub: PubSub) -> None:
+async def test_without_an_interval_each_delta_is_committed_at_once(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abc"))
     async with worker(db, pubsub) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
-    assert await said(db, response_id) == ["a", "b", "c"]
+    assert await committed_deltas(db, response_id) == ["a", "b", "c"]
 
 
-async def test_the_first_token_waits_for_nothing_and_the_others_come_as_one_with_the_end(
+async def test_the_first_token_is_flushed_at_once_and_the_others_together_with_the_end(
     db: Database, pubsub: PubSub
 ) -> None:
     response_id = await queued(db, input=asking("/say abcdefgh"))
@@ -48,27 +48,27 @@ async def test_the_first_token_waits_for_nothing_and_the_others_come_as_one_with
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "abcdefgh"
-    first, *others = await said(db, response_id)
+    first, *others = await committed_deltas(db, response_id)
     assert "abcdefgh".startswith(first)
     assert len(others) <= 1
 
 
-async def test_what_is_cut_by_a_limit_loses_nothing_that_waited(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_cut_by_a_limit_loses_no_buffered_text(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abcdefgh"), max_output_tokens=6)
     async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         assert await w.run(response_id) is Outcome.INCOMPLETE
     assert text_of(await whole(db, response_id, Status.INCOMPLETE)) == "abcdef"
 
 
-async def test_a_stop_string_ends_it_at_once(db: Database, pubsub: PubSub) -> None:
-    """The engine would never end by itself."""
+async def test_a_stop_string_ends_a_response_before_the_interval(db: Database, pubsub: PubSub) -> None:
+    """The scripted engine hangs after its text, so only the stop string can end the response."""
     response_id = await queued(db, input=asking("/hang 7"), extra={"stop": ["4"]})
     async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert text_of(await whole(db, response_id)) == "1 2 3 "
 
 
-async def test_thoughts_calls_and_text_stay_apart_and_in_order(db: Database, pubsub: PubSub) -> None:
+async def test_merged_deltas_keep_reasoning_calls_and_text_apart_and_in_order(db: Database, pubsub: PubSub) -> None:
     script = '/raw <think>hm hm</think>text<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
     tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False, "description": None}]
     seen = []
@@ -85,20 +85,20 @@ async def test_thoughts_calls_and_text_stay_apart_and_in_order(db: Database, pub
     assert [item["type"] for item in seen[0]] == ["reasoning", "message", "function_call"]
 
 
-async def test_while_the_model_pauses_what_waits_is_said_when_its_time_has_come(db: Database, pubsub: PubSub) -> None:
+async def test_buffered_text_is_flushed_after_the_interval_while_the_model_pauses(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 9"))
     async with worker(db, pubsub, granularity=Granularity(interval=0.05)) as w:
         job = w.start(response_id)
 
         async def all_of_it() -> bool:
-            return "".join(await said(db, response_id)) == "1 2 3 4 5"
+            return "".join(await committed_deltas(db, response_id)) == "1 2 3 4 5"
 
         await until(all_of_it, what="the text so far")
         assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
     assert text_of(await whole(db, response_id, Status.CANCELLED)) == "1 2 3 4 5"
 
 
-async def test_a_cancel_and_a_hand_over_wait_for_no_interval(db: Database, pubsub: PubSub) -> None:
+async def test_a_cancel_and_a_release_do_not_wait_for_the_interval(db: Database, pubsub: PubSub) -> None:
     ids = [await queued(db, input=asking("/hang 9")) for _ in range(2)]
     async with worker(db, pubsub, granularity=Granularity(interval=LONG)) as w:
         for response_id, why, outcome in zip(
@@ -107,20 +107,20 @@ async def test_a_cancel_and_a_hand_over_wait_for_no_interval(db: Database, pubsu
             job = w.start(response_id)
 
             async def begun(response_id: str = response_id) -> bool:
-                return bool(await said(db, response_id))
+                return bool(await committed_deltas(db, response_id))
 
             await until(begun, what="the first token")
             assert await job.stop(why) is outcome
     await whole(db, ids[0], Status.CANCELLED)
 
 
-async def test_another_worker_goes_on_behind_what_was_committed(db: Database, pubsub: PubSub) -> None:
+async def test_another_worker_continues_behind_the_committed_text(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 400"))
     async with worker(db, pubsub, granularity=Granularity(interval=0.05), tokens_per_second=400.0) as w:
         job = w.start(response_id)
 
         async def some() -> bool:
-            return len(await said(db, response_id)) > 2
+            return len(await committed_deltas(db, response_id)) > 2
 
         await until(some, what="some events")
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
@@ -139,14 +139,14 @@ async def test_the_text_of_a_response_that_nobody_can_stream_comes_in_large_piec
         async with worker(db, pubsub, tokens_per_second=200.0) as w:
             assert await w.run(response_id) is Outcome.COMPLETED
         assert text_of(await whole(db, response_id)) == "abcdefgh" * 10
-        found.append(await said(db, response_id))
+        found.append(await committed_deltas(db, response_id))
     streamed, unstreamed = found
     assert len(streamed) > len(unstreamed)
     assert len(unstreamed) <= 2
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_waited_when_the_engine_failed_is_in_the_failed_response(
+async def test_text_buffered_when_the_engine_failed_is_in_the_failed_response(
     db: Database, pubsub: PubSub, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coalescing, "UNSTREAMED_INTERVAL_SECONDS", LONG)
@@ -166,12 +166,12 @@ async def test_each_token_may_be_an_event_though_several_are_committed_together(
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
     assert text_of(row) == "abc" * 20
-    assert await said(db, response_id) == list("abc" * 20)
+    assert await committed_deltas(db, response_id) == list("abc" * 20)
     assert len((await journal.read(db, response_id)).chunks) < 40
     assert row.usage is not None and row.usage["output_tokens"] == 61
 
 
-async def test_events_per_token_have_each_its_logprobs(db: Database, pubsub: PubSub) -> None:
+async def test_each_event_of_a_token_has_its_own_logprobs(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(
         db, input=asking("/say abcd"), stream=True, include=["message.output_text.logprobs"], top_logprobs=1
     )
@@ -190,24 +190,26 @@ async def test_an_event_per_token_ends_at_a_stop_string_in_the_middle_of_a_delta
     assert row.usage is not None and row.usage["output_tokens"] == 4
 
 
-async def test_events_that_nobody_can_read_are_merged_whatever_was_set(db: Database, pubsub: PubSub) -> None:
+async def test_the_events_of_an_unstreamed_response_are_merged_whatever_the_settings(
+    db: Database, pubsub: PubSub
+) -> None:
     response_id = await queued(db, input=asking("/repeat 20 abc"), stream=False)
     async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_second=400.0) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
-    assert len(await said(db, response_id)) < 10
+    assert len(await committed_deltas(db, response_id)) < 10
 
 
-async def test_a_response_handed_over_goes_on_token_by_token(db: Database, pubsub: PubSub) -> None:
+async def test_a_released_response_continues_with_an_event_per_token(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/say abcdefghijklmnopqrstuvwxyz"), stream=True)
     async with worker(db, pubsub, granularity=PER_TOKEN, tokens_per_second=50.0) as first:
         job = first.start(response_id)
-        await until(lambda: said_at_least(db, response_id, 3), what="three tokens")
+        await until(lambda: has_deltas(db, response_id, 3), what="three tokens")
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
     async with worker(db, pubsub, granularity=PER_TOKEN) as second:
         assert await second.run(response_id) is Outcome.COMPLETED
-    assert "".join(await said(db, response_id)) == "abcdefghijklmnopqrstuvwxyz"
-    assert len(await said(db, response_id)) == 26
+    assert "".join(await committed_deltas(db, response_id)) == "abcdefghijklmnopqrstuvwxyz"
+    assert len(await committed_deltas(db, response_id)) == 26
 
 
-async def said_at_least(db: Database, response_id: str, count: int) -> bool:
-    return len(await said(db, response_id)) >= count
+async def has_deltas(db: Database, response_id: str, count: int) -> bool:
+    return len(await committed_deltas(db, response_id)) >= count

@@ -1,4 +1,4 @@
-"""One response in a worker, on real Postgres and Valkey: every way in, and every way out."""
+"""One response in a worker, on real Postgres and Valkey: from every claim to every outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asking(text: str) -> list[dict[str, object]]:
 
 
 async def committed(db: Database, response_id: str, events: int) -> None:
-    """Waits until that many events are in the log."""
+    """Waits until the log has that many events."""
 
     async def enough() -> bool:
         return len(await events_of(db, response_id)) >= events
@@ -70,7 +70,7 @@ async def test_instructions_come_first_and_join_a_leading_system_message(db: Dat
     assert row.usage["input_tokens"] > len(prompt)
 
 
-async def test_a_hundred_at_once_are_claimed_and_finished_once_each(db: Database, pubsub: PubSub) -> None:
+async def test_a_hundred_responses_at_once_are_claimed_and_finished_once_each(db: Database, pubsub: PubSub) -> None:
     ids = [await queued(db, input=asking(f"/count {number}")) for number in range(100)]
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(*(w.run(response_id) for response_id in ids))
@@ -110,10 +110,10 @@ async def test_the_fence_stops_a_cancelled_response_and_frees_the_engine(db: Dat
     assert text_of(row).startswith("1 2")
 
 
-async def test_a_revoke_that_comes_after_the_fence_interrupts_no_statement(
+async def test_a_revoke_after_the_fence_interrupts_no_statement(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would cost the connection: every client who leaves its stream ends it by both, in any order."""
+    """An interrupted statement costs its connection, and a client that leaves a stream causes both, in any order."""
     find, asked, told = responses.find, asyncio.Event(), asyncio.Event()
 
     async def slowly(db: Database, response_id: str) -> ResponseRow | None:
@@ -152,35 +152,35 @@ async def test_revoke_ends_queued_and_running_rows_and_names_those_it_ended(db: 
     await whole(db, waiting, Status.CANCELLED)
 
 
-async def test_a_revoke_while_it_is_claimed_is_not_lost(db: Database, pubsub: PubSub) -> None:
+async def test_a_revoke_during_the_claim_cancels_the_response(db: Database, pubsub: PubSub) -> None:
     for _ in range(10):
         response_id = await queued(db, input=asking("/hang 5"))
         async with worker(db, pubsub) as w:
             job = w.start(response_id)
-            await asyncio.sleep(0)  # the claim is under way
+            await asyncio.sleep(0)  # the claim has started
             await job.stop(Cancelled.REVOKED)
         assert (await row_of(db, response_id)).status is Status.CANCELLED
 
 
-@pytest.mark.parametrize("said", ["the quick brown fox jumps over it", "é👋🏽ü你好"])
-async def test_a_response_handed_over_in_the_middle_goes_on_exactly(db: Database, pubsub: PubSub, said: str) -> None:
+@pytest.mark.parametrize("words", ["the quick brown fox jumps over it", "é👋🏽ü你好"])
+async def test_a_response_released_in_the_middle_continues_exactly(db: Database, pubsub: PubSub, words: str) -> None:
     for events in (3, 6, 9, 12):
-        response_id = await queued(db, input=asking(f"/say {said}"))
+        response_id = await queued(db, input=asking(f"/say {words}"))
         async with worker(db, pubsub, tokens_per_second=200.0) as first:
             job = first.start(response_id)
-            await committed(db, response_id, min(events, 5 + len(said) // 2))
+            await committed(db, response_id, min(events, 5 + len(words) // 2))
             assert await job.stop(Cancelled.SHUTDOWN) in (Outcome.RELEASED, Outcome.COMPLETED)
             released = first.redelivered
         async with worker(db, pubsub) as second:
             for again in released:
                 assert await second.run(again) is Outcome.COMPLETED
         row = await whole(db, response_id)
-        assert text_of(row) == said
+        assert text_of(row) == words
         assert row.usage is not None
-        assert row.usage["output_tokens"] == len(said.encode()) + 1
+        assert row.usage["output_tokens"] == len(words.encode()) + 1
 
 
-async def test_a_released_response_that_never_began_starts_at_the_beginning(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_released_before_its_first_token_starts_at_the_beginning(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     row = await claim(db, response_id, "worker-that-stops")
     assert row is not None
@@ -190,7 +190,7 @@ async def test_a_released_response_that_never_began_starts_at_the_beginning(db: 
     assert (await whole(db, response_id)).attempt == 2
 
 
-async def test_where_the_sampler_has_a_memory_a_cut_response_goes_on_all_the_same(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_with_a_seed_continues_after_a_release(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/count 1000"), extra={"seed": 7})
     async with worker(db, pubsub, **SLOW) as first:
         job = first.start(response_id)
@@ -222,7 +222,7 @@ async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Data
     assert row.output == []
 
 
-async def test_a_dead_engine_gives_its_responses_back_and_tells_the_worker(db: Database, pubsub: PubSub) -> None:
+async def test_a_dead_engine_releases_its_responses_and_stops_the_worker(db: Database, pubsub: PubSub) -> None:
     killer, other = await queued(db, input=asking("/die 5")), await queued(db, input=asking("/count 300"))
     async with worker(db, pubsub, **SLOW) as w:
         outcomes = await asyncio.gather(w.run(killer), w.run(other))
@@ -244,7 +244,7 @@ async def test_a_deleted_response_stops_its_runner(db: Database, pubsub: PubSub)
         assert w.engine.running == 0
 
 
-async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Database, pubsub: PubSub) -> None:
+async def test_the_heartbeat_fences_a_run_that_hangs(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
     async with worker(db, pubsub, lease_seconds=0.3) as w:
         job = w.start(response_id)
@@ -254,7 +254,7 @@ async def test_the_heartbeat_stops_what_hangs_and_is_not_ours_any_more(db: Datab
         assert w.engine.running == 0
 
 
-async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_orphaned_by_its_own_worker_is_released(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     async with worker(db, pubsub, lease_seconds=0.15) as w:
         await claim(db, response_id, w.lease.worker)
@@ -267,7 +267,7 @@ async def test_a_response_that_its_own_worker_forgot_is_given_back(db: Database,
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
+async def test_a_claim_whose_reply_was_lost_runs_exactly_once(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
     response_id, claim, lost = await queued(db, input=asking("/count 100")), claims.claim_all, []
@@ -286,10 +286,8 @@ async def test_a_claim_whose_answer_got_lost_is_run_all_the_same_and_once(
     assert (await whole(db, response_id)).attempt == 1
 
 
-async def test_what_is_claimed_together_survives_a_cut_connection_and_a_cancellation(
-    db: Database, pubsub: PubSub
-) -> None:
-    """The batch waits for a locked row when its connection breaks; one of it is cancelled, and one came twice."""
+async def test_a_batch_of_claims_survives_a_cut_connection_and_a_cancellation(db: Database, pubsub: PubSub) -> None:
+    """The connection breaks while the batch waits for a locked row. One response is cancelled, one is claimed twice."""
     ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
     cancelled, *others = ids
     async with worker(db, pubsub, **SLOW) as w:
@@ -314,7 +312,7 @@ async def waits_for_a_lock(db: Database) -> bool:
         return bool((await connection.execute(waiting)).scalar_one())
 
 
-async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db: Database, pubsub: PubSub) -> None:
+async def test_a_worker_that_reclaims_a_response_runs_only_the_new_attempt(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("/hang 3"))
     async with worker(db, pubsub, lease_seconds=0.6) as w:
         first = w.start(response_id)
@@ -324,14 +322,14 @@ async def test_a_worker_that_claims_again_what_was_taken_from_it_runs_it_once(db
         assert await first.task is Outcome.FENCED
         assert w.runs.attempts() == {response_id: 2}
         await until(lambda: w.engine.running == 1)
-        await beats(db, w.lease.worker, 3)
+        await heartbeats(db, w.lease.worker, 3)
         assert not second.task.done()
         assert (await row_of(db, response_id)).attempt == 2
         assert await second.stop(Cancelled.REVOKED) is Outcome.CANCELLED
 
 
-async def beats(db: Database, worker_id: str, count: int) -> None:
-    """Waits for that many heartbeats, each of which compares what runs with what is owned."""
+async def heartbeats(db: Database, worker_id: str, count: int) -> None:
+    """Waits for that many heartbeats; each compares the runs with the rows of the worker."""
     seen = set()
 
     async def enough() -> bool:
@@ -353,7 +351,7 @@ async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, pubsub: Pu
 
 
 async def on_its_last_chance(db: Database, asked: str) -> str:
-    """One under which an engine died before; these workers give it one more."""
+    """A response that fails at its next crash: an engine died under it before."""
     response_id = await queued(db, input=asking(asked))
     row = await claim(db, response_id, "dead")
     assert row is not None
@@ -361,7 +359,7 @@ async def on_its_last_chance(db: Database, asked: str) -> str:
     return response_id
 
 
-async def test_those_on_their_last_chance_run_one_at_a_time(db: Database, pubsub: PubSub) -> None:
+async def test_responses_on_their_last_chance_run_one_at_a_time(db: Database, pubsub: PubSub) -> None:
     ids = [await on_its_last_chance(db, "/count 40") for _ in range(3)]
     most = 0
     async with worker(db, pubsub, **SLOW) as w:

@@ -1,4 +1,4 @@
-"""What a worker shows its model: the chain, the conversation, and no more than fits."""
+"""The prompt that a worker makes: the chain, the conversation, and no more than fits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def asking(text: str, **more: Any) -> list[dict[str, Any]]:
     return [{**message(text), **more}]
 
 
-async def shown(w: Worker, db: Database, response_id: str) -> str:
-    """The prompt as the scripted engine reads it: bytes of text, and marks."""
+async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
+    """The text of the prompt: the scripted engine's tokens are bytes, and marks above 255."""
     row = await responses.find(db, response_id)
     assert row is not None
     items = await Inputs(db).items(row)
@@ -35,14 +35,14 @@ async def shown(w: Worker, db: Database, response_id: str) -> str:
     return bytes(token for token in turn.prompt if token < 256).decode()
 
 
-async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, pubsub: PubSub) -> None:
+async def test_the_prompt_holds_a_chain_from_its_first_response_on(db: Database, pubsub: PubSub) -> None:
     async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno"))
         await w.run(first)
         second = await queued(db, input=asking("/say Due"), previous_response_id=first)
         await w.run(second)
         third = await queued(db, input=asking("/say Tre"), previous_response_id=second)
-        prompt = await shown(w, db, third)
+        prompt = await prompt_of(w, db, third)
         assert [prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")] == sorted(
             prompt.index(word) for word in ("/say Uno", "/say Due", "/say Tre")
         )
@@ -51,19 +51,19 @@ async def test_a_chain_is_shown_from_its_first_turn_on(db: Database, pubsub: Pub
     assert text_of(await whole(db, third)) == "Tre"
 
 
-async def test_a_conversation_is_shown_and_grows_by_each_turn(db: Database, pubsub: PubSub) -> None:
+async def test_the_prompt_holds_the_conversation_which_grows_with_each_response(db: Database, pubsub: PubSub) -> None:
     await conversations.create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), asking("Be kind."))
     async with worker(db, pubsub) as w:
         first = await queued(db, input=asking("/say Uno", id="msg_1"), conversation={"id": "conv_1"})
-        assert "Be kind." in await shown(w, db, first)
+        assert "Be kind." in await prompt_of(w, db, first)
         await w.run(first)
         second = await queued(db, input=asking("/say Due", id="msg_2"), conversation={"id": "conv_1"})
-        assert (await shown(w, db, second)).count("Uno") == 2
+        assert (await prompt_of(w, db, second)).count("Uno") == 2
         await w.run(second)
     listed = await conversations.list_items(db, "conv_1", None, 100, descending=False)
     assert listed is not None
-    said = [item["content"][0]["text"] for item in listed]
-    assert said == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
+    texts = [item["content"][0]["text"] for item in listed]
+    assert texts == ["Be kind.", "/say Uno", "Uno", "/say Due", "Due"]
 
 
 async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSub) -> None:
@@ -80,7 +80,7 @@ async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSu
 
 class TestTruncation:
     LONG = 40
-    """Characters of each turn; the context below holds a few of them."""
+    """Characters of each message; the context holds only a few messages."""
 
     async def chain(self, w: Worker, db: Database) -> str:
         previous = None
@@ -95,7 +95,7 @@ class TestTruncation:
     async def test_auto_drops_the_oldest_turns_and_keeps_the_instructions(self, db: Database, pubsub: PubSub) -> None:
         async with worker(db, pubsub, context_length=400) as w:
             last = await self.chain(w, db)
-            prompt = await shown(w, db, last)
+            prompt = await prompt_of(w, db, last)
             assert "/say 7" in prompt
             assert "/say 0" not in prompt
             assert await w.run(last) is Outcome.COMPLETED

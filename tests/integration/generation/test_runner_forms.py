@@ -32,7 +32,7 @@ def asking(text: str, **fields: Any) -> Json:
 
 
 def plain(output: list[Json]) -> list[Json]:
-    """Without ids, which are made of the response's."""
+    """The output without ids, which are derived from the response's id."""
     return [
         {key: value for key, value in item.items() if key not in ("id", "call_id")} | {"content": item.get("content")}
         for item in output
@@ -40,7 +40,7 @@ def plain(output: list[Json]) -> list[Json]:
 
 
 async def answer(db: Database, pubsub: PubSub, status: Status = Status.COMPLETED, **request: Any) -> tuple[Json, Json]:
-    """What came of it, undisturbed: the output and the usage."""
+    """The output and the usage of a response that one worker runs to its end."""
     response_id = await queued(db, **request)
     async with worker(db, pubsub) as w:
         await w.run(response_id)
@@ -51,8 +51,8 @@ async def answer(db: Database, pubsub: PubSub, status: Status = Status.COMPLETED
 
 
 async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pubsub: PubSub) -> None:
-    said, usage = await answer(db, pubsub, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
-    thought, text, call, custom = said["output"]
+    response, usage = await answer(db, pubsub, **asking(f"{THOUGHT}Look:{CALL}{CUSTOM}"))
+    thought, text, call, custom = response["output"]
     assert thought["content"] == [{"type": "reasoning_text", "text": "Let me see: 你好."}]
     assert [part["text"] for part in text["content"]] == ["Look:"]
     assert (call["type"], call["name"]) == ("function_call", "weather")
@@ -61,42 +61,42 @@ async def test_reasoning_text_and_calls_are_items_of_their_own(db: Database, pub
     assert usage["output_tokens_details"]["reasoning_tokens"] == len("\nLet me see: 你好.\n".encode()) + 1
 
 
-async def test_without_tools_the_marks_of_a_call_are_text(db: Database, pubsub: PubSub) -> None:
-    said, _ = await answer(db, pubsub, **asking(CALL, tools=[]))
-    assert said["output"][0]["content"][0]["text"] == CALL
+async def test_without_tools_the_markup_of_a_call_is_text(db: Database, pubsub: PubSub) -> None:
+    response, _ = await answer(db, pubsub, **asking(CALL, tools=[]))
+    assert response["output"][0]["content"][0]["text"] == CALL
 
 
 async def test_a_call_cut_by_max_output_tokens_is_an_incomplete_call(db: Database, pubsub: PubSub) -> None:
     request = asking(CALL, max_output_tokens=60)
-    said, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
-    [call] = said["output"]
+    response, _ = await answer(db, pubsub, Status.INCOMPLETE, **request)
+    [call] = response["output"]
     assert (call["type"], call["status"]) == ("function_call", "incomplete")
     assert '{"city": "Zürich", "days": [1, 2]}'.startswith(call["arguments"])
     assert call["arguments"]
 
 
 async def test_cut_reasoning_stays_reasoning(db: Database, pubsub: PubSub) -> None:
-    said, _ = await answer(db, pubsub, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
-    [thought] = said["output"]
+    response, _ = await answer(db, pubsub, Status.INCOMPLETE, **asking(THOUGHT + "x", max_output_tokens=10))
+    [thought] = response["output"]
     assert (thought["type"], thought["status"]) == ("reasoning", "incomplete")
 
 
 async def test_a_stop_string_completes_the_response_and_its_tokens_are_counted(db: Database, pubsub: PubSub) -> None:
     request = asking("one two three", extra={"stop": ["wo"]})
-    said, usage = await answer(db, pubsub, **request)
-    assert said["output"][0]["content"][0]["text"] == "one t"
+    response, usage = await answer(db, pubsub, **request)
+    assert response["output"][0]["content"][0]["text"] == "one t"
     assert usage["output_tokens"] == len("one two")
 
 
-async def test_one_call_where_calls_are_not_parallel(db: Database, pubsub: PubSub) -> None:
-    said, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, parallel_tool_calls=False))
-    assert [item["type"] for item in said["output"]] == ["function_call"]
+async def test_without_parallel_tool_calls_only_the_first_call_counts(db: Database, pubsub: PubSub) -> None:
+    response, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, parallel_tool_calls=False))
+    assert [item["type"] for item in response["output"]] == ["function_call"]
 
 
 async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, pubsub: PubSub) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "shell"}]}
-    said, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, tool_choice=choice))
-    text, custom = said["output"]
+    response, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, tool_choice=choice))
+    text, custom = response["output"]
     assert json.loads(text["content"][0]["text"])["name"] == "weather"
     assert custom["type"] == "custom_tool_call"
 
@@ -114,13 +114,15 @@ async def test_log_probabilities_are_in_events_and_items(db: Database, pubsub: P
     assert [entry for event in deltas for entry in event["logprobs"]] == part["logprobs"]
 
 
-async def test_the_effort_makes_the_model_think(db: Database, pubsub: PubSub) -> None:
+async def test_the_reasoning_effort_turns_reasoning_on_and_off(db: Database, pubsub: PubSub) -> None:
     for effort, thinks in (("low", True), ("none", False)):
-        said, _ = await answer(db, pubsub, input=[message("/say hi")], reasoning={"effort": effort, "summary": None})
-        assert [item["type"] for item in said["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
+        response, _ = await answer(
+            db, pubsub, input=[message("/say hi")], reasoning={"effort": effort, "summary": None}
+        )
+        assert [item["type"] for item in response["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
 
 
-async def test_what_the_engine_refuses_fails_the_response_before_any_output(db: Database, pubsub: PubSub) -> None:
+async def test_a_request_that_the_engine_rejects_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=[message("x")], extra={"chat_template_kwargs": {"chat_template": "x"}})
     async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed, match=r"chat_template_kwargs\.chat_template"):
@@ -142,7 +144,7 @@ REQUESTS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_worker_that_stops_anywhere_changes_nothing(db: Database, pubsub: PubSub, name: str) -> None:
+async def test_a_worker_that_stops_at_any_token_changes_nothing(db: Database, pubsub: PubSub, name: str) -> None:
     expected = await answer(db, pubsub, **REQUESTS[name])
     response_id = await queued(db, **REQUESTS[name])
     attempts, outcome = 0, Outcome.RELEASED

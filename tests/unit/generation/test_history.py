@@ -1,4 +1,4 @@
-"""What a response's log says of its turns and calls."""
+"""The history of turns and calls that a response's log holds."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def chunk(number: int, *tokens: int, steps: tuple[Any, ...] = ()) -> Chunk:
     return Chunk("resp_1", number, number, 1, tokens, b"", steps=json.loads(json.dumps(steps)))
 
 
-def test_tokens_belong_to_the_turn_that_no_end_was_said_of_before() -> None:
+def test_tokens_belong_to_the_first_turn_without_an_end_before_them() -> None:
     ended = chunk(2, 3, steps=({"end": TURN.as_step()["end"]},))
     history = History.of([chunk(0), chunk(1, 1, 2), ended, chunk(3), chunk(4, 4, 5)])
     assert history.turns == [TURN]
     assert (history.tokens, history.spent) == ((4, 5), 3)
 
 
-def test_calls_without_a_result_are_left_and_those_with_one_are_hidden_items() -> None:
+def test_calls_without_a_result_are_unanswered_and_the_others_are_tool_results() -> None:
     history = History()
     assert history.unanswered == {}
     history.end_turn(TURN)
-    step = history.add_result(3, TWO, "told", {"0": {"url": "u"}})
+    step = history.add_result(3, TWO, "output", {"0": {"url": "u"}})
     assert history.unanswered == {1: ONE}
-    again = History.of([chunk(1, 1, 2, 3, steps=(TURN.as_step(),)), chunk(2, steps=(step,))])
-    assert (again.turns, again.results, again.unanswered) == ([TURN], history.results, {1: ONE})
+    restored = History.of([chunk(1, 1, 2, 3, steps=(TURN.as_step(),)), chunk(2, steps=(step,))])
+    assert (restored.turns, restored.results, restored.unanswered) == ([TURN], history.results, {1: ONE})
     call = {"name": "python", "arguments": "{}", "kind": "python", "server_label": None, "tool": "python"}
-    assert again.tool_results == {"3": {**call, "turn": 1, "result": "told", "sources": {"0": {"url": "u"}}}}
+    assert restored.tool_results == {"3": {**call, "turn": 1, "result": "output", "sources": {"0": {"url": "u"}}}}
 
 
-def test_past_turns_show_their_items_with_what_was_told() -> None:
+def test_past_turns_hold_their_items_with_the_results() -> None:
     history = History([TURN], results={1: {"result": "x"}})
     output = [
         {"type": "mcp_list_tools"},
