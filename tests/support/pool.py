@@ -1,0 +1,122 @@
+"""Celery's part, played for unit tests of TaskPool: requests, and a pool without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from celery.exceptions import Ignore
+
+from tests.support.waiting import until, until_sync
+from workers.celery_host.pool import TaskPool
+from workers.generation.cancellation import Cancelled, why_cancelled
+
+Body = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Expected(Exception):
+    """An error that the task declares in `throws`."""
+
+
+class Request:
+    """Celery's Request, as far as the pool uses it. `body` is its task."""
+
+    def __init__(self, pool: TaskPool, body: Body, task_id: str = "resp") -> None:
+        self.id = task_id
+        self.task = SimpleNamespace(run=body, throws=(Expected,))
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.pid: int | None = None
+        self.accepted_in = self.ended_in = ""
+        self.result: Any = None
+        self.ended = threading.Event()
+        self.pool = pool
+        self.terminated = 0
+        # Celery's Request holds its job weakly as well.
+        self.job = weakref.ref(
+            pool.on_apply(
+                tracer, (), {}, callback=self.on_success, accept_callback=self.on_accepted, correlation_id=task_id
+            )
+        )
+
+    def on_accepted(self, pid: int, _at: float) -> None:
+        self.accepted_in = threading.current_thread().name
+        self.pid = pid
+
+    def on_success(self, result: Any) -> None:
+        self.ended_in = threading.current_thread().name
+        self.result = result
+        self.ended.set()
+
+    def terminate(self, pool: TaskPool | None = None, signal: Any = None) -> None:
+        self.terminated += 1
+        self.pool.terminate_job(self.started().pid or 0, signal)
+
+    def started(self) -> Request:
+        until_sync(lambda: self.pid is not None)
+        return self
+
+    def wait(self) -> Any:
+        assert self.ended.wait(10)
+        return self.result
+
+    @property
+    def ignored(self) -> bool:
+        return is_ignored(self.wait())
+
+    @property
+    def value(self) -> str:
+        failed, value, seconds = self.wait()
+        assert not failed and seconds >= 0.0
+        assert isinstance(value, str)
+        return value
+
+
+def is_ignored(result: Any) -> bool:
+    """Whether Celery forgets the request without an event."""
+    failed, info, _ = result
+    return bool(failed) and isinstance(info.exception, Ignore)
+
+
+def tracer(*_: Any) -> None:
+    """Stands in for Celery's tracer."""
+    raise AssertionError("the pool runs the task itself")
+
+
+def start_pool(lifespan: Any = None, limit: int = 8) -> TaskPool:
+    class Pool(TaskPool):
+        pass
+
+    if lifespan is not None:
+        Pool.lifespan = staticmethod(lifespan)
+    pool = Pool(limit)
+    pool.start()
+    return pool
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+class SlowCleanup:
+    """A body that runs until it is cancelled, and then cleans up until `may_end` is set."""
+
+    def __init__(self) -> None:
+        self.reason: Cancelled | None = None
+        self.cleaning = threading.Event()
+        self.may_end = threading.Event()
+        self.clean = False
+
+    async def __call__(self) -> None:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            self.reason = why_cancelled()
+            self.cleaning.set()
+            await until(self.may_end.is_set)
+            self.clean = True
+            raise

@@ -1,0 +1,203 @@
+"""How TaskPool starts and stops: its lifespan, its drain, and the work that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from celery.exceptions import WorkerShutdown
+from celery.worker import state as worker_state
+
+from config.settings import ConfigError
+from tests.support.pool import Request, SlowCleanup, forever, start_pool
+from tests.support.waiting import until_sync
+from workers.celery_host import pool
+from workers.celery_host.pool import StopWorker, TaskPool
+from workers.celery_host.tasks import current_runner
+from workers.generation.cancellation import Cancelled, why_cancelled
+
+
+def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[str]:
+        yield "the runner"
+
+    pool = start_pool(lifespan)
+
+    async def look() -> Any:
+        return current_runner.get()
+
+    async def body() -> list[Any]:
+        return await asyncio.gather(look(), asyncio.create_task(look()))
+
+    assert Request(pool, body).value == "['the runner', 'the runner']"
+    pool.stop()
+
+
+def test_outside_a_pool_there_is_no_runner_and_no_reason_of_a_cancellation() -> None:
+    with pytest.raises(LookupError):
+        current_runner.get()
+    assert why_cancelled() is None
+
+
+def test_the_lifespan_can_stop_the_worker() -> None:
+    exit_codes: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan(stop_worker: StopWorker) -> AsyncIterator[StopWorker]:
+        yield stop_worker
+
+    class Pool(TaskPool):
+        pass
+
+    Pool.lifespan = staticmethod(lifespan)
+    pool = Pool(1)
+    pool.stop_worker = exit_codes.append
+    pool.start()
+
+    async def body() -> None:
+        current_runner.get()(7)
+
+    Request(pool, body).wait()
+    assert exit_codes == [7]
+    pool.stop()
+
+
+def test_one_task_enters_the_lifespan_and_leaves_it_after_the_last_job() -> None:
+    steps: list[Any] = []
+
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+        steps.append(("enter", asyncio.current_task()))
+        yield
+        steps.append(("leave", asyncio.current_task()))
+
+    pool = start_pool(lifespan)
+    assert [step for step, _ in steps] == ["enter"]
+
+    async def body() -> None:
+        try:
+            await forever()
+        finally:
+            steps.append(("job", None))
+
+    Request(pool, body).started()
+    pool.stop()
+    assert [step for step, _ in steps] == ["enter", "job", "leave"]
+    assert steps[0][1] is steps[2][1]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ConfigError("LONGHAUL_MODEL: no such model"), 78, "the worker cannot start: LONGHAUL_MODEL: no such model"),
+        (RuntimeError("two\nlines"), 1, "the worker cannot start: RuntimeError: two lines"),
+        (TimeoutError(), 1, "the worker cannot start: TimeoutError: no message"),
+    ],
+)
+def test_a_lifespan_that_fails_ends_the_worker_with_one_line(
+    error: Exception, code: int, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+        raise error
+        yield
+
+    with caplog.at_level(logging.INFO), pytest.raises(WorkerShutdown) as stop:
+        start_pool(lifespan)
+    assert stop.value.code == code
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("CRITICAL", line)]
+
+
+def test_a_signal_while_the_lifespan_is_entered_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    entering, left = threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+        entering.set()
+        try:
+            await forever()
+            yield
+        finally:
+            left.set()
+
+    threading.Thread(target=lambda: entering.wait() and monkeypatch.setattr(worker_state, "should_stop", 0)).start()
+    with pytest.raises(WorkerShutdown) as stop:
+        start_pool(lifespan)
+    assert stop.value.code == 0
+    assert left.is_set()
+
+
+def test_a_drain_lets_jobs_end_in_their_grace_and_cancels_the_others() -> None:
+    pool = start_pool(limit=2)
+    go = asyncio.Event()
+    long = SlowCleanup()
+    long.may_end.set()
+    requests = [Request(pool, go.wait), Request(pool, long)]
+    for request in requests:
+        request.started()
+    drain = asyncio.run_coroutine_threadsafe(pool.drain(30.0), pool._loop)
+    until_sync(lambda: pool._jobs._draining)
+    pool.call(go.set)
+    assert requests[0].value == "True"
+    assert not requests[1].ended.is_set()
+    pool.end_grace()
+    drain.result(10)
+    assert requests[1].ignored
+    assert long.reason is Cancelled.SHUTDOWN
+    pool.stop()
+
+
+def test_a_draining_pool_does_not_report_jobs_that_never_started() -> None:
+    """So Celery never acknowledges their messages, and returns them to the queue."""
+    pool = start_pool(limit=1)
+    running = Request(pool, forever).started()
+    waiting = Request(pool, forever)
+    drain = asyncio.run_coroutine_threadsafe(pool.drain(0.0), pool._loop)
+    until_sync(lambda: pool._jobs._draining)
+    late = Request(pool, forever)
+    drain.result(10)
+    assert running.ignored
+    pool.stop()
+    assert not waiting.ended.is_set() and waiting.pid is None
+    assert not late.ended.is_set() and late.pid is None
+
+
+def test_the_pool_stops_although_a_clean_up_does_not_end(quick_cleanup: None, caplog: pytest.LogCaptureFixture) -> None:
+    pool = start_pool()
+    body = SlowCleanup()
+    Request(pool, body, "resp_stuck").started()
+    pool.stop()
+    assert "did not end in time: resp_stuck" in caplog.text
+
+
+def test_the_pool_stops_although_the_lifespan_does_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.1)
+
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[None]:
+        yield
+        await forever()
+
+    start_pool(lifespan).stop()
+    assert "did not stop within" in caplog.text
+
+
+def test_a_stopping_pool_waits_for_background_work() -> None:
+    pool = start_pool()
+    done = threading.Event()
+
+    async def work() -> None:
+        await asyncio.sleep(0.05)
+        done.set()
+
+    pool.run_in_background(work())
+    pool.stop()
+    assert done.is_set()
