@@ -1,4 +1,4 @@
-"""Small tools for asyncio tasks: end them, race them, keep them in the background, let nothing interrupt them."""
+"""Small tools for asyncio tasks: end them, race them, shield them, and keep them in the background."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 log = logging.getLogger("longhaul.aio")
 
-CANCEL_AGAIN_SECONDS = 0.2
+RECANCEL_SECONDS = 0.2
 
 T = TypeVar("T")
 
@@ -24,15 +24,15 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
     while running:
         for task in running:
             task.cancel()
-        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_SECONDS)
+        _, running = await asyncio.wait(running, timeout=RECANCEL_SECONDS)
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_until(work: Coroutine[Any, Any, None], *signals: Awaitable[None]) -> bool:
-    """Runs `work` until it is done, or until one of the signals comes.
+    """Runs `work` until it is done, or cancels it as soon as one of the signals is done.
 
-    Returns True if the work is done, and False if a signal came first: then the work is cancelled. In every case,
-    its own cancellation included, it returns only after the work has ended. Raises what the work raises.
+    Returns whether the work was done first. It always returns after the work has ended, even if it is cancelled itself.
+    Raises what the work raises.
     """
     working = asyncio.create_task(work)
     watching = [asyncio.create_task(_wait_for(signal)) for signal in signals]
@@ -53,7 +53,7 @@ async def _wait_for(signal: Awaitable[None]) -> None:
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work` to its end, even if the caller is cancelled meanwhile: a clean-up must not stop half way."""
+    """Awaits `work` to its end, even if the caller is cancelled meanwhile; for clean-ups that must not be cut short."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -61,12 +61,12 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     try:
         return task.result()
     finally:
-        # The task holds its exception, and the exception holds this frame: without this line that is a circle.
+        # The task refers to its exception, and the exception to this frame: this line breaks the reference cycle.
         del task
 
 
 class BackgroundTasks:
-    """Tasks that outlive the request that started them. A reference to each is kept until it ends."""
+    """Tasks that outlive the code that started them. Keeps a reference to each task until it ends."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -76,14 +76,14 @@ class BackgroundTasks:
         return iter(list(self._tasks))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs `work` in a task of its own. A failure is logged by its type alone: the text may hold a prompt."""
+        """Runs `work` in a task of its own. Logs only the type of an error: its text may hold a prompt."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_end)
         return task
 
     async def close(self, seconds: float) -> None:
-        """Waits up to `seconds` for the running tasks, and cancels the rest."""
+        """Waits up to `seconds` for the running tasks, and then cancels them."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""A bench for real `celery worker` processes with our pool, task and remote control; only the runner pretends."""
+"""Drives real `celery worker` processes with our pool, task and remote control; only the runner pretends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import until_sync
 
 
 class Bench:
-    """Sends, revokes, and reads what the pretend runners say."""
+    """Sends and revokes responses, and reads the log of the pretended runners."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
@@ -38,7 +38,7 @@ class Bench:
         self.redis.close()
 
     def break_connections(self) -> None:
-        """All but those of the pretended store; CLIENT KILL, as a failover does."""
+        """Closes all connections but those of the pretended store (CLIENT KILL), as a failover does."""
         for client in self.broker.client_list():
             if client["db"] == "7":
                 self.broker.client_kill_filter(_id=client["id"], skipme=True)
@@ -53,20 +53,20 @@ class Bench:
         asyncio.run(all_of_them())
 
     def cancel(self, *ids: str) -> None:
-        """As the API does."""
+        """Cancels as the API does."""
         asyncio.run(TaskQueue(self.settings).revoke(*ids))
 
     @property
     def log(self) -> list[str]:
         return self.redis.lrange("log", 0, -1)
 
-    def said(self, *lines: str) -> None:
+    def wait_for_log(self, *lines: str) -> None:
         until_sync(lambda: set(lines) <= set(self.log), 20.0, f"{lines} in {self.log}")
 
-    def rows_cancelled(self, *ids: str) -> None:
+    def wait_for_cancelled(self, *ids: str) -> None:
         until_sync(lambda: set(ids) <= self.redis.smembers("cancelled"), 20.0, f"{ids} cancelled")
 
-    def ended(self, taken: int = 0, active: int = 0) -> None:
+    def wait_until_ended(self, taken: int = 0, active: int = 0) -> None:
         """Waits until the worker has taken at least so many messages, and runs no more than `active` of them."""
 
         def done() -> bool:

@@ -20,12 +20,12 @@ QUEUE = "model.pretend"
 
 
 def own_database(redis_url: str) -> str:
-    """Celery's remote control reaches every worker on the same Redis database; these tests have one of their own."""
+    """The Redis database of these tests: Celery's remote control reaches every worker on the same database."""
     return redis_url.removesuffix("/0") + "/7"
 
 
 class Process:
-    """A process in a session of its own; its output goes to a file. Nothing of it outlives `kill`."""
+    """A process in a session of its own, with its output in a file. `kill` ends all processes of the session."""
 
     def __init__(self, args: list[str], env: Mapping[str, str], output: Path) -> None:
         self.output = output
@@ -44,15 +44,15 @@ class Process:
     def text(self) -> str:
         return self.output.read_text(errors="replace")
 
-    def tell(self, signum: signal.Signals = signal.SIGTERM) -> None:
+    def send_signal(self, signum: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(signum)
 
     def wait(self, timeout: float = 20.0) -> int:
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.tell(signal.SIGUSR1)  # Celery writes the stacks of its threads
-            raise AssertionError(f"it did not end within {timeout} s:\n{self.text[-4000:]}") from None
+            self.send_signal(signal.SIGUSR1)  # Celery writes the stacks of its threads
+            raise AssertionError(f"the process did not end within {timeout} s:\n{self.text[-4000:]}") from None
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -70,12 +70,12 @@ class Worker(Process):
         super().__init__(args, env, folder / f"{name}.log")
 
     def ready(self) -> Worker:
-        """Waits until it works, and hears: kombu subscribes to broadcasts only after Celery has said "ready"."""
+        """Waits until the worker answers: kombu subscribes to broadcasts only after Celery has logged "ready"."""
         until_sync(lambda: " ready." in self.text or self.process.poll() is not None, 40.0, "the worker")
         assert self.process.poll() is None, self.text
         with Celery(broker=self._redis_url) as celery, celery.connection_for_write() as connection:
             ping = partial(celery.control.broadcast, "ping", destination=[self._name], connection=connection)
-            until_sync(lambda: ping(reply=True, limit=1, timeout=1.0), 40.0, "the worker hears")
+            until_sync(lambda: ping(reply=True, limit=1, timeout=1.0), 40.0, "an answer of the worker")
         return self
 
 

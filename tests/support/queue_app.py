@@ -1,7 +1,7 @@
-"""A worker app for tests of the queue: our pool, task and program with a runner that only pretends.
+"""A worker app for tests of the queue: our pool, task and program, with a runner that only pretends.
 
-What a response does is the first word of its id (`hold-1`: it runs until it is cancelled). The runner
-writes what happens to the Redis list `log`, one word and the id each.
+The first word of a response's id says what the response does (`hold-1` runs until it is cancelled). The runner writes
+what happens to the Redis list `log`: one word and the id for each event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from redis.backoff import ConstantBackoff
 from app.aio import run_to_completion
 from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
-from tests.support.circles import alive
+from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
 from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
@@ -33,7 +33,7 @@ from workers.generation.outcome import Outcome, ResponseFailed
 from workers.main import make_worker_app
 
 STORE = 8
-"""The Redis database that stands in for Postgres: a test may break Celery's alone."""
+"""The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
 CLEANUP_SECONDS = 0.3
 SECRET = " ".join(("a", "secret", "prompt"))
 OUTCOMES = {
@@ -51,18 +51,18 @@ class PretendRunner:
         self.stop_worker = stop_worker
         self.running: set[str] = set()
 
-    async def say(self, word: str, response_id: str) -> None:
+    async def write_log(self, word: str, response_id: str) -> None:
         await self.store.rpush("log", f"{word} {response_id}")
 
     async def run(self, response_id: str) -> Outcome:
         try:
-            await self.say("start", response_id)
+            await self.write_log("start", response_id)
             if why_cancelled() is not None:  # redis-py 8.1 swallows cancellations while it connects
                 raise asyncio.CancelledError
             return await self._run(response_id)
         except asyncio.CancelledError:
             reason = why_cancelled()
-            # The cancellation that was looked up above may still come.
+            # The cancellation that `why_cancelled` announced above may still arrive.
             await run_to_completion(self._clean_up(reason.value if reason else "none", response_id))
             if response_id.startswith("stuck"):
                 await asyncio.Event().wait()
@@ -72,7 +72,7 @@ class PretendRunner:
 
     async def _clean_up(self, reason: str, response_id: str) -> None:
         await asyncio.sleep(CLEANUP_SECONDS)
-        await self.say(reason, response_id)
+        await self.write_log(reason, response_id)
 
     async def _run(self, response_id: str) -> Outcome:
         match response_id.split("-")[0]:
@@ -93,7 +93,7 @@ class PretendRunner:
             case "leave":
                 self.stop_worker(7)
                 await asyncio.Event().wait()
-        await self.say("end", response_id)
+        await self.write_log("end", response_id)
         return OUTCOMES.get(response_id.split("-")[0], Outcome.COMPLETED)
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
@@ -130,7 +130,7 @@ async def pretend_lifespan(redis_url: str, stop_worker: StopWorker) -> AsyncIter
 
 
 class Stuck(bootsteps.StartStopStep):  # type: ignore[misc]
-    """A part of Celery's that never stops."""
+    """A part of Celery's worker that never stops."""
 
     def start(self, _consumer: Any) -> None:
         pass
@@ -140,23 +140,23 @@ class Stuck(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 @control_command()
-def stumble(state: Any) -> dict[str, str]:
-    """Celery's main thread meets an error that it does not know."""
+def raise_error(state: Any) -> dict[str, str]:
+    """Raises an error in Celery's main thread that Celery does not expect."""
 
-    def fall() -> None:
+    def fail() -> None:
         raise AttributeError("pretended")
 
-    state.consumer.hub.call_soon(fall)
+    state.consumer.hub.call_soon(fail)
     return {"ok": "about to"}
 
 
 @control_command()
-def circles(state: Any, kinds: Sequence[str]) -> dict[str, int]:
-    """How many objects of these types are there; from the first call on, the garbage collector stays away."""
+def count_objects(state: Any, kinds: Sequence[str]) -> dict[str, int]:
+    """Counts the objects of these types. The first call disables the garbage collector."""
     if gc.isenabled():
         gc.collect()
         gc.disable()
-    return alive(*kinds)
+    return count(*kinds)
 
 
 def __getattr__(name: str) -> Any:

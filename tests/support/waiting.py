@@ -1,4 +1,4 @@
-"""Wait for a condition, never for a time."""
+"""Waits for a condition, never for a length of time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PAUSE = 0.02
 
 async def until(
     check: Callable[[], T | Awaitable[T]],
-    timeout: float = 10.0,  # noqa: ASYNC109 - asyncio.timeout would not say what was waited for
+    timeout: float = 10.0,  # noqa: ASYNC109 - asyncio.timeout would not name the condition
     what: str = "",
 ) -> T:
-    """Calls `check` until it returns something truthy, and returns that; AssertionError after `timeout` seconds."""
+    """Calls `check` until it returns a true value, and returns it. Raises AssertionError after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:
         result = check()

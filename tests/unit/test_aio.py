@@ -1,4 +1,4 @@
-"""Work that nothing interrupts."""
+"""run_to_completion: a cancellation does not interrupt the work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import weakref
 import pytest
 
 from app.aio import run_to_completion
-from tests.support.circles import no_collector
+from tests.support.cycles import no_collector
 
 
 class WentWrong(Exception):
     pass
 
 
-async def test_who_is_cancelled_gets_the_result_all_the_same() -> None:
+async def test_a_cancelled_caller_still_gets_the_result() -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -32,7 +32,7 @@ async def test_who_is_cancelled_gets_the_result_all_the_same() -> None:
     assert await task == "done"
 
 
-async def test_what_it_raised_is_gone_without_the_garbage_collector() -> None:
+async def test_an_error_of_the_work_is_freed_without_the_garbage_collector() -> None:
     async def work() -> None:
         raise WentWrong
 

@@ -43,16 +43,16 @@ class Desk:
         task: dict[str, Any] = reply.json() if reply.status_code == 200 else {}
         return task
 
-    def shows(self, state: str, *ids: str) -> None:
+    def wait_for_state(self, state: str, *ids: str) -> None:
         def all_do() -> bool:
             return all(self.task(i).get("state") == state for i in ids)
 
         until_sync(all_do, 20.0, f"{state} for {ids}: {[self.task(i).get('state') for i in ids]}")
 
-    def said(self, *lines: str) -> None:
+    def wait_for_log(self, *lines: str) -> None:
         until_sync(lambda: set(lines) <= set(self.rows.lrange("log", 0, -1)), 20.0)
 
-    def cancelled(self, response_id: str) -> None:
+    def wait_for_cancelled(self, response_id: str) -> None:
         until_sync(lambda: self.rows.sismember("cancelled", response_id), 20.0, response_id)
 
 
@@ -88,7 +88,7 @@ def test_flower_refuses_everybody_without_the_password(desk: Desk) -> None:
 
 def test_flowers_pages_open(desk: Desk) -> None:
     desk.send("ok-page")
-    desk.shows("SUCCESS", "ok-page")
+    desk.wait_for_state("SUCCESS", "ok-page")
     for path in ("/", "/workers", "/tasks", "/broker", "/worker/w1@test", "/task/ok-page", "/metrics", "/healthcheck"):
         reply = desk.http.get(path)
         assert reply.status_code == 200, path
@@ -109,15 +109,15 @@ def test_flowers_pages_open(desk: Desk) -> None:
 )
 def test_each_outcome_has_its_state_in_flower(desk: Desk, response_id: str, state: str) -> None:
     desk.send(response_id)
-    desk.shows(state, response_id)
+    desk.wait_for_state(state, response_id)
     desk.send(f"ok-after-{response_id}")
-    desk.shows("SUCCESS", f"ok-after-{response_id}")
-    desk.shows(state, response_id)
+    desk.wait_for_state("SUCCESS", f"ok-after-{response_id}")
+    desk.wait_for_state(state, response_id)
 
 
 def test_flower_shows_the_name_the_response_and_the_model_of_a_task(desk: Desk) -> None:
     desk.send("ok-named")
-    desk.shows("SUCCESS", "ok-named")
+    desk.wait_for_state("SUCCESS", "ok-named")
     task = desk.task("ok-named")
     assert (task["uuid"], task["name"]) == ("ok-named", TASK)
     assert task["kwargs"] == "{'response_id': 'ok-named', 'model': 'demo'}"
@@ -127,7 +127,7 @@ def test_flower_shows_the_name_the_response_and_the_model_of_a_task(desk: Desk) 
 
 def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the_prompt(desk: Desk) -> None:
     desk.send("fail-shown", "bug-shown")
-    desk.shows("FAILURE", "fail-shown", "bug-shown")
+    desk.wait_for_state("FAILURE", "fail-shown", "bug-shown")
     assert desk.task("fail-shown")["exception"] == "ResponseFailed('server_error', 'it went wrong')"
     assert desk.task("bug-shown")["exception"] == "ResponseFailed('server_error', 'ValueError')"
     for response_id in ("fail-shown", "bug-shown"):
@@ -137,44 +137,44 @@ def test_flower_shows_the_code_and_message_of_a_failure_and_nothing_of_the_promp
 
 def test_a_duplicate_does_not_change_a_final_state(desk: Desk) -> None:
     desk.send("hold-dup")
-    desk.said("start hold-dup")
+    desk.wait_for_log("start hold-dup")
     desk.send("hold-dup")
     until_sync(lambda: desk.rows.lrange("log", 0, -1).count("start hold-dup") == 2)
     desk.send("ok-behind")
-    desk.shows("SUCCESS", "ok-behind")
+    desk.wait_for_state("SUCCESS", "ok-behind")
     assert desk.task("hold-dup")["state"] == "STARTED"
     desk.http.post("/api/task/revoke/hold-dup?terminate=true")
-    desk.shows("REVOKED", "hold-dup")
+    desk.wait_for_state("REVOKED", "hold-dup")
 
 
 @pytest.mark.parametrize("terminate", ["true", "false"])
 def test_revoke_and_terminate_end_a_running_response(desk: Desk, terminate: str) -> None:
     response_id = f"hold-{terminate}"
     desk.send(response_id)
-    desk.said(f"start {response_id}")
+    desk.wait_for_log(f"start {response_id}")
     reply = desk.http.post(f"/api/task/revoke/{response_id}?terminate={terminate}")
     assert reply.status_code == 200
-    desk.said(f"revoked {response_id}")
-    desk.cancelled(response_id)
-    desk.shows("REVOKED", response_id)
+    desk.wait_for_log(f"revoked {response_id}")
+    desk.wait_for_cancelled(response_id)
+    desk.wait_for_state("REVOKED", response_id)
 
 
 @pytest.mark.parametrize("terminate", ["true", "false"])
 def test_revoke_and_terminate_end_a_queued_response_while_every_slot_is_taken(desk: Desk, terminate: str) -> None:
     full = [f"hold-full-{terminate}-{n}" for n in range(2)]
     desk.send(*full)
-    desk.said(*(f"start {i}" for i in full))
+    desk.wait_for_log(*(f"start {i}" for i in full))
     queued = f"ok-queued-{terminate}"
     desk.send(queued)
-    desk.shows("PENDING", queued)
+    desk.wait_for_state("PENDING", queued)
     desk.http.post(f"/api/task/revoke/{queued}?terminate={terminate}")
-    desk.cancelled(queued)
-    desk.shows("REVOKED", queued)
+    desk.wait_for_cancelled(queued)
+    desk.wait_for_state("REVOKED", queued)
     for response_id in full:
         desk.http.post(f"/api/task/revoke/{response_id}?terminate=true")
-    desk.shows("REVOKED", *full)
+    desk.wait_for_state("REVOKED", *full)
     desk.send(f"ok-behind-{terminate}")
-    desk.shows("SUCCESS", f"ok-behind-{terminate}")
+    desk.wait_for_state("SUCCESS", f"ok-behind-{terminate}")
     assert f"start {queued}" not in desk.rows.lrange("log", 0, -1)
     assert desk.task(queued)["state"] == "REVOKED"
 

@@ -16,56 +16,56 @@ def test_revoke_and_terminate_cancel_a_running_response_and_its_row(
     bench: Bench, worker: Worker, terminate: bool
 ) -> None:
     bench.send("hold-1", "raise-2", "until-3")
-    bench.said("start hold-1", "start raise-2", "start until-3")
+    bench.wait_for_log("start hold-1", "start raise-2", "start until-3")
     bench.celery.control.revoke(["hold-1", "raise-2"], terminate=terminate)
-    bench.said("revoked hold-1", "revoked raise-2")
-    bench.rows_cancelled("hold-1", "raise-2")
+    bench.wait_for_log("revoked hold-1", "revoked raise-2")
+    bench.wait_for_cancelled("hold-1", "raise-2")
     bench.redis.set("go", 1)
-    bench.said("end until-3")
+    bench.wait_for_log("end until-3")
 
 
 def test_the_old_terminate_command_does_the_same(bench: Bench, worker: Worker) -> None:
     bench.send("hold-1")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.ask("terminate", signal="TERM", task_id="hold-1")
-    bench.said("revoked hold-1")
-    bench.rows_cancelled("hold-1")
+    bench.wait_for_log("revoked hold-1")
+    bench.wait_for_cancelled("hold-1")
 
 
 def test_a_queued_response_is_cancelled_before_any_worker_has_a_slot(bench: Bench, start: Any) -> None:
     start(concurrency=1).ready()
     bench.send("until-1", "ok-2")
-    bench.said("start until-1")
+    bench.wait_for_log("start until-1")
     bench.celery.control.revoke("ok-2")
-    bench.rows_cancelled("ok-2")
+    bench.wait_for_cancelled("ok-2")
     assert bench.queued() == 1
     bench.redis.set("go", 1)
     until_sync(lambda: bench.queued() == 0)
     bench.send("ok-3")
-    bench.said("end ok-3")
+    bench.wait_for_log("end ok-3")
     assert "start ok-2" not in bench.log
 
 
 def test_cancel_finds_the_original_after_its_duplicate_was_dropped(bench: Bench, worker: Worker) -> None:
-    """Celery forgets a running id when a copy of it ends, and would say `tasks unknown`."""
+    """Celery forgets a running id when a duplicate of it ends, and would reply `tasks unknown`."""
     bench.send("hold-1")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.send("hold-1")
-    bench.ended(2, active=1)
+    bench.wait_until_ended(2, active=1)
     bench.cancel("hold-1")
-    bench.said("revoked hold-1")
+    bench.wait_for_log("revoked hold-1")
     assert not bench.ask("active")
 
 
-def test_revokes_that_race_with_the_start_leave_nothing_running(bench: Bench, worker: Worker) -> None:
+def test_revokes_that_race_with_the_start_of_responses_leave_nothing_running(bench: Bench, worker: Worker) -> None:
     ids = [f"hold-{n}" for n in range(120)]
     for n in range(0, len(ids), 6):
         bench.send(*ids[n : n + 6])
         bench.cancel(*ids[n : n + 6])
-    bench.rows_cancelled(*ids)
+    bench.wait_for_cancelled(*ids)
     bench.send("ok-behind")
-    bench.said("end ok-behind")
-    bench.ended()
+    bench.wait_for_log("end ok-behind")
+    bench.wait_until_ended()
     assert bench.ask("active") == bench.ask("reserved") == []
     started = {line.split()[1] for line in bench.log if line.startswith("start hold")}
     revoked = {line.split()[1] for line in bench.log if line.startswith("revoked hold")}
@@ -75,25 +75,25 @@ def test_revokes_that_race_with_the_start_leave_nothing_running(bench: Bench, wo
 def test_a_revoke_is_written_once_postgres_is_back(bench: Bench, worker: Worker) -> None:
     bench.redis.set("store down", 1)
     bench.send("hold-1")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.cancel("hold-1")
-    bench.said("revoked hold-1")
-    bench.rows_cancelled("hold-1")
+    bench.wait_for_log("revoked hold-1")
+    bench.wait_for_cancelled("hold-1")
 
 
 def test_a_message_that_is_discarded_as_revoked_cancels_its_row(bench: Bench, worker: Worker) -> None:
-    """The first try to write it may have died with the worker that tried."""
+    """The worker that received the revoke may have died before it wrote the row."""
     bench.cancel("ok-discarded")
-    bench.rows_cancelled("ok-discarded")
+    bench.wait_for_cancelled("ok-discarded")
     bench.redis.delete("cancelled")
     bench.send("ok-discarded")
-    bench.rows_cancelled("ok-discarded")
+    bench.wait_for_cancelled("ok-discarded")
     assert "start ok-discarded" not in bench.log
 
 
-def test_strange_ids_in_a_revoke_harm_nobody(bench: Bench, worker: Worker) -> None:
-    for strange in ([], None, 7, ["", None, {}], "a\nb"):
-        bench.ask("revoke", task_id=strange, terminate=True, signal="NONSENSE")
+def test_malformed_ids_in_a_revoke_do_no_harm(bench: Bench, worker: Worker) -> None:
+    for malformed in ([], None, 7, ["", None, {}], "a\nb"):
+        bench.ask("revoke", task_id=malformed, terminate=True, signal="NONSENSE")
     bench.send("ok-1")
-    bench.said("end ok-1")
+    bench.wait_for_log("end ok-1")
     assert "Traceback" not in worker.text

@@ -15,31 +15,31 @@ from workers.celery_host import remote_control
 def test_64_responses_run_at_once_and_one_revoke_ends_them_all(bench: Bench, worker: Worker) -> None:
     ids = [f"hold-{n}" for n in range(64)]
     bench.send(*ids, "ok-late")
-    bench.said(*(f"start {i}" for i in ids))
+    bench.wait_for_log(*(f"start {i}" for i in ids))
     assert "start ok-late" not in bench.log
     assert bench.queued() == 1
     bench.cancel(*ids)
-    bench.said(*(f"revoked {i}" for i in ids), "end ok-late")
-    bench.rows_cancelled(*ids)
+    bench.wait_for_log(*(f"revoked {i}" for i in ids), "end ok-late")
+    bench.wait_for_cancelled(*ids)
 
 
-def test_what_a_worker_has_no_slot_for_stays_for_others(bench: Bench, start: Any) -> None:
+def test_a_worker_leaves_responses_that_it_has_no_slot_for_to_others(bench: Bench, start: Any) -> None:
     ids = [f"hold-{n}" for n in range(10)]
     bench.send(*ids)
     start(concurrency=3).ready()
-    bench.said("start hold-0", "start hold-1", "start hold-2")
+    bench.wait_for_log("start hold-0", "start hold-1", "start hold-2")
     assert bench.queued() == 7
     start("other", concurrency=7).ready()
-    bench.said(*(f"start {i}" for i in ids))
+    bench.wait_for_log(*(f"start {i}" for i in ids))
     bench.cancel(*ids)
-    bench.said(*(f"revoked {i}" for i in ids))
+    bench.wait_for_log(*(f"revoked {i}" for i in ids))
 
 
-def test_urgent_ones_are_taken_first(bench: Bench, start: Any) -> None:
+def test_urgent_responses_are_taken_first(bench: Bench, start: Any) -> None:
     for priority in reversed(Priority):
         bench.send(f"ok-{priority.name}", priority=priority)
     start(concurrency=1).ready()
-    bench.said("end ok-FLEX")
+    bench.wait_for_log("end ok-FLEX")
     started = [line for line in bench.log if line.startswith("start")]
     assert started == [f"start ok-{priority.name}" for priority in Priority]
 
@@ -47,41 +47,41 @@ def test_urgent_ones_are_taken_first(bench: Bench, start: Any) -> None:
 def test_the_pool_grows_and_shrinks_by_remote_control(bench: Bench, start: Any) -> None:
     start(concurrency=1).ready()
     bench.send("hold-1", "hold-2", "ok-3")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.ask("pool_grow", n=1)
-    bench.said("start hold-2")
+    bench.wait_for_log("start hold-2")
     bench.ask("pool_shrink", n=1)
     assert bench.ask("pool_shrink", n=1) == {"error": "ValueError('the pool has 1 slots: one must stay')"}
     assert bench.ask("stats")["pool"]["max-concurrency"] == 1
     bench.cancel("hold-1")
-    bench.said("revoked hold-1")
+    bench.wait_for_log("revoked hold-1")
     assert "start ok-3" not in bench.log
     bench.cancel("hold-2")
-    bench.said("end ok-3")
+    bench.wait_for_log("end ok-3")
 
 
 # Memory
 
 
-def test_however_many_have_ended_nothing_of_them_waits_for_the_garbage_collector(bench: Bench, start: Any) -> None:
-    """Some may be held by what they opened (connections), or be the last: a few, and not more after more of them."""
+def test_ended_responses_leave_nothing_for_the_garbage_collector(bench: Bench, start: Any) -> None:
+    """Connections and the latest responses may hold a few objects, but no more of them after more responses."""
     start(concurrency=4).ready()
     kinds = ["Job", "Request", "Message", "Task", "Context", "TraceInfo"]
-    begun = bench.ask("circles", kinds=kinds)
+    begun = bench.ask("count_objects", kinds=kinds)
     ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "fenced", "bad", "fail", "bug")]
     held = [f"hold-{n}" for n in range(20)]
     bench.send(*ids)
-    bench.ended(len(ids))
+    bench.wait_until_ended(len(ids))
     for n in range(0, len(held), 4):
         bench.send(*held[n : n + 4])
-        bench.said(*(f"start {i}" for i in held[n : n + 4]))
+        bench.wait_for_log(*(f"start {i}" for i in held[n : n + 4]))
         bench.cancel(*held[n : n + 4])
-    bench.ended(len(ids) + len(held))
-    left = bench.ask("circles", kinds=kinds)
+    bench.wait_until_ended(len(ids) + len(held))
+    left = bench.ask("count_objects", kinds=kinds)
     assert {kind: left[kind] - begun[kind] for kind in kinds if left[kind] - begun[kind] > 50} == {}
 
 
-def test_of_what_was_revoked_a_worker_remembers_the_latest(bench: Bench, worker: Worker) -> None:
+def test_a_worker_remembers_the_latest_revoked_ids(bench: Bench, worker: Worker) -> None:
     ids = [f"gone-{n}" for n in range(remote_control.REVOKED_KEPT + 100)]
     bench.cancel(*ids[:100])
     until_sync(lambda: len(bench.ask("revoked")) == 100)
@@ -92,11 +92,11 @@ def test_of_what_was_revoked_a_worker_remembers_the_latest(bench: Bench, worker:
 # Logs
 
 
-def test_nothing_that_a_prompt_may_be_in_reaches_the_log_and_no_failure_has_a_traceback(
+def test_no_text_that_may_hold_a_prompt_reaches_the_log_and_no_failure_has_a_traceback(
     bench: Bench, worker: Worker
 ) -> None:
     bench.send("fail-1", "bug-1", "bad-1", "gone-1", "fenced-1", "dup-1", "short-1")
-    bench.ended(7)
+    bench.wait_until_ended(7)
     assert "bug-1 went wrong: ValueError at queue_app.py:" in worker.text
     assert SECRET not in worker.text
     assert "Traceback" not in worker.text

@@ -17,15 +17,15 @@ from tests.support.waiting import until_sync
 def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench, start: Any) -> None:
     worker = start(concurrency=3, LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
     bench.send("until-1", "hold-2", "hold-3")
-    bench.said("start until-1", "start hold-2", "start hold-3")
-    worker.tell()
+    bench.wait_for_log("start until-1", "start hold-2", "start hold-3")
+    worker.send_signal()
     until_sync(lambda: "stopping; running responses have 60 s" in worker.text)
     bench.send("ok-4")
     bench.redis.set("go", 1)
-    bench.said("end until-1")
-    bench.cancel("hold-2")  # heard during the grace
-    bench.said("revoked hold-2")
-    worker.tell()  # again: the grace is over
+    bench.wait_for_log("end until-1")
+    bench.cancel("hold-2")  # a revoke during the grace takes effect
+    bench.wait_for_log("revoked hold-2")
+    worker.send_signal()  # the second signal: the grace is over
     assert worker.wait() == 0
     assert bench.log[-2:] == ["shutdown hold-3", "leave lifespan"]
     assert "start ok-4" not in bench.log
@@ -34,52 +34,52 @@ def test_at_sigterm_responses_get_their_grace_and_are_then_released(bench: Bench
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
-def test_other_signals_stop_it_the_same_way(bench: Bench, start: Any, signum: signal.Signals) -> None:
+def test_other_signals_stop_a_worker_the_same_way(bench: Bench, start: Any, signum: signal.Signals) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0").ready()
     bench.send("hold-1")
-    bench.said("start hold-1")
-    worker.tell(signum)
+    bench.wait_for_log("start hold-1")
+    worker.send_signal(signum)
     assert worker.wait() == 0
     assert bench.log[-2:] == ["shutdown hold-1", "leave lifespan"]
     assert bench.redis.smembers("cancelled") == set()
 
 
-def test_flowers_shut_down_button_stops_it_the_same_way(bench: Bench, start: Any) -> None:
+def test_flowers_shut_down_button_stops_a_worker_the_same_way(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0").ready()
     bench.send("hold-1")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.celery.control.shutdown(destination=["own@test"])
     assert worker.wait() == 0
     assert bench.log[-2:] == ["shutdown hold-1", "leave lifespan"]
 
 
-def test_the_third_signal_ends_it_at_once(bench: Bench, start: Any) -> None:
+def test_the_third_signal_ends_a_worker_at_once(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
     bench.send("stuck-1")
-    bench.said("start stuck-1")
-    worker.tell()
+    bench.wait_for_log("start stuck-1")
+    worker.send_signal()
     until_sync(lambda: "stopping" in worker.text)
-    worker.tell()
-    bench.said("shutdown stuck-1")
-    worker.tell()
+    worker.send_signal()
+    bench.wait_for_log("shutdown stuck-1")
+    worker.send_signal()
     assert worker.wait() == 1
     assert "leave lifespan" not in bench.log
 
 
-def test_a_worker_that_celery_cannot_stop_ends_all_the_same(bench: Bench, start: Any) -> None:
+def test_a_worker_that_celery_cannot_stop_exits_nevertheless(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="0", PRETEND_STOP="never").ready()
     bench.send("hold-1")
-    bench.said("start hold-1")
-    worker.tell()
+    bench.wait_for_log("start hold-1")
+    worker.send_signal()
     assert worker.wait() == 1
     assert "the worker does not stop; exiting all the same" in worker.text
     assert "shutdown hold-1" in bench.log
 
 
-def test_a_worker_that_leaves_by_itself_says_so_by_its_exit_code(bench: Bench, start: Any) -> None:
+def test_a_worker_that_stops_itself_has_the_given_exit_code(bench: Bench, start: Any) -> None:
     worker = start(LONGHAUL_SHUTDOWN_GRACE_SECONDS="60").ready()
     bench.send("hold-1")
-    bench.said("start hold-1")
+    bench.wait_for_log("start hold-1")
     bench.send("leave-2")
     assert worker.wait() == 7
     assert {"shutdown hold-1", "shutdown leave-2"} < set(bench.log)
@@ -99,8 +99,8 @@ def test_a_worker_that_cannot_start_ends_with_one_line(start: Any, how: str, cod
 
 def test_a_worker_can_be_stopped_while_its_engine_loads(bench: Bench, start: Any) -> None:
     worker = start(PRETEND_START="slow")
-    bench.said("loading slow")
-    worker.tell()
+    bench.wait_for_log("loading slow")
+    worker.send_signal()
     assert worker.wait() == 0
 
 

@@ -9,7 +9,7 @@ from app.protocol.status import Status
 from app.store import endings, journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
-from tests.support.circles import no_collector
+from tests.support.cycles import no_collector
 from tests.support.rows import Writer, claimed, queued
 
 

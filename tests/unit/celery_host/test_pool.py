@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from anyio import CapacityLimiter
 
-from tests.support.circles import no_collector
+from tests.support.cycles import no_collector
 from tests.support.pool import Expected, Request, SlowCleanup, forever, start_pool
 from tests.support.waiting import until_sync
 from workers.celery_host.pool import TaskPool

@@ -1,4 +1,4 @@
-"""What only the garbage collector would free: objects in circles of references."""
+"""Finds reference cycles: objects that only the garbage collector would free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """The garbage collector stays away for the length of the block."""
+    """Disables the garbage collector for the length of the block."""
     gc.collect()
     gc.disable()
     try:
@@ -19,7 +19,7 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
-def alive(*kinds: str) -> dict[str, int]:
-    """How many objects of these types (by their names) there are, found or not by the garbage collector."""
+def count_objects(*kinds: str) -> dict[str, int]:
+    """Counts the objects of these types, by the types' names, including garbage that was not collected yet."""
     found = Counter(type(each).__name__ for each in gc.get_objects())
     return {kind: found[kind] for kind in kinds}
