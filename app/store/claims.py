@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from app.protocol.status import TRANSITIONS
-from app.store.columns import Column, Columns, batch_table
+from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.guards import may, sources
 from app.store.responses import RESPONSE_COLUMNS
-from app.store.rows import ResponseRow, response_record, response_row
+from app.store.rows import ResponseRow, response_row
 from app.store.tables import responses
 
 
@@ -26,31 +26,27 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 
 # Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
 # are on the locked rows, because those of the statement's snapshot may be older.
-#
-# The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
-# it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
-# maintenance sends the response again.
-_CLAIM = f"""
+_CLAIM = text(
+    f"""
     WITH batch AS (
-        SELECT * FROM {batch_table("b", _REQUEST)}
+        SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
         SELECT r.id, r.status, r.worker, r.queue_deadline, b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
-    ), unflushed AS MATERIALIZED (
-        SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant,
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
-    FROM locked l, unflushed
-    WHERE unflushed.setting = 'off' AND r.id = l.id AND (
+    FROM locked l
+    WHERE r.id = l.id AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL
     )
     RETURNING {", ".join(f"r.{column.name}" for column in RESPONSE_COLUMNS)}
-"""
+    """
+)
 
 
 async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
@@ -63,9 +59,9 @@ async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[Res
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:
         requests.setdefault(response_id, _ClaimRequest(response_id, worker))
-    async with db.dedicated("claim") as connection:
-        records = await connection.fetch(_CLAIM, *_REQUEST.parameters(list(requests.values())))
-    rows = {row.id: row for row in map(response_record, records)}
+    async with db.autocommit() as connection:
+        claimed = await connection.execute(_CLAIM, _REQUEST.named_parameters(list(requests.values())))
+        rows = {row.id: response_row(row) for row in claimed}
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 

@@ -1,14 +1,13 @@
 """Batches of rows as parameters of one statement: an array for each column.
 
-This is for the three statements that every response or token passes through. They go to the driver itself
-(`Database.dedicated`) with numbered parameters: insert (inserts.py), claim (claims.py) and append (journal.py).
 A column's name, type and value are defined in one place, so that SQL and parameters cannot get out of step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -44,18 +43,20 @@ class Column:
 
 
 class Columns(Generic[T]):
-    """Columns of a batch whose values come from the same kind of row; `first` numbers the first parameter."""
+    """Columns of a batch whose values come from the same kind of row."""
 
-    def __init__(self, *columns: Column, first: int = 1) -> None:
+    def __init__(self, *columns: Column) -> None:
         self._columns = columns
-        # Made once: every committed token passes through `parameters`.
+        # Built once: every committed token passes through `parameters`.
         self._get = [(attrgetter(column.name), column.convert) for column in columns]
-        self.next = first + len(columns)
-        """The number of the parameter after these."""
         self.names = ", ".join(column.name for column in columns)
         """For a column list."""
-        self.arrays = ", ".join(f"${number}::{column.array}" for number, column in enumerate(columns, first))
-        """For `unnest`."""
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
 
     def select(self, alias: str) -> str:
         """The columns as a select list, in the order of `names`, where `alias` names the batch."""
@@ -69,8 +70,23 @@ class Columns(Generic[T]):
         """The arrays, in the order of `names`."""
         return [list(map(get, rows) if convert is None else map(convert, map(get, rows))) for get, convert in self._get]
 
+    def named_parameters(self, rows: Sequence[T]) -> dict[str, list[Any]]:
+        """The arrays by name."""
+        return dict(zip((column.name for column in self._columns), self.parameters(rows), strict=True))
 
-def batch_table(alias: str, *groups: Columns[Any]) -> str:
-    """A batch as a table expression, called `alias`, with the columns of all groups."""
-    arrays = ", ".join(group.arrays for group in groups)
-    return f"unnest({arrays}) AS {alias}({', '.join(group.names for group in groups)})"
+
+def named_arrays(*groups: Columns[Any]) -> str:
+    """The arguments of `unnest` for SQLAlchemy: each parameter has the name of its column."""
+    return ", ".join(f"CAST(:{column.name} AS {column.array})" for column in chain.from_iterable(groups))
+
+
+def numbered_arrays(*groups: Columns[Any], first: int = 1) -> str:
+    """The arguments of `unnest` for the driver: parameters are numbered from `first`."""
+    return ", ".join(
+        f"${number}::{column.array}" for number, column in zip(count(first), chain.from_iterable(groups), strict=False)
+    )
+
+
+def names(*groups: Columns[Any]) -> str:
+    """The column names of several groups, for `AS alias(...)`."""
+    return ", ".join(group.names for group in groups)

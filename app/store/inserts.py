@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sqlalchemy import text
+
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
-from app.store.columns import Column, Columns, batch_table, to_json
+from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import get_by_key
 from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
@@ -80,15 +82,16 @@ _ROW: Columns[_Row] = Columns(
     Column("idempotency_key", "text"),
     Column("fingerprint", "bytea"),
 )
-_OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS, first=_ROW.next)
+_OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
 # `sent_at` is now, because the caller sends the messages right after.
 #
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted.
-_INSERT = f"""
+_INSERT = text(
+    f"""
     WITH batch AS (
-        SELECT * FROM {batch_table("b", _ROW, _OPENING)}
+        SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) AS b({names(_ROW, _OPENING)})
     ), created AS (
         INSERT INTO responses ({_ROW.names}, status, sent_at, sends)
         SELECT {_ROW.select("b")}, 'queued', now(), 1 FROM batch b ORDER BY project, idempotency_key
@@ -99,7 +102,8 @@ _INSERT = f"""
         SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
     SELECT id FROM created
-"""
+    """
+)
 
 
 class Inserter:
@@ -128,9 +132,9 @@ class Inserter:
     async def _insert(self, batch: Sequence[tuple[_Row, Chunk]]) -> list[bool]:
         """Returns for each row whether it was inserted."""
         rows, openings = zip(*batch, strict=True)
-        async with self._db.dedicated("insert") as connection:
-            created = await connection.fetch(_INSERT, *_ROW.parameters(rows), *_OPENING.parameters(openings))
-        ids = {row[0] for row in created}
+        parameters = {**_ROW.named_parameters(rows), **_OPENING.named_parameters(openings)}
+        async with self._db.autocommit() as connection:
+            ids = set((await connection.execute(_INSERT, parameters)).scalars())
         return [row.id in ids for row in rows]
 
 

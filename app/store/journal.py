@@ -20,7 +20,7 @@ from sqlalchemy import Row, text
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.columns import Column, Columns, batch_table, to_json
+from app.store.columns import Column, Columns, names, numbered_arrays, to_json
 from app.store.database import Database
 from app.store.rows import CHUNK_COLUMNS, Ending, unpack_tokens
 
@@ -37,7 +37,7 @@ class Entry:
 
 
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
-_WORKER: Columns[Entry] = Columns(Column("worker", "text"), first=_CHUNK.next)
+_WORKER: Columns[Entry] = Columns(Column("worker", "text"))
 
 # A repeated append (the connection broke during the first one) finds its own chunk and counts it as appended. Any
 # other chunk with that number means that the entry is not appended.
@@ -46,7 +46,7 @@ _WORKER: Columns[Entry] = Columns(Column("worker", "text"), first=_CHUNK.next)
 # or status, Postgres with old statistics would choose a partial index and read all running responses.
 _APPENDED = f"""
     WITH batch AS (
-        SELECT * FROM {batch_table("b", _CHUNK, _WORKER)}
+        SELECT * FROM unnest({numbered_arrays(_CHUNK, _WORKER)}) AS b({names(_CHUNK, _WORKER)})
     ), locked AS MATERIALIZED (
         SELECT r.id, r.status, r.attempt, r.worker FROM responses r JOIN batch b ON b.response_id = r.id
         ORDER BY r.id FOR SHARE OF r
@@ -73,14 +73,14 @@ _ENDING: Columns[Ending] = Columns(
     Column("error", "json", to_json),
     Column("incomplete_details", "json", to_json),
     Column("finished_at", "timestamptz"),
-    first=_WORKER.next,
 )
-_ENDED: Columns[Chunk] = Columns(Column("response_id", "text"), first=_ENDING.next)
+_ENDED: Columns[Chunk] = Columns(Column("response_id", "text"))
 
 # Chunks and endings in one statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
         UPDATE responses r SET {_ENDING.assign("e")}, worker = NULL
-        FROM appended a JOIN {batch_table("e", _ENDING, _ENDED)} ON e.response_id = a.response_id
+        FROM appended a JOIN unnest({numbered_arrays(_ENDING, _ENDED, first=len(_CHUNK) + len(_WORKER) + 1)})
+            AS e({names(_ENDING, _ENDED)}) ON e.response_id = a.response_id
         WHERE r.id = e.response_id
     )
     SELECT response_id FROM appended
@@ -102,7 +102,6 @@ _OUTPUT_ITEM: Columns[_OutputItem] = Columns(
     Column("id", "text"),
     Column("item", "json", to_json),
     Column("tool_result", "json", to_json),
-    first=2,
 )
 
 # A conversation keeps input and output, whatever becomes of the response. An item that is there already stays.
@@ -116,7 +115,7 @@ _TO_CONVERSATION = f"""
         FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, position)
         UNION ALL
         SELECT o.id, CAST(o.item AS json), CAST(o.tool_result AS json), o.position, 1
-        FROM unnest({_OUTPUT_ITEM.arrays}) WITH ORDINALITY AS o({_OUTPUT_ITEM.names}, position)
+        FROM unnest({numbered_arrays(_OUTPUT_ITEM, first=2)}) WITH ORDINALITY AS o({_OUTPUT_ITEM.names}, position)
         WHERE o.response_id = r.id
     ) i
     WHERE r.id = ANY($1::text[]) AND r.status IN ('completed', 'incomplete')
@@ -133,7 +132,7 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     """
     statement, parameters = _statement(entries)
     to_conversation = [entry for entry in entries if entry.in_conversation]
-    async with db.dedicated("append") as connection, connection.transaction() if to_conversation else nullcontext():
+    async with db.driver_connection() as connection, connection.transaction() if to_conversation else nullcontext():
         appended = {row[0] for row in await connection.fetch(statement, *parameters)}
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
             output = [item for entry in finished for item in _output_items(entry)]

@@ -9,7 +9,6 @@ from datetime import datetime
 from sys import byteorder
 from typing import Any
 
-import asyncpg
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
@@ -97,9 +96,6 @@ class ResponseRow:
         )
 
 
-_STATUS = ResponseRow.__slots__.index("status")
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """The columns of a final row."""
@@ -141,13 +137,6 @@ def response_row(row: Row[Any]) -> ResponseRow:
     values = row._mapping
     fields = {name: values[name] for name in ResponseRow.__slots__}
     return ResponseRow(**{**fields, "status": Status(fields["status"])})
-
-
-def response_record(record: asyncpg.Record) -> ResponseRow:
-    """`response_row` of a driver's record, whose columns are RESPONSE_COLUMNS in their order."""
-    values = list(record)
-    values[_STATUS] = Status(values[_STATUS])
-    return ResponseRow(*values)
 
 
 def pack_tokens(tokens: Iterable[int]) -> bytes:

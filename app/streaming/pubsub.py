@@ -116,7 +116,6 @@ class PubSub:
             yield subscription
         finally:
             readers.discard(subscription)
-            subscription.close()
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)

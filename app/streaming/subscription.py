@@ -26,7 +26,7 @@ class Subscription:
         self._confirmed = confirmed
         self._is_connected = is_connected
         self._received: deque[Chunk] = deque()
-        self._wakeup = Wakeup(asyncio.get_running_loop())
+        self._wakeup = Wakeup()
         self._missed = False
 
     @property
@@ -88,6 +88,3 @@ class Subscription:
             taken.append(chunk.after(position))
             position = chunk.last
         return taken
-
-    def close(self) -> None:
-        self._wakeup.close()

@@ -23,8 +23,8 @@ BEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
 """workers/generation/lease.py"""
 MAINTENANCE_POOL = 4
-WORKER_LANES, API_LANES = 2, 1
-"""Connections beside the pools: for the journal and for claims; for new responses."""
+WORKER_LANES, API_LANES = 1, 0
+"""Connections beside the pools: a worker's journal has one, an API process has none."""
 
 
 class Part(StrEnum):

@@ -28,7 +28,7 @@ class Explainer:
 
     async def __aenter__(self) -> Explainer:
         event.listen(self._db.engine.sync_engine, "before_cursor_execute", self._note)
-        async with self._db.dedicated("append") as connection:
+        async with self._db.driver_connection() as connection:
             connection.add_query_logger(self._note_driver)
         return self
 
@@ -36,7 +36,7 @@ class Explainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         event.remove(self._db.engine.sync_engine, "before_cursor_execute", self._note)
-        async with self._db.dedicated("append") as connection:
+        async with self._db.driver_connection() as connection:
             connection.remove_query_logger(self._note_driver)
 
     def _note(self, _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:

@@ -291,13 +291,13 @@ async def test_a_batch_of_claims_survives_a_cut_connection_and_a_cancellation(db
     ids = sorted([await queued(db, input=asking("/count 30")) for _ in range(4)])
     cancelled, *others = ids
     async with worker(db, pubsub, **SLOW) as w:
-        async with db.dedicated("claim") as connection:
-            pid = connection.get_server_pid()
         async with db.begin() as locking:
             await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": others[0]})
             jobs = [w.start(response_id) for response_id in (*ids, others[1])]
             await until(lambda: waits_for_a_lock(db), what="the claims wait for the row")
-            await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            waiting = "wait_event_type = 'Lock' AND query LIKE '%claimant%'"
+            cut = await locking.execute(text(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {waiting}"))
+            assert list(cut.scalars()) == [True]
             await endings.cancel(db, cancelled, None)
         outcomes = [await job.task for job in jobs]
     assert outcomes[0] is Outcome.CANCELLED

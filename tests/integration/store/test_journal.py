@@ -118,7 +118,7 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
     statement, parameters = journal._statement([writer.say("in time", 1)])
-    async with db.dedicated("append") as connection, connection.transaction():
+    async with db.driver_connection() as connection, connection.transaction():
         appended = await connection.fetch(statement, *parameters)
         assert [found["response_id"] for found in appended] == [row.id]
         cancelling = asyncio.create_task(endings.cancel(db, row.id, None))
@@ -166,7 +166,7 @@ async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.dedicated("append") as connection:
+    async with db.driver_connection() as connection:
         pid = connection.get_server_pid()
     async with db.begin() as locking:
         await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
@@ -184,7 +184,7 @@ async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: 
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    async with db.dedicated("append") as connection:
+    async with db.driver_connection() as connection:
         cut = connection
     async with db.autocommit() as other:
         await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
@@ -199,7 +199,7 @@ async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repet
     entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
     async with db.autocommit() as other:
         for turns, entry in enumerate(entries):
-            async with db.dedicated("append") as connection:
+            async with db.driver_connection() as connection:
                 pid = connection.get_server_pid()
             await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
             for _ in range(turns % 6):
@@ -217,7 +217,7 @@ async def test_a_database_that_is_not_there_is_unavailable(services: Services) -
     url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
     absent = Database(url.render_as_string(hide_password=False), 1)
     with pytest.raises(StoreUnavailable):
-        async with absent.dedicated("append"):
+        async with absent.driver_connection():
             pass
     await absent.close()
 
@@ -276,7 +276,7 @@ async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
     begun = [writer.begin() for writer in writers]
     ended = [writer.finish() for writer in writers]
     plans = []
-    async with db.dedicated("append") as connection:
+    async with db.driver_connection() as connection:
         for statement, parameters in map(journal._statement, (begun, ended)):
             plans += await connection.fetch(f"EXPLAIN {statement}", *parameters)
     assert statement == journal._APPEND_AND_END
