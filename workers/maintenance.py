@@ -84,7 +84,7 @@ class Maintenance:
             await self._send(messages)
 
     async def _send(self, messages: Sequence[Message]) -> None:
-        log.info("sending %d messages again", len(messages))
+        log.info("sending %d messages", len(messages))
         await self._queue.enqueue_all(messages)
 
     async def expire(self) -> None:

@@ -64,7 +64,7 @@ class ErrorHandler:
         return OUTCOME_BY_STATUS.get(row.status, Outcome.FENCED)
 
     async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
-        """Cancels these rows and publishes their ends; returns the ids of those it ended. Raises StoreUnavailable."""
+        """Cancels these rows, and publishes it; returns the ids that this call cancelled. Raises StoreUnavailable."""
         results = await endings.cancel_all(self.db, response_ids, None)
         chunks = [result.chunk for result in results if result is not None and result.chunk is not None]
         for chunk in chunks:

@@ -61,7 +61,7 @@ def _is_setup_item(item: Json) -> bool:
 class McpSetup:
     """The setup of one response; skips what earlier attempts have done.
 
-    `items` are those of the response's context, then its own input.
+    `items`: the response's context, then its own input.
     """
 
     def __init__(self, run: Run, writer: ChunkWriter, items: Sequence[Json], calls: ToolCallRunner) -> None:

@@ -1,4 +1,4 @@
-"""One response while it runs in this worker, and how a later attempt finds its place in the log."""
+"""One response while it runs in this worker, and how a later attempt continues behind its log."""
 
 from __future__ import annotations
 

@@ -90,9 +90,9 @@ class Runner:
         return outcome
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
-        """Cancels these rows, whoever runs them, and publishes their ends; returns the ids of those it ended.
+        """Cancels these rows, whichever worker runs them; returns the ids that this call cancelled.
 
-        Raises StoreUnavailable.
+        Publishes their ends. Raises StoreUnavailable.
         """
         open_ids = await endings.cancellable(self._parts.db, response_ids)  # the API has committed its own cancels
         ended: list[str] = []

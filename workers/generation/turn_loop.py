@@ -51,7 +51,7 @@ class GeneratedTurn:
 
 
 class TurnLoop:
-    """Generates one response. `items` are those of its context, then its own input."""
+    """Generates one response. `items`: its context, then its own input."""
 
     def __init__(
         self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, items: Sequence[Json]
@@ -174,7 +174,7 @@ class TurnLoop:
         open_calls = self._history.unanswered
         await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
         await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
-        # OpenAI ignores calls beyond the limit. Here the model is told once; the turn after that is its last.
+        # OpenAI ignores calls beyond the limit. Here the model gets one message about them, then one more turn.
         if made > max_calls or self._waits_for_client(turns[-1]) or self._calls_only_unknown_tools():
             return FinishReason.STOP
         return None
@@ -205,7 +205,7 @@ class TurnLoop:
         return [turn.usage for turn in self._history.turns]
 
     async def _messages_without_turn(self) -> Mapping[str, Any]:
-        """`Finish.messages` of a response that ends between turns: those of the next turn, with nothing generated."""
+        """`Finish.messages` of a response that ends between turns: the messages of the next turn, without output."""
         if not self._request.get("enable_response_messages"):
             return {}
         try:
