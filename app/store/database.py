@@ -55,13 +55,13 @@ def _is_unavailable(error: BaseException) -> bool:
 
 
 def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
-    """Makes the pool replace a connection that was closed while it lay there, as by a restart of Postgres."""
+    """Makes the pool replace a connection that was closed while it was idle, for example by a restart of Postgres."""
     if connection.driver_connection.is_closed():
         raise DisconnectionError
 
 
 async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
-    """Calls `action` until Postgres answers, and returns what it returns. Raises whatever else it raises."""
+    """Calls `action` until Postgres answers, and returns what it returns. Raises every other error of `action`."""
     while True:
         try:
             return await action()

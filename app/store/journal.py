@@ -104,7 +104,7 @@ _OUTPUT_ITEM: Columns[_OutputItem] = Columns(
     Column("tool_result", "json", to_json),
 )
 
-# A conversation keeps input and output, whatever becomes of the response. An item that is there already stays.
+# A conversation keeps input and output even if the response is deleted. An item that is there already stays.
 # KEY SHARE waits for a deletion of the conversation; without it the foreign key would fail the whole batch.
 # Output comes as parameters: Postgres cannot look into JSON with U+0000, which a model may write.
 _TO_CONVERSATION = f"""

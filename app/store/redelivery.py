@@ -1,4 +1,4 @@
-"""Redelivery: which responses have no message in Redis, and wait for a worker that nobody will tell.
+"""Redelivery: which responses wait for a worker although Redis has no message for them.
 
 The broker's lists are first in, first out, and the broker knows which message is next in each. So a long queue that
 lost nothing is not sent twice.

@@ -21,7 +21,7 @@ class LogFollower:
     """One reader of one response. Chunks come in order, each once.
 
     It reads the log at first, after a gap in the received chunks, and after every `poll` quiet seconds. While
-    Postgres is away it tries again with the next poll. `idle`: quiet seconds until a keepalive is due.
+    Postgres is away it retries with the next poll. `idle`: quiet seconds until a keepalive is due.
     """
 
     def __init__(

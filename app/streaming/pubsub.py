@@ -50,7 +50,7 @@ def _publish_command(chunk: Chunk) -> bytes:
 
 
 class PubSub:
-    """Publishes and subscribes. While Redis is away it tries to connect again.
+    """Publishes and subscribes. While Redis is away it tries to reconnect.
 
     Every error of a command means that Redis is away, because a broken connection shows as more than RedisError:
     uvloop raises RuntimeError for a closed transport. redis-py raises RuntimeError and AttributeError if a command

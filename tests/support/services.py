@@ -1,4 +1,4 @@
-"""Real Postgres and Valkey for tests: our own embedded ones, in a folder that goes away with the session."""
+"""Real Postgres and Valkey for tests: the embedded servers, in a folder that is removed after the session."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ START_SECONDS = 120.0
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A temporary folder that every user may pass through: as root the servers run as another user.
+    """A temporary folder that every user may enter, because under root the servers run as another user.
 
-    In pytest's own closed ones they would move to a folder in /var/lib, which nobody cleans up.
+    pytest's own folders are closed to other users, so the servers would use a folder in /var/lib and leave it there.
     """
     path = Path(tempfile.mkdtemp(prefix="lh-"))
     path.chmod(0o711)
@@ -39,7 +39,7 @@ def open_folder() -> Iterator[Path]:
 
 
 class LoopThread:
-    """An event loop in a thread: the servers belong to it, so tests with loops of their own may come and go."""
+    """An event loop in a thread. The servers belong to it, because every test has a loop of its own."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -56,7 +56,7 @@ class LoopThread:
 
 
 class Server:
-    """One server; every method blocks until it has happened."""
+    """One server. Every method blocks until it is done."""
 
     def __init__(self, thread: LoopThread, service: Service) -> None:
         self._thread = thread
@@ -73,30 +73,30 @@ class Server:
 
     @property
     def pids(self) -> list[int]:
-        """Every process of it; the main one (postmaster) first."""
+        """The server's process ids; the main process (postmaster) first."""
         return [] if self._child is None else descendants(self._child.pid)
 
     def stop(self) -> None:
-        """Orderly, as `longhaul up` stops it; clients lose their connections."""
+        """Stops the server as `longhaul up` does; clients lose their connections."""
         if self._child is not None:
             self._thread.run(self._child.stop_and_wait())
             self._child = None
 
     def kill(self) -> None:
-        """As by kill -9 of all its processes."""
+        """Kills all processes of the server with SIGKILL."""
         if self._child is not None:
             self._child.kill()
             self._thread.run(self._child.wait())
             self._child = None
 
     def start(self) -> None:
-        """The same data and address as before; nothing where it runs."""
+        """Starts the server with the same data and address as before, unless it runs."""
         if not self.running:
             self.stop()
             self._child = self._thread.run(launch(self._service))
 
     def start_afresh(self) -> None:
-        """As at the beginning of `longhaul up`: with all that it does against a failed start."""
+        """Starts the server as `longhaul up` does at first, with all its retries."""
         self._child = self._thread.run(launch_first(self._service))
 
     def restart(self) -> None:
@@ -105,7 +105,7 @@ class Server:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connected and silent (SIGSTOP) for the length of the block."""
+        """Suspends the server (SIGSTOP) within the block: connected and silent."""
         pids = self.pids
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -136,12 +136,12 @@ class Services:
         return self.valkey.url
 
     def heal(self) -> None:
-        """Starts what a test has left stopped or dead."""
+        """Starts the servers that a test has stopped or killed."""
         self.postgres.start()
         self.valkey.start()
 
     def empty_valkey(self) -> None:
-        """Valkey dies and comes back without a single key."""
+        """Kills Valkey and starts it without a single key."""
         self.valkey.kill()
         shutil.rmtree(self.folder / "home" / "valkey")
         self.valkey.start()
@@ -154,7 +154,7 @@ class Services:
 
 
 def descendants(pid: int) -> list[int]:
-    """Process ids of all children of `pid`, and theirs."""
+    """The process ids of all children of `pid`, and of their children."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):

@@ -78,7 +78,7 @@ async def test_batches_of_claims_in_any_order_do_not_deadlock_and_claim_each_res
 
 
 async def test_a_claim_that_waited_for_a_lock_judges_the_row_as_it_is_then(db: Database) -> None:
-    """Not by what it was when the claim began: released and cancelled while others held its lock."""
+    """The row was released, or cancelled, while the claim waited for its lock."""
     released, cancelled = await claimed(db), await queued(db)
     async with db.begin() as other:
         ending = "status = 'cancelled', finished_at = now(), output = '[]'"
@@ -94,7 +94,7 @@ async def test_a_claim_that_waited_for_a_lock_judges_the_row_as_it_is_then(db: D
 
 
 async def test_a_claim_reads_no_row_but_its_own(db: Database) -> None:
-    """Statistics of a quiet time say that hardly anything waits or runs: no index of that must tempt Postgres."""
+    """Old statistics say that hardly anything waits or runs. Postgres must not choose an index of that."""
     for row in [await claimed(db) for _ in range(300)]:
         await endings.cancel(db, row.id, None)
     async with db.autocommit() as connection:
@@ -117,7 +117,7 @@ async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) 
 
 
 async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_deadlock(db: Database) -> None:
-    """Its journal has locked the first of a batch; the rows lie in another order than their ids have."""
+    """The worker's journal has locked the first row of a batch; rows are stored in another order than their ids."""
     ids = sorted([(await queued(db)) for _ in range(2)])
     for response_id in reversed(ids):
         await claim(db, response_id, WORKER)

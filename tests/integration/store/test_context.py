@@ -32,7 +32,7 @@ def texts(items: list[dict[str, object]]) -> list[str]:
     return [part["text"] for item in items for part in item["content"]]  # type: ignore[attr-defined, index]
 
 
-async def test_a_chain_gives_every_turn_in_order(db: Database) -> None:
+async def test_a_chain_returns_the_items_of_every_response_in_order(db: Database) -> None:
     first = await turn(db, "a", "A")
     second = await turn(db, "b", "B", previous_response_id=first.id)
     third = await claimed(db, previous_response_id=second.id)
@@ -48,7 +48,7 @@ async def test_branches_share_their_past_and_nothing_else(db: Database) -> None:
     assert texts(await chain_items(db, "default", right.id)) == ["a", "A", "r", "R"]
 
 
-async def test_a_deleted_link_is_noticed_and_not_skipped(db: Database) -> None:
+async def test_a_deleted_response_in_a_chain_raises_context_gone(db: Database) -> None:
     root = await turn(db, "a", "A")
     second = await turn(db, "b", "B", previous_response_id=root.id)
     await endings.delete(db, "default", root.id)
@@ -56,13 +56,13 @@ async def test_a_deleted_link_is_noticed_and_not_skipped(db: Database) -> None:
         await chain_items(db, "default", second.id)
 
 
-async def test_another_projects_response_is_no_past(db: Database) -> None:
+async def test_a_chain_does_not_reach_into_another_project(db: Database) -> None:
     root = await turn(db, "a", "A")
     with pytest.raises(ContextGone):
         await chain_items(db, "theirs", root.id)
 
 
-async def test_what_a_turn_stores_does_not_grow_with_the_chain(db: Database) -> None:
+async def test_the_row_of_a_response_does_not_grow_with_its_chain(db: Database) -> None:
     previous = await turn(db, "a", "A")
     for _ in range(49):
         previous = await turn(db, "a", "A", previous_response_id=previous.id)
@@ -73,7 +73,7 @@ async def test_what_a_turn_stores_does_not_grow_with_the_chain(db: Database) -> 
     assert sizes[-1] == sizes[1]
 
 
-async def test_a_conversation_keeps_what_was_asked_and_said_even_when_the_response_goes(db: Database) -> None:
+async def test_a_conversation_keeps_input_and_output_of_a_deleted_response(db: Database) -> None:
     async with db.begin() as connection:
         await connection.execute(
             insert(conversations).values(id="conv_1", project="default", metadata={}, created_at=datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Responses that are cancelled: several together, and what is left of them in memory."""
+"""Endings on a real Postgres: several cancels together, and what they leave in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def row_of(db: Database, response_id: str) -> ResponseRow:
     return row
 
 
-async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
+async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: Database) -> None:
     waiting, running, final = await queued(db), await claimed(db), await queued(db)
     writer = Writer(running)
     await journal.append(db, [writer.begin()])
@@ -31,7 +31,7 @@ async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
     first, second, third, theirs, unknown, again = await endings.cancel_all(db, wanted, "default")
     assert theirs is None and unknown is None
     assert first and second and third and again
-    assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each is told of once"
+    assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each ending is announced once"
     for found in (first, second, third, again):
         assert await responses.get(db, "default", found.row.id) == found.row
         assert found.row.status is Status.CANCELLED
@@ -40,14 +40,14 @@ async def test_many_are_cancelled_together_as_one_by_one(db: Database) -> None:
     assert (await row_of(db, foreign)).status is Status.QUEUED
 
 
-async def test_of_many_only_those_in_the_background_are_cancelled_where_that_is_asked(db: Database) -> None:
+async def test_only_background_responses_are_cancelled_if_the_caller_says_so(db: Database) -> None:
     foreground, background = await queued(db, background=False), await queued(db, background=True)
     refused, ended = await endings.cancel_all(db, [foreground, background], "default", only_background=True)
     assert refused is None and ended is not None and ended.chunk is not None
     assert (await row_of(db, foreground)).status is Status.QUEUED
 
 
-async def test_two_batches_of_cancels_in_opposite_order_wait_for_each_other_and_both_end(db: Database) -> None:
+async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
     ids = [await queued(db) for _ in range(16)]
     found = await asyncio.gather(*(endings.cancel_all(db, order, None) for order in (ids, ids[::-1])))
     told = [each.chunk.response_id for batch in found for each in batch if each is not None and each.chunk is not None]
@@ -55,7 +55,7 @@ async def test_two_batches_of_cancels_in_opposite_order_wait_for_each_other_and_
 
 
 async def test_reading_cancelling_and_deleting_leave_nothing_to_the_garbage_collector(db: Database) -> None:
-    for count in (1, 30):  # the first time all kinds of things are made that stay
+    for count in (1, 30):  # the first round creates objects that stay
         waiting = [await queued(db) for _ in range(count)]
         with no_collector():
             for response_id in waiting:

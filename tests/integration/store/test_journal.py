@@ -1,4 +1,4 @@
-"""The log on a real Postgres: the fence, what readers see, and what becomes of it afterwards."""
+"""The log on a real Postgres: the fence, what readers see, and how retention merges and deletes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def finished(db: Database, words: int = 5) -> ResponseRow:
 
 
 async def _blocked(db: Database) -> bool:
-    """Somebody waits for a lock."""
+    """Whether a connection waits for a lock."""
     async with db.autocommit() as connection:
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         return bool((await connection.execute(text(waiting))).scalar_one())
 
 
-async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -> None:
+async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
     entries = [writer.begin(), writer.say("a", 7, 8), writer.say("b", 4_000_000_000)]
@@ -53,7 +53,7 @@ async def test_what_is_appended_is_read_in_order_with_its_tokens(db: Database) -
     assert reading.status is Status.IN_PROGRESS
 
 
-async def test_one_commit_takes_many_responses_and_refuses_only_what_is_not_ours(db: Database) -> None:
+async def test_one_commit_appends_to_many_responses_and_refuses_only_fenced_ones(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
     await endings.cancel(db, rows[2].id, None)
     mine = await journal.append(db, [Writer(row).begin() for row in rows])
@@ -81,7 +81,7 @@ async def test_another_attempt_or_another_worker_writes_nothing(db: Database) ->
     assert await numbers(db, row.id) == [0, 1]
 
 
-async def test_an_append_repeated_after_a_lost_connection_is_there_once(db: Database) -> None:
+async def test_an_append_repeated_after_a_broken_connection_is_stored_once(db: Database) -> None:
     row = await claimed(db)
     entry = Writer(row).begin()
     assert await journal.append(db, [entry]) == {row.id}
@@ -89,7 +89,7 @@ async def test_an_append_repeated_after_a_lost_connection_is_there_once(db: Data
     assert await numbers(db, row.id) == [0, 1, 2]
 
 
-async def test_another_chunk_in_the_same_place_is_refused_and_ends_nothing(db: Database) -> None:
+async def test_another_chunk_with_the_same_number_is_refused_and_ends_nothing(db: Database) -> None:
     row = await claimed(db)
     first, other = Writer(row), Writer(row)
     assert await journal.append(db, [first.begin()]) == {row.id}
@@ -100,7 +100,7 @@ async def test_another_chunk_in_the_same_place_is_refused_and_ends_nothing(db: D
     assert (await journal.read(db, row.id)).status is Status.IN_PROGRESS
 
 
-async def test_reading_after_any_number_gives_exactly_the_rest(db: Database) -> None:
+async def test_reading_after_any_number_returns_exactly_the_rest(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
@@ -113,7 +113,7 @@ async def test_reading_after_any_number_gives_exactly_the_rest(db: Database) -> 
 
 
 async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> None:
-    """The race that the FOR SHARE is for: an append is under way while somebody else ends the response."""
+    """FOR SHARE is for this race: a cancel ends the response while an append is under way."""
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
@@ -133,8 +133,8 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     assert cancellation.row.output[0]["content"][0]["text"] == "in time"
 
 
-async def test_an_end_that_meets_another_change_of_its_row_is_written_all_the_same(db: Database) -> None:
-    """One statement locks the row, appends to its log and changes it: its own snapshot of the row may be an old one."""
+async def test_an_ending_is_written_although_its_row_changes_meanwhile(db: Database) -> None:
+    """One statement locks the row, appends to its log and changes it, although its snapshot of the row may be old."""
     row = await claimed(db)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
@@ -148,7 +148,7 @@ async def test_an_end_that_meets_another_change_of_its_row_is_written_all_the_sa
     assert reading.chunks[-1].final
 
 
-async def test_a_batch_ends_some_and_goes_on_with_others(db: Database) -> None:
+async def test_a_batch_ends_some_responses_and_continues_others(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
     writers = [Writer(row) for row in rows]
     await journal.append(db, [writer.begin() for writer in writers])
@@ -192,8 +192,8 @@ async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: 
     assert await journal.append(db, [writer.say("a", 1)]) == {row.id}
 
 
-async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repetition(db: Database) -> None:
-    """Also between Postgres' goodbye and the end of the connection."""
+async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: Database) -> None:
+    """The cut may also come after Postgres has closed the connection and before the driver has noticed."""
     row = await claimed(db)
     writer = Writer(row)
     entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(30))]
@@ -213,7 +213,7 @@ async def test_a_connection_that_is_cut_at_any_moment_costs_no_more_than_a_repet
     assert log == list(range(len(log)))
 
 
-async def test_a_database_that_is_not_there_is_unavailable(services: Services) -> None:
+async def test_an_append_without_a_database_raises_store_unavailable(services: Services) -> None:
     url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
     absent = Database(url.render_as_string(hide_password=False), 1)
     with pytest.raises(StoreUnavailable):
@@ -254,7 +254,7 @@ async def test_retention_of_events_keeps_the_response(db: Database) -> None:
     assert await retention.delete_events(db, soon) == 0
 
 
-async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Database) -> None:
+async def test_readers_during_a_merge_all_see_the_whole_log(db: Database) -> None:
     rows = [await finished(db) for _ in range(10)]
     soon = datetime.now(UTC) + timedelta(seconds=1)
     expected = await numbers(db, rows[0].id)
@@ -266,8 +266,8 @@ async def test_many_readers_and_a_merge_at_once_all_see_the_whole_log(db: Databa
     await asyncio.gather(retention.merge_finished(db, soon), *(look(row) for row in rows))
 
 
-async def test_a_commit_looks_at_no_response_but_its_own(db: Database) -> None:
-    """Statistics of a quiet time say that hardly anything runs: no index of what runs must tempt Postgres."""
+async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
+    """Old statistics say that hardly anything runs. Postgres must not choose an index of running responses for that."""
     waiting = [await queued(db) for _ in range(300)]
     async with db.autocommit() as connection:
         await connection.execute(text("VACUUM ANALYZE responses"))

@@ -1,4 +1,4 @@
-"""Tables and migrations say the same."""
+"""The migrated schema is that of `app.store.tables`."""
 
 from __future__ import annotations
 

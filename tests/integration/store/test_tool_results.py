@@ -1,4 +1,4 @@
-"""What models are told of calls that ran on the server: kept, given to workers, and shown to nobody else."""
+"""Results of hosted tools are stored, given to workers, and never shown to clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def called(db: Database, **request: Any) -> ResponseRow:
     row = await claimed(db, **request)
     writer = Writer(row)
     await journal.append(db, [writer.begin()])
-    shown = {"output": "shown\u0000"}  # which Postgres cannot look into
+    shown = {"output": "shown\u0000"}  # Postgres cannot look into JSON with U+0000
     deltas = (McpStart("s", "t"), McpArguments("{}"), TurnEnd(), ToolEnded(0, True, shown), Text("x"))
     for delta in deltas:
         await journal.append(db, [writer.entry(writer.stream.feed(delta))])
@@ -60,14 +60,14 @@ async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Da
         assert (await connection.execute(text("SELECT count(*) FROM chunks WHERE steps IS NULL"))).scalar_one() == 2
 
 
-async def test_merging_forgets_steps(db: Database) -> None:
+async def test_merging_a_log_drops_its_steps(db: Database) -> None:
     row = await called(db)
     await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
     [chunk] = (await journal.read(db, row.id)).chunks
     assert chunk.steps == ()
 
 
-async def test_a_chain_tells_workers_what_its_calls_gave_and_nobody_else(db: Database) -> None:
+async def test_a_chain_gives_tool_results_to_workers_and_not_to_clients(db: Database) -> None:
     first = await called(db)
     second = await claimed(db, previous_response_id=first.id)
     [_, call, said] = await context_items(db, second)
@@ -80,7 +80,7 @@ async def test_a_chain_tells_workers_what_its_calls_gave_and_nobody_else(db: Dat
     assert "shown" in shown
 
 
-async def test_a_conversation_keeps_it_even_when_the_response_goes(db: Database) -> None:
+async def test_a_conversation_keeps_the_tool_results_of_a_deleted_response(db: Database) -> None:
     await conversation(db)
     first = await called(db, conversation={"id": "conv_1"})
     await endings.delete(db, "default", first.id)
@@ -91,7 +91,7 @@ async def test_a_conversation_keeps_it_even_when_the_response_goes(db: Database)
 
 
 @pytest.mark.parametrize("project", ["default", "theirs"])
-async def test_items_that_a_client_sends_again_are_recalled_in_its_own_project_alone(
+async def test_items_copied_by_a_client_get_their_calls_back_only_in_their_own_project(
     db: Database, project: str
 ) -> None:
     row = await called(db)
@@ -102,6 +102,6 @@ async def test_items_that_a_client_sends_again_are_recalled_in_its_own_project_a
     assert again[2] == said
 
 
-async def test_items_of_responses_that_are_gone_stay_as_they_are(db: Database) -> None:
+async def test_items_of_deleted_responses_stay_unchanged(db: Database) -> None:
     items = [{"type": "mcp_call", "id": "mcp_0123_4"}, {"type": "mcp_call", "id": "theirs"}, {"type": "mcp_call"}]
     assert await restore_calls(db, "default", items) == items
