@@ -100,7 +100,7 @@ async def test_a_scripted_failure_comes_after_its_tokens_and_spares_other_reques
 
 async def test_a_scripted_failure_repeats_when_its_tokens_are_in_the_prompt(case: Case) -> None:
     prompt = await case.prompt("/fail 3")
-    with pytest.raises(EngineError, match="told to fail"):
+    with pytest.raises(EngineError, match="the script fails this request"):
         await case.deltas((*prompt, *b"1 2"))
 
 

@@ -1,1 +1,1 @@
-"""Items to a prompt, and tokens to deltas, in the way that a model was trained on."""
+"""Items to a prompt, and tokens to deltas, in the format that a model was trained on."""

@@ -208,7 +208,7 @@ async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database,
     assert isinstance(outcomes[0], ResponseFailed)
     assert outcomes[1] is Outcome.COMPLETED
     row = await whole(db, bad, Status.FAILED)
-    assert row.error == {"code": "server_error", "message": "told to fail"}
+    assert row.error == {"code": "server_error", "message": "the script fails this request"}
 
 
 async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, pubsub: PubSub) -> None:

@@ -216,7 +216,7 @@ class ScriptedEngine:
 
     async def _fail(self, ending: Ending) -> None:
         if ending is Ending.FAIL:
-            raise EngineError("told to fail")
+            raise EngineError("the script fails this request")
         if ending is Ending.DIE:
             self._end(EngineState.DEAD)
         await self._ended.wait()

@@ -1,1 +1,1 @@
-"""Calls of tools: how a model is told of tools, and how its calls become items."""
+"""Calls of tools: how prompts show tools and calls, and how the model's calls become deltas."""

@@ -1,1 +1,1 @@
-"""Models with a chat template: items to messages, and text with markup to deltas."""
+"""Models with a chat template: items to messages, and decoded text to deltas."""

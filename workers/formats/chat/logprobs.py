@@ -10,6 +10,8 @@ from app.protocol.types import Json
 
 
 class LogprobMatcher:
+    """The tokens whose text the output parser has not returned yet."""
+
     def __init__(self) -> None:
         self._open: list[tuple[str, Json]] = []
 

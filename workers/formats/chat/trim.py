@@ -13,6 +13,8 @@ from app.protocol.events.deltas import Delta, Reasoning, Text
 
 
 class Trim:
+    """Trims the deltas of one answer."""
+
     def __init__(self) -> None:
         self._held: list[Text] = []
         """White space at the beginning of a message."""

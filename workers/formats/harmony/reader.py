@@ -64,10 +64,12 @@ class State(Enum):
 
 
 class HarmonyReader:
+    """Reads one turn, token by token."""
+
     def __init__(self) -> None:
         self._state = State.HEADER
         self._header: list[int] = []
-        self._begun = True
+        self._has_author = True
         """The header's author stands in the prompt, or is assumed."""
         self._first = True
         """This is the turn's first message."""
@@ -77,21 +79,21 @@ class HarmonyReader:
 
     def feed(self, token: int) -> list[MessagePart]:
         if token == vocabulary.special(START):
-            return self._open(begun=False)
+            return self._open(has_author=False)
         if self._state is State.HEADER:
             return self._in_header(token)
         if token == vocabulary.special(CHANNEL):
-            return self._open(begun=True) + self._in_header(token)
+            return self._open(has_author=True) + self._in_header(token)
         return self._in_content(token) if self._state is State.CONTENT else []
 
     def flush(self) -> list[MessagePart]:
         """What was held back, at the end of the turn."""
         return self._end(None) if self._state is State.CONTENT else []
 
-    def _open(self, *, begun: bool) -> list[MessagePart]:
+    def _open(self, *, has_author: bool) -> list[MessagePart]:
         """Begins a header and ends the open message."""
         parts = self.flush()
-        self._state, self._header, self._begun, self._first = State.HEADER, [], begun, False
+        self._state, self._header, self._has_author, self._first = State.HEADER, [], has_author, False
         return parts
 
     def _in_header(self, token: int) -> list[MessagePart]:
@@ -102,13 +104,13 @@ class HarmonyReader:
         if token == vocabulary.special(MESSAGE):
             return [self._read_header()]
         if self._first and self._is_text():
-            return self._headless()
+            return self._answer_without_header()
         return []
 
     def _is_text(self) -> bool:
         return not (vocabulary.encoding().is_special_token(self._header[0]) or _ADDRESS.match(_text(self._header)))
 
-    def _headless(self) -> list[MessagePart]:
+    def _answer_without_header(self) -> list[MessagePart]:
         """The turn has no header: its text so far is the answer."""
         header = self._start_answer()
         return [header, *(part for token in self._header for part in self._in_content(token))]
@@ -122,7 +124,7 @@ class HarmonyReader:
 
     def _read_header(self) -> Header:
         try:
-            parser = _fed(Role.ASSISTANT, self._header) if self._begun else _fed(None, self._whole_header())
+            parser = _fed(Role.ASSISTANT, self._header) if self._has_author else _fed(None, self._whole_header())
         except HarmonyError:
             self._start_answer()  # to read the text
             return self._header_from_text()
@@ -138,7 +140,7 @@ class HarmonyReader:
 
     def _header_from_text(self) -> Header:
         text = _text(self._header)
-        author = ASSISTANT if self._begun else _first_group(_AUTHOR, text) or ASSISTANT
+        author = ASSISTANT if self._has_author else _first_group(_AUTHOR, text) or ASSISTANT
         return Header(author, _first_group(_CHANNEL, text), _first_group(_RECIPIENT, text))
 
     def _in_content(self, token: int) -> list[MessagePart]:
