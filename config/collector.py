@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import gc
 
-THRESHOLDS = (50_000, 10, 10)
-"""CPython's are (700, 10, 10): a collection of young objects every few events."""
-
 
 def freeze_gc() -> None:
-    """Exempts all present objects from collection, and collects new ones less often. Call it once all is loaded.
+    """Exempts all present objects from collection. Call it once everything is loaded.
 
-    An engine has a million objects that stay. Running responses make many short-lived objects, hardly any of them in
-    cycles. The plain way is not to call this function.
+    An engine has a million objects that stay, and a full collection would look at each of them. The plain way is not
+    to call this function (docs/decisions/gc-freeze.md).
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # CPython starts a full collection at 25 % growth; this second call resets the baseline
-    gc.set_threshold(*THRESHOLDS)
+    # CPython starts a full collection at 25 % growth. This second call resets the baseline: without it old garbage
+    # would stay until the process had grown by a quarter of the engine.
+    gc.collect()
