@@ -23,7 +23,7 @@ MAX_SEQUENCE = 2**31 - 2
 
 _BOOLEANS = {"true": True, "false": False}
 
-# Longer numbers are too large anyhow, and int() takes time that grows with the square of their length.
+# Longer numbers are out of range in any case, and int() takes time that grows with the square of their length.
 _MAX_LIMIT_DIGITS = 4
 _MAX_SEQUENCE_DIGITS = 20
 
@@ -60,7 +60,7 @@ def page_query(query: QueryParams) -> PageQuery:
 
 
 def check_include(query: QueryParams) -> None:
-    """Raises InvalidRequest for an `include` that is not supported; answers contain the others anyhow."""
+    """Raises InvalidRequest for an `include` that is not supported; answers contain the supported ones in any case."""
     for name in INCLUDE:
         for value in query.getlist(name):
             shown = shortened(value)

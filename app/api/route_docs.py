@@ -93,7 +93,7 @@ def _query(name: str, description: str, **schema: Any) -> Json:
 
 _INCLUDED = {"type": "string", "enum": list(INCLUDED)}
 INCLUDE_PARAMETER = _query(
-    "include", "Parts that items have anyhow, or that were included at creation.", type="array", items=_INCLUDED
+    "include", "Parts that items always have, or that were included at creation.", type="array", items=_INCLUDED
 )
 INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
 

@@ -117,7 +117,7 @@ async def get_response(response_id: str, request: Request, runtime: RuntimeOf, p
 
 @router.get(
     "/{response_id}/input_items",
-    summary="List what a response was asked",
+    summary="List a response's input items",
     responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
     openapi_extra={"parameters": route_docs.LIST_PARAMETERS},
     response_model=None,

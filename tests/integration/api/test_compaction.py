@@ -167,10 +167,10 @@ class TestSealedReasoning:
         fields = {"include": ["reasoning.encrypted_content"], "store": False}
         response_id = await api.background(input="/raw <think>Hm.</think>Hi", **fields)
         await w.run(response_id)
-        thought, said = (await api.get(response_id)).json()["output"]
+        thought, answer = (await api.get(response_id)).json()["output"]
         seal = await SharedSealer(db).get()
         assert seal.unseal(SealedKind.REASONING, thought["encrypted_content"]) == "Hm."
-        assert said["content"][0]["text"] == "Hi"
+        assert answer["content"][0]["text"] == "Hi"
 
     @pytest.mark.parametrize("kind", ["reasoning", "compaction"])
     async def test_encrypted_content_of_another_server_is_a_400(self, api: Api, kind: str) -> None:

@@ -116,9 +116,9 @@ class TestConversation:
 
 class TestItems:
     async def test_the_sdk_adds_reads_lists_and_deletes_items(self, client: openai.AsyncOpenAI) -> None:
-        talk = await client.conversations.create(items=[{"role": "user", "content": "a"}])
+        conversation = await client.conversations.create(items=[{"role": "user", "content": "a"}])
         added = await client.conversations.items.create(
-            talk.id,
+            conversation.id,
             items=[
                 {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "call_1", "output": "42"},
@@ -126,36 +126,36 @@ class TestItems:
         )
         assert [item.type for item in added.data] == ["function_call", "function_call_output"]
         assert (added.first_id, added.last_id, added.has_more) == (added.data[0].id, added.data[1].id, False)
-        listed = [item async for item in client.conversations.items.list(talk.id, limit=1)]
+        listed = [item async for item in client.conversations.items.list(conversation.id, limit=1)]
         assert [item.type for item in listed] == ["function_call_output", "function_call", "message"]
 
         call_id = added.data[0].id
         assert call_id is not None
-        found = await client.conversations.items.retrieve(call_id, conversation_id=talk.id)
+        found = await client.conversations.items.retrieve(call_id, conversation_id=conversation.id)
         assert found.type == "function_call"
-        left = await client.conversations.items.delete(call_id, conversation_id=talk.id)
-        assert left.id == talk.id
+        left = await client.conversations.items.delete(call_id, conversation_id=conversation.id)
+        assert left.id == conversation.id
         with pytest.raises(openai.NotFoundError) as caught:
-            await client.conversations.items.retrieve(call_id, conversation_id=talk.id)
+            await client.conversations.items.retrieve(call_id, conversation_id=conversation.id)
         assert caught.value.code == "item_not_found"
 
     @pytest.mark.parametrize(("order", "expected"), [("asc", "abcde"), ("desc", "edcba")])
     async def test_pages_follow_the_requested_order(
         self, client: openai.AsyncOpenAI, order: Any, expected: str
     ) -> None:
-        talk = await client.conversations.create(items=[{"role": "user", "content": word} for word in "abcde"])
-        seen = [item async for item in client.conversations.items.list(talk.id, limit=2, order=order)]
+        conversation = await client.conversations.create(items=[{"role": "user", "content": word} for word in "abcde"])
+        seen = [item async for item in client.conversations.items.list(conversation.id, limit=2, order=order)]
         assert "".join(item.content[0].text for item in seen) == expected  # type: ignore[union-attr]
 
     async def test_items_added_together_stay_together_in_order(self, client: openai.AsyncOpenAI) -> None:
-        talk = await client.conversations.create()
+        conversation = await client.conversations.create()
 
         async def add(name: str) -> None:
             items: Any = [{"role": "user", "content": f"{name}{number}"} for number in range(5)]
-            await client.conversations.items.create(talk.id, items=items)
+            await client.conversations.items.create(conversation.id, items=items)
 
         await asyncio.gather(*(add(name) for name in "abcd"))
-        seen = [item async for item in client.conversations.items.list(talk.id, order="asc")]
+        seen = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
         words = [item.content[0].text for item in seen]  # type: ignore[union-attr]
         for name in "abcd":
             assert [word for word in words if word.startswith(name)] == [f"{name}{number}" for number in range(5)]
@@ -180,8 +180,8 @@ class TestItems:
     async def test_an_item_of_a_conversation_can_be_referenced(
         self, api: Api, client: openai.AsyncOpenAI, db: Database
     ) -> None:
-        talk = await client.conversations.create()
-        added = await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "a"}])
+        conversation = await client.conversations.create()
+        added = await client.conversations.items.create(conversation.id, items=[{"role": "user", "content": "a"}])
         sent: Any = [{"type": "item_reference", "id": added.data[0].id}]
         response = await client.responses.create(model=MODEL, input=sent, background=True)
         assert (await row_of(db, response.id)).request["input"][0]["content"][0]["text"] == "a"
@@ -195,7 +195,10 @@ async def test_deleting_a_conversation_while_responses_end_fails_none_of_them(
     api: Api, db: Database, pubsub: PubSub, client: openai.AsyncOpenAI
 ) -> None:
     player = Player(db, pubsub)
-    talks = [await created(api) for _ in range(10)]
-    plays = [await player.begin(await api.background(conversation=talk)) for talk in talks]
-    await asyncio.gather(*(play.finished() for play in plays), *(client.conversations.delete(talk) for talk in talks))
+    conversations = [await created(api) for _ in range(10)]
+    plays = [await player.begin(await api.background(conversation=conversation)) for conversation in conversations]
+    await asyncio.gather(
+        *(play.finished() for play in plays),
+        *(client.conversations.delete(conversation) for conversation in conversations),
+    )
     assert {(await row_of(db, play.id)).status.value for play in plays} == {"completed"}

@@ -94,7 +94,7 @@ class TestRoutes:
 
 async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) -> None:
     item = {"role": "user", "content": "x"}
-    asked: dict[str, dict[str, Any]] = {
+    bodies: dict[str, dict[str, Any]] = {
         "/v1/responses": {"model": MODEL, "input": "x"},
         "/v1/responses/input_tokens": {"model": MODEL, "input": "x"},
         "/v1/responses/compact": {"model": MODEL, "input": "x"},
@@ -103,7 +103,7 @@ async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) ->
         "/v1/conversations/conv_1/items": {"items": [item]},
     }
     await asyncio.to_thread(services.postgres.stop)
-    answers = [await api.client.post(path, json=body) for path, body in asked.items()]
+    answers = [await api.client.post(path, json=body) for path, body in bodies.items()]
     answers += [await api.client.request(method, path) for method, path in ROUTES]
     for answer in answers:
         assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")

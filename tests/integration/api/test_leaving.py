@@ -97,22 +97,22 @@ async def test_leaving_in_the_middle_of_the_stream_cancels_the_response(api: Api
 async def test_every_cancellation_is_published_to_readers_and_workers(
     api: Api, db: Database, pubsub: PubSub, player: Player, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    told: list[str] = []
+    revoked: list[str] = []
 
     async def revoke(_: TaskQueue, *response_ids: str) -> None:
-        told.extend(response_ids)
+        revoked.extend(response_ids)
 
     monkeypatch.setattr(TaskQueue, "revoke", revoke)
     request = asyncio.create_task(api.post(stream=stream))
     left = await one(db)
     async with pubsub.subscribe(left) as subscription:
         await leave(request)
-        await until(lambda: told == [left])
+        await until(lambda: revoked == [left])
         assert [chunk.final for chunk in subscription._received] == [True]
     by_cancel, by_delete = await api.background(), await api.background()
     await api.client.post(f"/v1/responses/{by_cancel}/cancel")
     await api.client.delete(f"/v1/responses/{by_delete}")
-    await until(lambda: sorted(told) == sorted([left, by_cancel, by_delete]))
+    await until(lambda: sorted(revoked) == sorted([left, by_cancel, by_delete]))
 
 
 @FORMS

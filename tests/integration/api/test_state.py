@@ -117,25 +117,25 @@ class TestReferences:
         first = await player.answer("A", response_id=await api.background(input="a"))
         row = await row_of(db, first)
         assert row.output is not None
-        said = [row.request["input"][0], row.output[0]]
-        sent = [{"type": "item_reference", "id": said[0]["id"]}, {"id": said[1]["id"]}]
+        items = [row.request["input"][0], row.output[0]]
+        sent = [{"type": "item_reference", "id": items[0]["id"]}, {"id": items[1]["id"]}]
         second = await row_of(db, await api.background(input=[*sent, {"role": "user", "content": "b"}]))
-        assert second.request["input"][:2] == said
+        assert second.request["input"][:2] == items
         assert texts(second.request["input"]) == ["a", "A", "b"]
 
     async def test_an_item_with_u0000_can_be_referenced(self, api: Api, db: Database, player: Player) -> None:
         """Models may generate U+0000. Postgres cannot query JSON that holds it, and requests must not hold it."""
-        said = 'a\0b, and \\u0000 in letters, "quoted"'
-        first = await player.answer(said, response_id=await api.background(input="a"))
+        text_with_nul = 'a\0b, and \\u0000 in letters, "quoted"'
+        first = await player.answer(text_with_nul, response_id=await api.background(input="a"))
         row = await row_of(db, first)
         assert row.output is not None
-        assert row.output[0]["content"][0]["text"] == said
+        assert row.output[0]["content"][0]["text"] == text_with_nul
         conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
         references = [{"type": "item_reference", "id": item["id"]} for item in (*row.request["input"], *row.output)]
         second = await player.answer("b", response_id=await api.background(input=references, conversation=conversation))
         third = await player.answer("c", response_id=await api.background(input="d", conversation=conversation))
         context = await context_items(db, await row_of(db, third))
-        assert texts(context) == ["a", said.replace("\0", "\ufffd"), "b"]
+        assert texts(context) == ["a", text_with_nul.replace("\0", "\ufffd"), "b"]
         assert texts(await chain_items(db, "default", second)) == texts(context)
 
     async def test_an_unknown_reference_is_a_404_that_names_it(self, api: Api, db: Database) -> None:
@@ -168,32 +168,34 @@ class TestConversations:
     async def test_a_response_reads_its_conversation_and_adds_to_it(
         self, client: openai.AsyncOpenAI, db: Database, player: Player
     ) -> None:
-        talk = await client.conversations.create(items=[{"role": "user", "content": "a", "type": "message"}])
+        conversation = await client.conversations.create(items=[{"role": "user", "content": "a", "type": "message"}])
         async with player.at_work("B"):
-            first = await client.responses.create(model=MODEL, input="b", conversation=talk.id)
+            first = await client.responses.create(model=MODEL, input="b", conversation=conversation.id)
         assert first.conversation is not None
-        assert first.conversation.id == talk.id
+        assert first.conversation.id == conversation.id
         assert texts(await context_items(db, await row_of(db, first.id))) == ["a"]
-        listed = [item async for item in client.conversations.items.list(talk.id, order="asc", limit=2)]
+        listed = [item async for item in client.conversations.items.list(conversation.id, order="asc", limit=2)]
         assert [item.content[0].text for item in listed] == ["a", "b", "B"]  # type: ignore[union-attr]
 
-        second = await client.responses.create(model=MODEL, input="c", conversation={"id": talk.id}, background=True)
+        second = await client.responses.create(
+            model=MODEL, input="c", conversation={"id": conversation.id}, background=True
+        )
         assert texts(await context_items(db, await row_of(db, second.id))) == ["a", "b", "B"]
 
     async def test_the_context_is_the_conversation_at_acceptance(
         self, client: openai.AsyncOpenAI, db: Database
     ) -> None:
-        talk = await client.conversations.create()
-        created = await client.responses.create(model=MODEL, input="b", conversation=talk.id, background=True)
-        await client.conversations.items.create(talk.id, items=[{"role": "user", "content": "late"}])
+        conversation = await client.conversations.create()
+        created = await client.responses.create(model=MODEL, input="b", conversation=conversation.id, background=True)
+        await client.conversations.items.create(conversation.id, items=[{"role": "user", "content": "late"}])
         assert await context_items(db, await row_of(db, created.id)) == []
 
     async def test_a_response_completes_although_its_conversation_was_deleted(
         self, client: openai.AsyncOpenAI, player: Player
     ) -> None:
-        talk = await client.conversations.create()
-        created = await client.responses.create(model=MODEL, input="b", conversation=talk.id, background=True)
-        await client.conversations.delete(talk.id)
+        conversation = await client.conversations.create()
+        created = await client.responses.create(model=MODEL, input="b", conversation=conversation.id, background=True)
+        await client.conversations.delete(conversation.id)
         await player.answer("B", response_id=created.id)
         assert (await client.responses.retrieve(created.id)).status == "completed"
 

@@ -57,7 +57,7 @@ CODE: Json = {"type": "code_interpreter", "container": {"type": "auto"}}
 MCP: Json = {"type": "mcp", "server_label": "docs", "server_url": URL}
 ANSWER: Json = {"type": "mcp_approval_response", "approve": True}
 
-SAID: list[Delta] = [
+DELTAS: list[Delta] = [
     Listing("docs"),
     Listed(0, ({"name": "read", "input_schema": {}, "description": None, "annotations": None},)),
     CodeStart("python"),
@@ -91,10 +91,10 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
         yield running
 
 
-async def play(player: Player, response_id: str, said: list[Delta] = SAID) -> str:
+async def play(player: Player, response_id: str, deltas: list[Delta] = DELTAS) -> str:
     """Plays a whole response with these deltas, in two turns; returns the id of its last item."""
     run = await player.begin(response_id)
-    for delta in said:
+    for delta in deltas:
         await run.write(run.entry(run.stream.feed(delta)))
     usage = Usage.of([Usage(5, 0, 7), Usage(20, 5, 2, 0, 8)])
     events = run.stream.finish(Finish(FinishReason.STOP, usage), 1_700_000_000)
@@ -218,7 +218,7 @@ async def test_a_response_shows_hosted_calls_and_its_usage_by_turns(
 async def test_a_poll_shows_calls_while_they_run(api: Api, player: Player) -> None:
     response_id = await api.background(tools=[CODE, MCP])
     run = await player.begin(response_id)
-    for delta in SAID[:8]:
+    for delta in DELTAS[:8]:
         await run.write(run.entry(run.stream.feed(delta)))
     shown = (await api.get(response_id)).json()
     schemas.Response.model_validate(shown)

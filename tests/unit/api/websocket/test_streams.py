@@ -45,11 +45,11 @@ class Service:
     """Yields one event for each response."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.models: list[str] = []
 
     @asynccontextmanager
     async def attach(self, _: str, request: ResponseRequest, **__: Any) -> AsyncIterator[Any]:
-        self.asked.append(request.fields.model)
+        self.models.append(request.fields.model)
 
         async def beginning() -> Sequence[Chunk]:
             event = {"type": "response.created", "sequence_number": 0, "response": {}}
@@ -71,11 +71,11 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
     await until(lambda: socket.refused)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert "never" not in service.asked
-    assert service.asked[0] == "first"
+    assert "never" not in service.models
+    assert service.models[0] == "first"
     socket.seen.set()
     await running
-    assert "never" not in service.asked
+    assert "never" not in service.models
 
 
 async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
@@ -85,4 +85,4 @@ async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent()
     await until(lambda: socket.refused)
     socket.seen.set()
     await running
-    assert service.asked == []
+    assert service.models == []
