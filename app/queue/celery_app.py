@@ -28,7 +28,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
             "priority_steps": [priority.value for priority in Priority],
             # A worker of several queues takes from them in turn, so that a full one starves none.
             "queue_order_strategy": "round_robin",
-            # Redis may vanish without closing the connection. By default kombu waits for ever.
+            # Redis may vanish without closing the connection. By default kombu waits forever.
             "socket_connect_timeout": 2.0,
             "socket_timeout": 5.0,
             "socket_keepalive": True,
@@ -38,7 +38,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
             "ack_emulation": False,
         },
         "broker_connection_timeout": 2.0,
-        # Workers wait for Redis for ever, at the start and later. By default they give up after 100 tries.
+        # Workers wait for Redis forever, at the start and later. By default they give up after 100 tries.
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         # A sender tries twice and reports the failure; maintenance sends the message again.

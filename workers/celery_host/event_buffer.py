@@ -1,8 +1,8 @@
 """Sends the events of a worker's tasks in batches, from Celery's main thread only: a fast path.
 
-The plain way is Celery's dispatcher as it is. It publishes an event as soon as the main thread comes round to it,
-mostly each by itself. And the thread that buffers the 24th event publishes them itself: the pool's loop, which then
-waits for Redis. This relies on attributes of Celery's dispatcher (celery 5.7).
+The plain way is Celery's dispatcher as it is. Celery's main thread publishes an event as soon as it is free, mostly
+each event by itself. The thread that buffers the 24th event publishes them all: the pool's loop, which then waits for
+Redis. This relies on attributes of Celery's dispatcher (celery 5.7).
 """
 
 from __future__ import annotations
