@@ -57,9 +57,9 @@ LISTED: list[Json] = [
 SEEN = TurnContext(CREATED, {"library": LISTED})
 
 
-def asked(text: str, **fields: Any) -> Json:
+def asked(user_text: str, **fields: Any) -> Json:
     """A stored request; `fields` overrule its own."""
-    return {**stored_request(text), **fields}
+    return {**stored_request(user_text), **fields}
 
 
 def tools_for(offers: Sequence[str]) -> list[Json]:
