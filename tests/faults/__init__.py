@@ -1,11 +1,17 @@
-"""The fault suite: real processes under load, killed, stopped and cut off at random, and a checker of the promises.
+"""The fault suite: it kills, stops and cuts off real processes under load, then checks what Longhaul promises.
 
-    python -m tests.faults --help       the whole; `make faults`
+    python -m tests.faults --help       the whole suite (`make faults`)
     tests/faults/test_*.py              short runs of it, in `make test`
 
-`fleet` runs the processes and `proxy` stands between them and their services; `schedule` draws faults from a seed
-out of `kinds`, or takes them in turn; `load`, `clients` and `readers` are users, who write down what they saw;
-`checker` compares that with what Postgres says; `audit` has Postgres itself write down every transition and every
-write; `doorbells` sees whether they still ring. `breaks` switches promises of the product off, one at a time, so that
-the checker can be seen to notice. `handover` measures how long streams stand still.
+The parts:
+
+    fleet, member, proxy        the processes, and the TCP proxies between them and their services
+    schedule, kinds             draws faults from a seed, or takes them in turn; what each kind of fault does
+    arena                       what a fault gets: the fleet, its target, its own random numbers, and locks
+    load, clients, readers      users; each records in a story what it was sent
+    audit                       triggers by which Postgres records every transition and every chunk
+    evidence, checker           everything that was recorded; the rules that compare it
+    doorbells                   whether every worker still publishes, and every API process still receives
+    breaks                      switches off one promise of the product, to prove that the checker notices
+    handover                    measures how long a stream pauses when its worker goes
 """

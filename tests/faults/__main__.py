@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: the whole suite, with progress."""
+"""`python -m tests.faults`: runs the whole suite and prints its progress."""
 
 from __future__ import annotations
 
@@ -26,23 +26,36 @@ WHOLE = Plan(faults=1000, responses=2000, pause=1.2)
 
 
 def _plan() -> tuple[Plan, int]:
-    """What was asked for, on top of the whole suite, or of the plan that shows what is broken."""
+    """The plan that the arguments describe, and the number of handovers to measure.
+
+    Arguments change the whole suite's plan or, with `--break`, the plan that shows the broken promise.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--seed", type=int, help="everything random is drawn from it")
+    parser.add_argument("--seed", type=int, help="all random choices come from it")
     parser.add_argument("--faults", type=int, help=f"default: {WHOLE.faults}")
     parser.add_argument("--responses", type=int, help=f"default: {WHOLE.responses}")
     parser.add_argument("--pause", type=float, help="mean seconds from one fault to the next")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--apis", type=int)
-    parser.add_argument("--settle", dest="settle_seconds", type=float, help="seconds for everything to end")
-    parser.add_argument("--at-once", type=int, help="responses in flight, at most")
-    parser.add_argument("--demo", action="store_true", default=None, help="real vLLM with the demo model")
+    parser.add_argument("--settle", dest="settle_seconds", type=float, help="seconds that responses have to end")
+    parser.add_argument("--at-once", type=int, help="maximum of responses in flight")
+    parser.add_argument("--demo", action="store_true", default=None, help="run the demo model on real vLLM")
     parser.add_argument(
-        "--only", dest="kinds", action="append", choices=KINDS, metavar="KIND", help="a kind of fault (repeatable)"
+        "--only",
+        dest="kinds",
+        action="append",
+        choices=KINDS,
+        metavar="KIND",
+        help="inflict only this kind of fault (repeatable)",
     )
-    parser.add_argument("--logs", type=Path, help="a folder to keep the logs of all processes in")
-    parser.add_argument("--break", dest="broken", choices=SHOWN_BY, help="switch a promise off; the checker notices")
-    parser.add_argument("--handovers", type=int, default=30, help="workers to kill or stop in peace, for the times")
+    parser.add_argument("--logs", type=Path, help="keep the logs of all processes in this folder")
+    parser.add_argument("--break", dest="broken", choices=SHOWN_BY, help="switch off one promise: the run must fail")
+    parser.add_argument(
+        "--handovers",
+        type=int,
+        default=30,
+        help="workers to kill or stop afterwards, to measure how long streams pause",
+    )
     chosen = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     handovers = chosen.pop("handovers")
     if "kinds" in chosen:
@@ -52,7 +65,7 @@ def _plan() -> tuple[Plan, int]:
 
 
 async def _all(plan: Plan, handovers: int) -> bool:
-    """The run, then the measurement; the lines that count come last. SIGTERM ends it as Ctrl-C does."""
+    """Runs the plan, then measures handovers. Returns whether no promise was broken. SIGTERM ends it as Ctrl-C does."""
     me = asyncio.current_task()
     assert me is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
@@ -62,8 +75,10 @@ async def _all(plan: Plan, handovers: int) -> bool:
     waits = {}
     if handovers and not (plan.broken or plan.demo):
         waits = await measure(replace(plan, apis=1, flower=False, grace_seconds=0.0, logs=None), handovers, _say)
-    for how, seconds in waits.items():
-        _say(f"{len(seconds):6} streams went on after {how} of their worker, in peace: {spread(seconds)}")
+    for name, seconds in waits.items():
+        _say(
+            f"{len(seconds):6} streams continued after {name} of their worker, without other faults: {spread(seconds)}"
+        )
     _say(f"{report.faults.total()} faults, {report.responses} responses, {len(report.violations)} violations")
     return report.ok
 

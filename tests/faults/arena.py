@@ -1,4 +1,4 @@
-"""What faults work on: the fleet, a target in it, a random of their own, and locks so that they do not collide."""
+"""What a fault gets: the fleet, its target, its own random numbers, and locks so that faults do not collide."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tests.faults.member import Member, Role
 
 @dataclass(slots=True)
 class Takeover:
-    """A worker that was killed or told to stop, and how far its responses had come."""
+    """A worker that was killed or stopped, and how far its responses were then."""
 
-    how: str
+    signal: str
     at: float
     """Seconds since the epoch."""
     last: dict[str, int]
-    """Response id -> the last event that it had committed."""
+    """Response id -> its last committed event."""
 
 
 @dataclass(slots=True)
 class Arena:
-    """What faults work on. `random` is the fault's own."""
+    """What one fault gets. `random` belongs to this fault alone."""
 
     fleet: Fleet
     random: Random
     locks: dict[str, asyncio.Lock]
     takeovers: list[Takeover] = field(default_factory=list)
     aim: Member | None = None
-    """The process to hit, where it has the role that is wanted; any other is drawn."""
+    """The process to hit if it has the role that the fault needs; otherwise one is drawn."""
     target: str = ""
-    """The process that was chosen, where it is one."""
+    """Name of the process that was picked; empty for faults of services."""
 
     def pick(self, role: Role) -> Member:
         aimed = self.aim is not None and self.aim.role is role
@@ -42,12 +42,12 @@ class Arena:
         return member
 
     def lock(self, name: str) -> asyncio.Lock:
-        """One fault at a time for each target."""
+        """The lock of a target: it has one fault at a time."""
         return self.locks.setdefault(name, asyncio.Lock())
 
-    def seconds(self, least: float, most: float) -> float:
-        return self.random.uniform(least, most)
+    def seconds(self, minimum: float, maximum: float) -> float:
+        return self.random.uniform(minimum, maximum)
 
 
 Inflict = Callable[[Arena], Awaitable[None]]
-"""Breaks something, and returns once it is whole again or on its way there."""
+"""Inflicts a fault; returns when it is repaired or repairs itself."""

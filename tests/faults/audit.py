@@ -1,6 +1,6 @@
-"""Postgres writes down every transition and every chunk of each response, in the same transaction, by our triggers.
+"""Triggers by which Postgres records every transition and every chunk of each response, in the same transaction.
 
-What clients and rows say at the end could agree by luck; this is the row's whole life, and who wrote what, when.
+Clients and rows could agree at the end by luck. This is the complete history: which attempt wrote what, and when.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _INSTALL = (
     """
     CREATE TABLE fault_writes (
         id bigserial PRIMARY KEY, response text NOT NULL, first int NOT NULL, last int NOT NULL, attempt int NOT NULL,
-        wrong text, at timestamptz NOT NULL
+        violation text, at timestamptz NOT NULL
     )
     """,
-    # Deferred: right before the commit, when nobody can have read the chunk, and its row is what it will be.
-    # Merged logs are no news.
+    # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
+    # Merged logs are not recorded.
     """
     CREATE FUNCTION fault_write() RETURNS trigger LANGUAGE plpgsql AS $$
     DECLARE
         owner responses%ROWTYPE;
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
-        INSERT INTO fault_writes (response, first, last, attempt, wrong, at)
+        INSERT INTO fault_writes (response, first, last, attempt, violation, at)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE
             WHEN TG_OP = 'UPDATE' AND OLD.frames <> NEW.frames THEN 'was rewritten'
-            WHEN owner.attempt <> NEW.attempt THEN 'was written when attempt ' || owner.attempt || ' had it'
-            WHEN owner.status = 'in_progress' AND owner.worker IS NULL THEN 'was written when nobody had it'
+            WHEN owner.attempt <> NEW.attempt THEN 'was written while attempt ' || owner.attempt || ' owned it'
+            WHEN owner.status = 'in_progress' AND owner.worker IS NULL THEN 'was written while no worker owned it'
             END, clock_timestamp());
         RETURN NULL;
     END $$
@@ -74,8 +74,8 @@ _INSTALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One transition; `before` is None for an insertion, `after` for a deletion."""
+class Transition:
+    """One change of a row's status, attempt or owner. `before` is None for an insertion, `after` for a deletion."""
 
     response_id: str
     before: Status | None
@@ -88,62 +88,64 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One chunk as it was written: events `first` to `last`."""
+    """One write of a chunk, which has events `first` to `last`."""
 
     first: int
     last: int
     attempt: int
-    wrong: str | None
-    """What about it breaks the third law."""
+    violation: str | None
+    """How the write breaks the third law (one owner at a time); None if it does not."""
     at: float
-    """Seconds since the epoch, by the clock of this machine: the chunk was committed after this, never before."""
+    """Seconds since the epoch, right before the commit."""
 
 
 async def install(db: Database) -> None:
-    """On a schema that was just made."""
+    """Adds the tables and triggers to a new schema."""
     async with db.begin() as connection:
         for statement in _INSTALL:
             await connection.execute(text(statement))
 
 
-async def lives(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Step]]:
-    """Every response that ever was (or these), with its transitions in order."""
+async def transitions(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Transition]]:
+    """The transitions in order of every response there ever was, or of `ids`."""
     columns = "response, before, after, attempt, attempt_before, worker, worker_before"
-    found: dict[str, list[Step]] = {}
+    found: dict[str, list[Transition]] = {}
     async with db.autocommit() as connection:
-        for row in await connection.execute(_asked(f"SELECT {columns} FROM fault_audit", ids)):
+        for row in await connection.execute(_of_responses(f"SELECT {columns} FROM fault_audit", ids)):
             before, after = (None if status is None else Status(status) for status in (row.before, row.after))
-            step = Step(row.response, before, after, row.attempt, row.attempt_before, row.worker, row.worker_before)
-            found.setdefault(row.response, []).append(step)
+            transition = Transition(
+                row.response, before, after, row.attempt, row.attempt_before, row.worker, row.worker_before
+            )
+            found.setdefault(row.response, []).append(transition)
     return found
 
 
 async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Write]]:
-    """Every chunk of every response that ever was (or of these), in the order in which they were written."""
+    """The writes in order of every response there ever was, or of `ids`."""
     found: dict[str, list[Write]] = {}
     async with db.autocommit() as connection:
-        for row in await connection.execute(_asked("SELECT * FROM fault_writes", ids)):
-            write = Write(row.first, row.last, row.attempt, row.wrong, row.at.timestamp())
+        for row in await connection.execute(_of_responses("SELECT * FROM fault_writes", ids)):
+            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp())
             found.setdefault(row.response, []).append(write)
     return found
 
 
-def _asked(statement: str, ids: Sequence[str] | None) -> TextClause:
+def _of_responses(statement: str, ids: Sequence[str] | None) -> TextClause:
     if ids is None:
         return text(f"{statement} ORDER BY id")
     return text(f"{statement} WHERE response = ANY(:ids) ORDER BY id").bindparams(ids=list(ids))
 
 
-def wrong(steps: list[Step]) -> list[str]:
-    """What in one response's life breaks a law."""
+def violations(steps: list[Transition]) -> list[str]:
+    """How the transitions of one response break a law."""
     found = []
     if steps[0].before is not None or steps[0].after is not Status.QUEUED:
-        found.append(f"born {steps[0].after}")
+        found.append(f"inserted as {steps[0].after}")
     for earlier, step in pairwise(steps):
         if earlier.after is not step.before:
             found.append(f"{step.before} follows {earlier.after}")
         if step.before is not None and step.before.final and step.after is not None:
-            found.append(f"left {step.before.value} for {step.after.value}")
+            found.append(f"went from {step.before.value} to {step.after.value}")
         if step.after is Status.QUEUED:
             found.append("went back to queued")
         if step.after is None and step.before is not None and not step.before.final:
@@ -152,7 +154,7 @@ def wrong(steps: list[Step]) -> list[str]:
         if claimed and step.attempt != (step.attempt_before or 0) + 1:
             found.append(f"attempt {step.attempt_before} became {step.attempt}")
         if claimed and step.worker_before is not None:
-            found.append(f"attempt {step.attempt} was claimed from {step.worker_before}, its owner")
+            found.append(f"attempt {step.attempt} was claimed while {step.worker_before} owned it")
         if not claimed and step.worker not in (None, step.worker_before):
-            found.append("another owner without another attempt")
+            found.append("a new owner without a new attempt")
     return found

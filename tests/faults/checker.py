@@ -1,8 +1,8 @@
-"""The checker: what was promised, against what clients saw and what Postgres says.
+"""The checker compares what Longhaul promises with what clients were sent and what Postgres recorded.
 
-Each rule is a function from the evidence to violations. None trusts the product's own word alone: texts and token
-counts were worked out by `questions`, transitions were written down by Postgres (`audit`), the order of events is
-checked by tests/support/grammar.
+Each rule is a function from the evidence to (where, finding) pairs. No rule relies on the product alone: `questions`
+computes texts and token counts, Postgres records transitions (`audit`), tests/support/grammar checks the order of
+events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.faults.records import Form, Seen, Story
 from tests.support import grammar
 
 STOP_SECONDS = 3.0
-"""How long after its SIGTERM an API may still cancel what its clients wait for."""
+"""How long after its SIGTERM an API process may cancel the responses that its clients wait for."""
 CRASH_WORDS = (
     " crashed: ",
     "went wrong",
@@ -49,7 +49,7 @@ FORESEEN_ERRORS = (
 )
 """Words of the product's other lines at ERROR or above: faults cause these."""
 _VLLM = re.compile(r" ERROR \d\d-\d\d [\d:]{8} \[\w+\.py:\d+\]")
-"""Its own logger's form: it prints a traceback when its EngineCore is gone, which we then act on."""
+"""The form of vLLM's own log lines: it logs a traceback when EngineCore is gone, and the worker handles that."""
 _RANK = {Status.QUEUED: 0, Status.IN_PROGRESS: 1}
 _FINAL_RANK = 2
 
@@ -60,11 +60,11 @@ class Violation:
 
     rule: str
     where: str
-    """A response's id, or its request's key."""
-    what: str
+    """A response's id, a request's key, or a part of the system."""
+    finding: str
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.where}: {self.what}"
+        return f"{self.rule}: {self.where}: {self.finding}"
 
 
 Rule = Callable[[Evidence], Iterator[tuple[str, str]]]
@@ -72,38 +72,38 @@ Rule = Callable[[Evidence], Iterator[tuple[str, str]]]
 
 def check(evidence: Evidence) -> list[Violation]:
     """Every violation of every rule."""
-    return [Violation(rule.__name__, *found) for rule in RULES for found in rule(evidence)]
+    return [Violation(rule.__name__, where, finding) for rule in RULES for where, finding in rule(evidence)]
 
 
 # -- the system ----------------------------------------------------------------------------------------------
 
 
 def everything_ends(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Every accepted response is final, and every client had an end."""
-    for what in evidence.unsettled:
-        yield what.split()[0], what
+    """Every accepted response became final, and every client had its answer."""
+    for finding in evidence.unsettled:
+        yield finding.split()[0], finding
     for story in evidence.stories:
         if story.gave_up:
-            yield story.key, f"{story.form.value}: its client waited in vain for {story.response_id}"
+            yield story.key, f"{story.form.value}: its client had no answer for {story.response_id}"
 
 
-def a_life_keeps_the_law(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """queued once, claimed only when nobody owns it, terminal once and for ever."""
-    for response_id, steps in evidence.lives.items():
-        for what in audit.wrong(steps):
-            yield response_id, what
+def transitions_are_legal(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A response is queued once, claimed only when no worker owns it, and final for ever."""
+    for response_id, steps in evidence.transitions.items():
+        for finding in audit.violations(steps):
+            yield response_id, finding
 
 
-def every_chunk_is_its_owners(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Nobody writes who does not own the response at that moment, and what is written stays."""
+def only_owners_write_chunks(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Only the owner of a response writes its chunks, and no chunk changes."""
     for response_id, writes in evidence.writes.items():
         for write in writes:
-            if write.wrong is not None:
-                yield response_id, f"events {write.first}-{write.last} of attempt {write.attempt}: {write.wrong}"
+            if write.violation is not None:
+                yield response_id, f"events {write.first}-{write.last} of attempt {write.attempt}: {write.violation}"
 
 
-def the_log_is_whole(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Chunks follow each other, events keep the grammar, and the terminal one says what the row says."""
+def logs_are_complete(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Chunks follow one another, events keep the grammar, and the terminal event has the response of the row."""
     for response_id, row in evidence.rows.items():
         chunks = evidence.logs[response_id]
         for earlier, later in pairwise(chunks):
@@ -115,57 +115,57 @@ def the_log_is_whole(evidence: Evidence) -> Iterator[tuple[str, str]]:
         except grammar.Violation as error:
             yield response_id, str(error)[:300]
         if row.status.final and (not events or events[-1].get("response") != row.as_object()):
-            yield response_id, f"the row is {row.status.value}, and its last event says something else"
+            yield response_id, f"the row is {row.status.value}, and its last event differs"
 
 
-def a_replay_is_the_log(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Reading again from 0 gives the log, byte for byte, and [DONE]."""
+def replays_equal_the_log(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A stream read from the start equals the log, byte for byte, and ends with [DONE]."""
     for response_id, replay in evidence.replays.items():
         if replay != raw(evidence.logs[response_id]) + frames.DONE:
             yield response_id, f"status {replay}" if isinstance(replay, int) else "other bytes than the log"
 
 
 def nothing_is_left(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No message, no channel, no worker's row, no job, no process."""
-    yield from (("redis", what) for what in evidence.waiting)
-    yield from (("workers", what) for what in evidence.owners)
-    yield from (("pools", what) for what in evidence.busy)
-    yield from (("processes", what) for what in evidence.left_behind)
+    """No message, channel, job or process is left, and no row of a worker that is gone."""
+    yield from (("redis", finding) for finding in evidence.left_in_redis)
+    yield from (("workers", finding) for finding in evidence.unknown_workers)
+    yield from (("pools", finding) for finding in evidence.busy)
+    yield from (("processes", finding) for finding in evidence.left_behind)
 
 
-def doorbells_ring(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """After all of that every worker still publishes what it commits, and every API still listens."""
-    yield from (("redis", what) for what in evidence.silent)
+def doorbells_arrive(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """After all faults every worker publishes what it commits, and every API process receives it."""
+    yield from (("redis", finding) for finding in evidence.doorbell_failures)
 
 
 def nothing_crashes(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Faults are normal: no process meets one with an error that it did not foresee."""
-    for line in evidence.complaints:
+    """No fault causes an unforeseen error in any process."""
+    for line in evidence.error_lines:
         if any(word in line for word in (*CRASH_WORDS, *LIBRARY_CRASH_WORDS)) and not _VLLM.search(line):
             yield "log", line[:1500]
 
 
-# -- what clients saw ----------------------------------------------------------------------------------------
+# -- clients ------------------------------------------------------------------------------------------------
 
 
-def accepted_is_kept(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """An id that was given exists until it is deleted, and then no more."""
+def accepted_responses_exist(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A response whose id a client has exists until it is deleted."""
     for story in evidence.stories:
         if story.response_id is None:
             continue
-        there = story.response_id in evidence.rows
-        if not there and not story.delete_sent:
-            yield story.response_id, "accepted, and gone"
-        if there and story.deleted:
-            yield story.response_id, "deleted, and there"
+        exists = story.response_id in evidence.rows
+        if not exists and not story.delete_sent:
+            yield story.response_id, "was accepted, and is gone"
+        if exists and story.deleted:
+            yield story.response_id, "was deleted, and exists"
 
 
 def readers_see_the_log(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No gap, no repeat, byte-equal to the log; and readers that may resume come to the end of it."""
+    """Readers get the bytes of the log without gap or repeat, and those that can resume get all of it."""
     for story in evidence.stories:
         for number, seen in enumerate(story.readers):
             where = f"{story.response_id or story.key} reader {number} ({story.form.value})"
-            yield from ((where, what) for what in seen.wrong)
+            yield from ((where, problem) for problem in seen.problems)
             chunks = evidence.logs.get(_read_id(story, seen) or "")
             if chunks is None:
                 continue
@@ -173,11 +173,11 @@ def readers_see_the_log(evidence: Evidence) -> Iterator[tuple[str, str]]:
             if not whole.startswith(seen.raw):
                 yield where, f"its {len(seen.frames)} events are not those of the log: {_difference(seen, whole)}"
             elif story.form.background and not story.gave_up and seen.raw != whole:
-                yield where, f"ended after event {seen.next - 1}, before the log does"
+                yield where, f"ended after event {seen.next - 1}, and the log goes on"
 
 
 def durable_before_visible(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No reader has an event before its commit."""
+    """No reader gets an event before its commit."""
     for story in evidence.stories:
         for number, seen in enumerate(story.readers):
             response_id = _read_id(story, seen) or ""
@@ -189,11 +189,11 @@ def durable_before_visible(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def statuses_never_go_back(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """queued, in progress, one final status; and text only grows."""
+    """Polls see queued, in_progress, one final status; text only grows; all final answers are equal."""
     for story in evidence.stories:
         for earlier, later in pairwise(story.polls):
             if rank(later.status) < rank(earlier.status):
-                yield story.response_id or "", f"{later.status.value} was seen after {earlier.status.value}"
+                yield story.response_id or "", f"{later.status.value} came after {earlier.status.value}"
             if not later.text.startswith(earlier.text):
                 yield story.response_id or "", "its text was taken back"
         if len({str(final) for final in story.finals}) > 1:
@@ -201,52 +201,52 @@ def statuses_never_go_back(evidence: Evidence) -> Iterator[tuple[str, str]]:
         row = evidence.rows.get(story.response_id or "")
         for final in story.finals[-1:]:
             if row is not None and final != row.as_object():
-                yield row.id, f"a client saw {final['status']}, the row is {row.status.value}, or differs otherwise"
+                yield row.id, f"a client got another response than the row ({final['status']}, {row.status.value})"
 
 
-def clients_found_nothing_strange(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """No unexpected status code."""
+def clients_got_expected_answers(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Clients got no status code that faults do not explain."""
     for story in evidence.stories:
-        yield from ((story.response_id or story.key, what) for what in story.wrong)
+        yield from ((story.response_id or story.key, problem) for problem in story.problems)
 
 
-# -- what came out -------------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------------------
 
 
-def answers_are_those_of_an_undisturbed_run(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Text, status and usage; a cancelled one has the beginning of the text."""
+def answers_equal_those_of_an_undisturbed_run(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Text, status and usage are those of an undisturbed run; a cancelled response has a prefix of the text."""
     for story, rows in _rows_of(evidence):
         for row in rows:
-            if (what := _judge(story, row)) is not None:
-                yield row.id, f"{story.form.value} {story.question.command[:40]!r}: {what}"
+            if (finding := _difference_from_answer(story, row)) is not None:
+                yield row.id, f"{story.form.value} {story.question.command[:40]!r}: {finding}"
 
 
-def _judge(story: Story, row: ResponseRow) -> str | None:
-    question, said = story.question, text_of({"output": row.output or []})
+def _difference_from_answer(story: Story, row: ResponseRow) -> str | None:
+    question, text = story.question, text_of({"output": row.output or []})
     if row.status is Status.CANCELLED:
-        return None if question.answer.startswith(said) else f"cancelled with another text: {said[-60:]!r}"
+        return None if question.answer.startswith(text) else f"cancelled with another text: {text[-60:]!r}"
     if row.status is not question.status:
-        return f"is {row.status.value} in place of {question.status.value}: {row.error}"
-    if said != question.answer:
-        return f"another text: {_first_difference(said, question.answer)}"
+        return f"is {row.status.value} instead of {question.status.value}: {row.error}"
+    if text != question.answer:
+        return f"another text: {_first_difference(text, question.answer)}"
     if question.output_tokens is None:
         return None
     usage = row.usage or {}
     counted = (usage.get("input_tokens"), usage.get("output_tokens"), usage.get("total_tokens"))
-    read = usage.get("input_tokens", 0) if question.input_tokens is None else question.input_tokens
-    right = (read, question.output_tokens, read + question.output_tokens)
-    return None if counted == right else f"usage {counted} in place of {right}"
+    input_tokens = usage.get("input_tokens", 0) if question.input_tokens is None else question.input_tokens
+    expected = (input_tokens, question.output_tokens, input_tokens + question.output_tokens)
+    return None if counted == expected else f"usage {counted} instead of {expected}"
 
 
-def cancelled_is_who_asked_for_it(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Nothing is cancelled that nobody cancelled or abandoned; and what was cancelled stays so."""
+def only_requested_cancellations(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A response is cancelled only if a client cancelled or left it, and then it stays cancelled."""
     for story, rows in _rows_of(evidence):
         for row in rows:
             cancelled = row.status is Status.CANCELLED
-            mine = story.keyed or row.id == story.response_id
-            if cancelled and mine and not _may_be_cancelled(evidence, story):
-                yield row.id, f"{story.form.value}: cancelled, and nobody asked for it"
-            if mine and Status.CANCELLED in story.cancel_answers and not cancelled:
+            same = story.keyed or row.id == story.response_id
+            if cancelled and same and not _may_be_cancelled(evidence, story):
+                yield row.id, f"{story.form.value}: cancelled without a request"
+            if same and Status.CANCELLED in story.cancel_answers and not cancelled:
                 yield row.id, f"its cancel was confirmed, and it is {row.status.value}"
 
 
@@ -259,8 +259,8 @@ def _may_be_cancelled(evidence: Evidence, story: Story) -> bool:
     return story.left or stopped
 
 
-def one_key_is_one_response(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """A repeated Idempotency-Key made no second response."""
+def one_key_makes_one_response(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A repeated POST with the same Idempotency-Key makes no second response."""
     for story, rows in _rows_of(evidence):
         if story.keyed and len(rows) > 1:
             yield story.key, f"{len(rows)} responses: {', '.join(row.id for row in rows)}"
@@ -268,21 +268,21 @@ def one_key_is_one_response(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 RULES: tuple[Rule, ...] = (
     everything_ends,
-    a_life_keeps_the_law,
-    every_chunk_is_its_owners,
-    the_log_is_whole,
-    a_replay_is_the_log,
+    transitions_are_legal,
+    only_owners_write_chunks,
+    logs_are_complete,
+    replays_equal_the_log,
     nothing_is_left,
-    doorbells_ring,
+    doorbells_arrive,
     nothing_crashes,
-    accepted_is_kept,
+    accepted_responses_exist,
     readers_see_the_log,
     durable_before_visible,
     statuses_never_go_back,
-    clients_found_nothing_strange,
-    answers_are_those_of_an_undisturbed_run,
-    cancelled_is_who_asked_for_it,
-    one_key_is_one_response,
+    clients_got_expected_answers,
+    answers_equal_those_of_an_undisturbed_run,
+    only_requested_cancellations,
+    one_key_makes_one_response,
 )
 
 
@@ -298,7 +298,7 @@ def rank(status: Status) -> int:
 
 
 def _rows_of(evidence: Evidence) -> Iterator[tuple[Story, list[ResponseRow]]]:
-    """Each request with every row that it made, those of lost answers too."""
+    """Each story with all rows that its POSTs made, including those whose answer was lost."""
     by_key: dict[str, list[ResponseRow]] = defaultdict(list)
     for row in evidence.rows.values():
         by_key[row.request["metadata"].get("key", "")].append(row)
@@ -307,7 +307,7 @@ def _rows_of(evidence: Evidence) -> Iterator[tuple[Story, list[ResponseRow]]]:
 
 
 def _committed(writes: Sequence[Write]) -> dict[int, float]:
-    """Event -> the earliest moment at which it can have been committed. The same chunk may be written twice."""
+    """Event -> the earliest time of its commit: a chunk may be written twice."""
     found: dict[int, float] = {}
     for write in writes:
         for event in range(write.first, write.last + 1):
@@ -316,7 +316,7 @@ def _committed(writes: Sequence[Write]) -> dict[int, float]:
 
 
 def _read_id(story: Story, seen: Seen) -> str | None:
-    """Whose events these are; the stream of a foreground request says so itself."""
+    """The response of these events. A repeated foreground stream has its id in its first event."""
     if story.form is not Form.STREAM or not seen.frames:
         return story.response_id
     first: str = frames.decode(seen.frames[0])[0]["response"]["id"]
@@ -328,12 +328,12 @@ def _difference(seen: Seen, whole: bytes) -> str:
     for number, frame in enumerate(seen.frames):
         if number >= len(log) or log[number] != frame:
             logged = log[number][:160] if number < len(log) else None
-            return f"event {seen.after + 1 + number} is {frame[:160]!r}, and in the log {logged!r}"
+            return f"event {seen.after + 1 + number} is {frame[:160]!r}, but in the log {logged!r}"
     return "no difference"
 
 
-def _first_difference(said: str, answer: str) -> str:
-    place = next((n for n, (a, b) in enumerate(zip(said, answer, strict=False)) if a != b), min(len(said), len(answer)))
-    return (
-        f"{len(said)} characters in place of {len(answer)}; at {place}: {said[place:][:40]!r}, {answer[place:][:40]!r}"
-    )
+def _first_difference(text: str, answer: str) -> str:
+    pairs = enumerate(zip(text, answer, strict=False))
+    index = next((index for index, (a, b) in pairs if a != b), min(len(text), len(answer)))
+    here = f"at {index}: {text[index:][:40]!r} instead of {answer[index:][:40]!r}"
+    return f"{len(text)} characters instead of {len(answer)}; {here}"

@@ -1,4 +1,4 @@
-"""Questions for the demo model on real vLLM; the answers are those of an undisturbed run, made here and now."""
+"""Questions for the demo model on real vLLM. Their answers come from an undisturbed run before the first fault."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SECONDS = 120.0
 
 
 async def questions(fleet: Fleet) -> Ask:
-    """Asks each talk of the script once, to its end and far beyond; later clients draw from those."""
+    """Asks for each talk twice, to its end and for TOKENS tokens; returns a function that draws from these."""
     script = json.loads((CHECKOUT / "config" / "demo" / "script.json").read_text(encoding="utf-8"))
     inputs = [talk["messages"][0]["content"] for talk in script if talk["name"] in TALKS]
-    ways: tuple[dict[str, Any], ...] = ({}, {"ignore_eos": True, "max_output_tokens": TOKENS})
-    asked = await asyncio.gather(*(_answered(fleet, text, fields) for text in inputs for fields in ways))
+    variants: tuple[dict[str, Any], ...] = ({}, {"ignore_eos": True, "max_output_tokens": TOKENS})
+    answered = await asyncio.gather(*(_answered(fleet, text, fields) for text in inputs for fields in variants))
 
     def ask(random: Random) -> Question:
-        return random.choice(asked)
+        return random.choice(answered)
 
     return ask
 
@@ -38,7 +38,7 @@ async def _answered(fleet: Fleet, text: str, fields: dict[str, Any]) -> Question
     body = {"model": DEMO, "input": text, **fields}
     answer = await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body, timeout=SECONDS)
     assert answer.status_code == httpx.codes.OK, answer.text
-    said = answer.json()
-    usage = said["usage"]
-    status = Status(said["status"])
-    return Question(text, text_of(said), status, usage["input_tokens"], usage["output_tokens"], fields, DEMO)
+    response = answer.json()
+    usage = response["usage"]
+    status = Status(response["status"])
+    return Question(text, text_of(response), status, usage["input_tokens"], usage["output_tokens"], fields, DEMO)

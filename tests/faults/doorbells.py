@@ -1,8 +1,8 @@
-"""Do doorbells still ring? Streams live without them, by looking into Postgres, so nothing else would show it.
+"""Whether doorbells (messages in Redis) still arrive. Streams continue without them, so no other check would notice.
 
-Two proofs, neither of which looks at a clock. Each worker runs a response, and all of its chunks are heard in Redis, by
-an ear of the suite's own. And through each API somebody reads a response that says nothing more; an event that was
-never committed is published for it, and the reader has it: only the doorbell can have brought it.
+Two proofs, and neither measures time. A subscriber of the suite must receive all chunks of responses that each worker
+runs. And a reader at each API process reads a response that has no more events; the suite publishes an event that was
+never committed, and only a doorbell can have brought it to the reader.
 """
 
 from __future__ import annotations
@@ -22,63 +22,64 @@ from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable, unpack_mess
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
+from tests.faults.polling import with_pause
 from tests.faults.questions import counting
 from tests.faults.readers import frames_of
 from tests.faults.records import Json, Seen
-from tests.faults.seldom import seldom
 from tests.support.waiting import until
 
 SECONDS = 30.0
-"""How long to try, before something is silent; less where the plan has less patience."""
-EACH = 3
-"""Responses at once, for each worker."""
-KNOCK_SECONDS = 0.1
-KNOCK = "response.knock"
+"""Maximum of each proof; less if the plan settles sooner."""
+PER_WORKER = 3
+"""Responses in each try."""
+PROBE_SECONDS = 0.1
+PROBE = "response.probe"
 
 Span = tuple[int, int]
 """First and last event of a chunk."""
 
 
-async def silent(fleet: Fleet) -> list[str]:
-    """What does not ring or does not hear, in a fleet of scripted workers that is whole and at rest."""
-    deaf = [api.name for api in fleet.of(Role.API) if not await _hears(fleet, api)]
-    return [f"{name} does not hear" for name in deaf] + await _mute(fleet)
+async def failures(fleet: Fleet) -> list[str]:
+    """Workers that do not publish and API processes that do not receive, in a whole, idle fleet of scripted workers."""
+    not_receiving = [api.name for api in fleet.of(Role.API) if not await _receives(fleet, api)]
+    return [f"{name} does not receive" for name in not_receiving] + await _not_publishing(fleet)
 
 
-def _patience(fleet: Fleet) -> float:
+def _limit(fleet: Fleet) -> float:
     return min(SECONDS, fleet.plan.settle_seconds)
 
 
 # -- workers ---------------------------------------------------------------------------------------------------
 
 
-async def _mute(fleet: Fleet) -> list[str]:
-    """Workers that did not ring for all that they said, or took nothing to say."""
+async def _not_publishing(fleet: Fleet) -> list[str]:
+    """Workers that did not publish all that they committed, or took no response."""
     pids = {worker: pid for pid, worker in (await fleet.ready_workers()).items()}
     names = {worker: m.name for worker, pid in pids.items() for m in fleet.of(Role.WORKER) if m.pid == pid}
-    rang: dict[str, bool] = {}
-    async with _ear(fleet) as heard:
+    complete: dict[str, bool] = {}
+    async with _subscriber(fleet) as received:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_patience(fleet)):
-                while not names.keys() <= rang.keys():
-                    for worker, said in (await _say_something(fleet, EACH * len(names))).items():
-                        rang[worker] = rang.get(worker, True) and await _were_heard(said, heard, _patience(fleet) / 3)
-    mute = [f"{names.get(worker, worker)} does not ring" for worker, all_of_it in rang.items() if not all_of_it]
-    return mute + [f"{names[worker]} takes nothing" for worker in names.keys() - rang.keys()]
+            async with asyncio.timeout(_limit(fleet)):
+                while not names.keys() <= complete.keys():
+                    for worker, written in (await _run_responses(fleet, PER_WORKER * len(names))).items():
+                        arrived = await _all_received(written, received, _limit(fleet) / 3)
+                        complete[worker] = complete.get(worker, True) and arrived
+    found = [f"{names.get(worker, worker)} does not publish" for worker, all_of_it in complete.items() if not all_of_it]
+    return found + [f"{names[worker]} takes no response" for worker in names.keys() - complete.keys()]
 
 
-async def _say_something(fleet: Fleet, count: int) -> dict[str, dict[str, set[Span]]]:
-    """Runs some responses to their end, through all APIs: worker -> response -> what it wrote."""
+async def _run_responses(fleet: Fleet, count: int) -> dict[str, dict[str, set[Span]]]:
+    """Runs responses to their end, through all API processes: worker -> response id -> the chunks that it wrote."""
     bodies = [counting(20).body("doorbell") | {"background": True} for _ in range(count)]
     ids = await asyncio.gather(*(_post(fleet, number, body) for number, body in enumerate(bodies)))
-    await until(seldom(lambda: _ended(fleet, ids)), SECONDS, "they end")
-    lives, writes = await audit.lives(fleet.db, ids), await audit.writes(fleet.db, ids)
-    said: dict[str, dict[str, set[Span]]] = {}
-    for response_id, life in lives.items():
-        worker = next(step.worker for step in reversed(life) if step.worker is not None)
+    await until(with_pause(lambda: _ended(fleet, ids)), SECONDS, "they end")
+    transitions, writes = await audit.transitions(fleet.db, ids), await audit.writes(fleet.db, ids)
+    written: dict[str, dict[str, set[Span]]] = {}
+    for response_id, steps in transitions.items():
+        worker = next(step.worker for step in reversed(steps) if step.worker is not None)
         spans = {(write.first, write.last) for write in writes[response_id] if write.attempt > 0}
-        said.setdefault(worker, {})[response_id] = spans
-    return said
+        written.setdefault(worker, {})[response_id] = spans
+    return written
 
 
 async def _post(fleet: Fleet, number: int, body: Json) -> str:
@@ -91,46 +92,46 @@ async def _ended(fleet: Fleet, ids: Sequence[str]) -> bool:
     return all([(await journal.read(fleet.db, response_id)).ended for response_id in ids])
 
 
-async def _were_heard(said: dict[str, set[Span]], heard: dict[str, set[Span]], seconds: float) -> bool:
-    """Whether every chunk was published. Rings come beside the next commit: the last ones get a while."""
+async def _all_received(written: dict[str, set[Span]], received: dict[str, set[Span]], seconds: float) -> bool:
+    """Whether every chunk arrives within `seconds`: a worker publishes beside its next commit."""
     with suppress(AssertionError):
-        return await until(lambda: all(said[name] <= heard.get(name, set()) for name in said), seconds)
+        return await until(lambda: all(written[id_] <= received.get(id_, set()) for id_ in written), seconds)
     return False
 
 
 @asynccontextmanager
-async def _ear(fleet: Fleet) -> AsyncIterator[dict[str, set[Span]]]:
-    """Hears all that is published: response -> what came."""
-    heard: dict[str, set[Span]] = {}
+async def _subscriber(fleet: Fleet) -> AsyncIterator[dict[str, set[Span]]]:
+    """Receives everything that is published: response id -> chunks."""
+    received: dict[str, set[Span]] = {}
     async with fleet.valkey as client, client.pubsub() as pubsub:
         await pubsub.psubscribe(f"{CHANNEL}*")
-        listening = asyncio.create_task(_listen(pubsub, heard))
+        listening = asyncio.create_task(_listen(pubsub, received))
         try:
-            yield heard
+            yield received
         finally:
             await end_tasks(listening)
 
 
-async def _listen(pubsub: RedisPubSub, heard: dict[str, set[Span]]) -> None:
+async def _listen(pubsub: RedisPubSub, received: dict[str, set[Span]]) -> None:
     async for message in pubsub.listen():
         if message["type"] == "pmessage":
             response_id = message["channel"].decode().removeprefix(CHANNEL)
             chunk = unpack_message(response_id, message["data"])
-            heard.setdefault(response_id, set()).add((chunk.first, chunk.last))
+            received.setdefault(response_id, set()).add((chunk.first, chunk.last))
 
 
-# -- APIs ------------------------------------------------------------------------------------------------------
+# -- API processes ---------------------------------------------------------------------------------------------
 
 
-async def _hears(fleet: Fleet, api: Member) -> bool:
-    """Whether a reader at this API is given an event that is in no log."""
-    url, body = f"{api.address}/v1/responses", counting(0).body("knock")
+async def _receives(fleet: Fleet, api: Member) -> bool:
+    """Whether a reader at this API process gets an event that is in no log."""
+    url, body = f"{api.address}/v1/responses", counting(0).body("probe")
     body |= {"input": "/hang 5", "background": True, "stream": True}
     pubsub = PubSub(fleet.services.redis_url)
     try:
-        async with asyncio.timeout(_patience(fleet)), fleet.http.stream("POST", url, json=body) as answer:
+        async with asyncio.timeout(_limit(fleet)), fleet.http.stream("POST", url, json=body) as answer:
             answer.raise_for_status()
-            response_id = await _knocked_at(pubsub, frames_of(answer.aiter_raw()))
+            response_id = await _read_until_probe(pubsub, frames_of(answer.aiter_raw()))
         await fleet.http.post(f"{url}/{response_id}/cancel")
         return response_id is not None
     except (httpx.HTTPError, TimeoutError):
@@ -139,26 +140,26 @@ async def _hears(fleet: Fleet, api: Member) -> bool:
         await pubsub.close()
 
 
-async def _knocked_at(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str | None:
-    """Publishes the event until the stream brings it; the response's id, or None where the stream ends without."""
+async def _read_until_probe(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str | None:
+    """Publishes probes until the stream has one. Returns the response's id, or None if the stream ends without one."""
     seen = Seen(frames=[await anext(stream)])
     response_id: str = frames.decode(seen.frames[0])[0]["response"]["id"]
-    knocking = asyncio.create_task(_knock(pubsub, response_id, seen))
+    probing = asyncio.create_task(_probe(pubsub, response_id, seen))
     try:
         async for frame in stream:
             if frame.startswith(b"event: "):
                 seen.frames.append(frame)
-            if KNOCK.encode() in frame:
+            if PROBE.encode() in frame:
                 return response_id
         return None
     finally:
-        await end_tasks(knocking)
+        await end_tasks(probing)
 
 
-async def _knock(pubsub: PubSub, response_id: str, seen: Seen) -> None:
-    """The event that is due next, over and over: the worker may be quicker with one of its own."""
+async def _probe(pubsub: PubSub, response_id: str, seen: Seen) -> None:
+    """Publishes an event with the next sequence number, repeatedly: the worker may publish one of its own first."""
     while True:
-        event = {"type": KNOCK, "sequence_number": seen.next}
+        event = {"type": PROBE, "sequence_number": seen.next}
         with suppress(PubSubUnavailable):
             await pubsub.publish([Chunk(response_id, seen.next, seen.next, 1, (), frames.encode(event))])
-        await asyncio.sleep(KNOCK_SECONDS)
+        await asyncio.sleep(PROBE_SECONDS)

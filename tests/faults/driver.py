@@ -1,4 +1,4 @@
-"""One run: a fleet, load, a schedule of faults; then rest, and the checker's word."""
+"""One run: a fleet under load and faults; then, when all responses are final, the checker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 async def run(plan: Plan, say: Say = lambda _: None) -> Report:
-    """Does all of it. What is found is in the report; raises only where the suite itself could not go on."""
+    """Performs the plan and reports what the checker found. Raises only if the suite itself cannot continue."""
     began, report = time.monotonic(), Report(plan.seed)
     async with running(plan) as fleet:
         say(f"the fleet is ready; its logs are in {fleet.folder}")
@@ -34,24 +34,24 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
         try:
             await _disturb(plan, fleet, load, schedule)
             evidence.unsettled += await settled(fleet, plan.settle_seconds)
-            say("at rest; looking at what there is")
+            say("all responses have ended; collecting the evidence")
             await gather(fleet, evidence)
-            evidence.silent = [] if plan.demo else await doorbells.silent(fleet)
+            evidence.doorbell_failures = [] if plan.demo else await doorbells.failures(fleet)
         finally:
             progress.cancel()
-        evidence.complaints = [f"{member.name}: {line}" for member in fleet.members for line in member.complaints]
+        evidence.error_lines = [f"{member.name}: {line}" for member in fleet.members for line in member.error_lines]
         (fleet.folder / "faults.log").write_text("\n".join(schedule.history), encoding="utf-8")
         await stop(fleet)
         evidence.left_behind = fleet.left_behind()
     report.violations = checker.check(evidence)
-    report.complaints = evidence.complaints
+    report.error_lines = evidence.error_lines
     _count(report, load, schedule, evidence)
     report.seconds = time.monotonic() - began
     return report
 
 
 async def _disturb(plan: Plan, fleet: Fleet, load: Load, schedule: Schedule) -> None:
-    """Load and faults until both are done, then everything whole again, and all clients gone."""
+    """Runs load and faults until both are done, repairs everything, and waits for the clients."""
     enough = asyncio.Event()
     loading = asyncio.create_task(load.run(plan.faults * plan.pause, enough))
     try:
@@ -69,7 +69,7 @@ async def _heal(fleet: Fleet) -> None:
     for member in fleet.members:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
-    await fleet.whole(fleet.plan.whole_seconds)
+    await fleet.wait_until_whole(fleet.plan.whole_seconds)
 
 
 async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> None:
@@ -87,13 +87,13 @@ async def _progress(plan: Plan, load: Load, schedule: Schedule, say: Say) -> Non
 def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -> None:
     report.faults = schedule.inflicted
     report.failures = schedule.failures
-    report.responses = len(evidence.lives)
+    report.responses = len(evidence.transitions)
     report.statuses = Counter(row.status.value for row in evidence.rows.values())
-    report.statuses["deleted"] = len(evidence.lives) - len(evidence.rows)
+    report.statuses["deleted"] = len(evidence.transitions) - len(evidence.rows)
     report.forms = Counter(story.form.value for story in load.stories)
     seen = [seen for story in load.stories for seen in story.readers]
     report.readers = len(seen)
     report.resumed = sum(max(0, reader.connections - 1) for reader in seen)
     report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
-    report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.lives.values())
+    report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.transitions.values())
     report.pauses = pauses(schedule.takeovers, load.stories)

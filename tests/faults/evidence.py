@@ -1,4 +1,4 @@
-"""What there is to see once everything has come to rest: rows, logs, replays, transitions, and Redis."""
+"""Everything that the checker compares, collected when all responses are final: rows, logs, replays, audits, Redis."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from app.store.rows import ResponseRow
 from app.streaming.pubsub import CHANNEL
 from config.settings import load_settings
 from tests.faults import audit
-from tests.faults.audit import Step, Write
+from tests.faults.audit import Transition, Write
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
+from tests.faults.polling import with_pause
 from tests.faults.records import Story
-from tests.faults.seldom import seldom
 from tests.support.waiting import until
 
 AT_ONCE = 16
@@ -38,29 +38,30 @@ class Evidence:
     rows: dict[str, ResponseRow] = field(default_factory=dict)
     logs: dict[str, tuple[Chunk, ...]] = field(default_factory=dict)
     replays: dict[str, bytes | int] = field(default_factory=dict)
-    """What GET with `stream` gives: bytes, or the status code that is not 200 (0: no end). For those that have it."""
-    lives: dict[str, list[Step]] = field(default_factory=dict)
+    """Of streamed background responses: the bytes that GET with `stream` returns, a status code other than 200, or 0
+    if the stream did not end."""
+    transitions: dict[str, list[Transition]] = field(default_factory=dict)
     writes: dict[str, list[Write]] = field(default_factory=dict)
     api_stops: list[float] = field(default_factory=list)
-    """When an API was told to stop (monotonic seconds)."""
-    waiting: list[str] = field(default_factory=list)
-    """What is left in Redis."""
-    owners: list[str] = field(default_factory=list)
-    """Rows of `workers` that no living process has."""
+    """When an API process got SIGTERM (monotonic seconds)."""
+    left_in_redis: list[str] = field(default_factory=list)
+    """Messages and channels that remain in Redis."""
+    unknown_workers: list[str] = field(default_factory=list)
+    """Rows of `workers` without a live process."""
     busy: list[str] = field(default_factory=list)
-    """Workers that still run something."""
-    silent: list[str] = field(default_factory=list)
-    """Workers that do not ring the doorbell, and APIs that do not hear it."""
+    """Workers whose pools still hold jobs."""
+    doorbell_failures: list[str] = field(default_factory=list)
+    """Workers that do not publish, and API processes that do not receive."""
     unsettled: list[str] = field(default_factory=list)
-    """What did not come to rest."""
-    complaints: list[str] = field(default_factory=list)
-    """Lines of logs at ERROR or above, with the process in front."""
+    """Responses that did not become final."""
+    error_lines: list[str] = field(default_factory=list)
+    """Log lines at ERROR or above, each after the name of its process."""
     left_behind: list[str] = field(default_factory=list)
     """Processes that outlived the fleet."""
 
 
 async def settled(fleet: Fleet, seconds: float) -> list[str]:
-    """Waits until every response is final; what is not by then comes back."""
+    """Waits until every response is final; returns those that are not after `seconds`."""
     unfinished = text("SELECT id, status FROM responses WHERE status IN ('queued', 'in_progress')")
 
     async def left() -> list[str]:
@@ -71,24 +72,24 @@ async def settled(fleet: Fleet, seconds: float) -> list[str]:
         return not await left()
 
     try:
-        await until(seldom(none_left), seconds)
+        await until(with_pause(none_left), seconds)
     except AssertionError:
         return await left()
     return []
 
 
 async def gather(fleet: Fleet, evidence: Evidence) -> None:
-    """Fills the evidence; all responses are final, all readers gone, all processes up."""
-    evidence.lives = await audit.lives(fleet.db)
+    """Fills in the evidence. Call it when all responses are final, all readers are gone and all processes run."""
+    evidence.transitions = await audit.transitions(fleet.db)
     evidence.writes = await audit.writes(fleet.db)
     evidence.rows = await _rows(fleet.db)
     for response_id in evidence.rows:
         evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks
-    evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.told_to_stop]
+    evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
     evidence.replays = await _replays(fleet.urls, evidence.rows.values())
-    evidence.waiting = await _left_in_redis(fleet)
+    evidence.left_in_redis = await _left_in_redis(fleet)
     evidence.busy = await _busy(fleet)
-    evidence.owners = await _unknown_workers(fleet, fleet.of(Role.WORKER))
+    evidence.unknown_workers = await _unknown_workers(fleet, fleet.of(Role.WORKER))
 
 
 async def _rows(db: Database) -> dict[str, ResponseRow]:
@@ -100,12 +101,12 @@ async def _rows(db: Database) -> dict[str, ResponseRow]:
 
 async def _replays(urls: list[str], rows: Iterable[ResponseRow]) -> dict[str, bytes | int]:
     found: dict[str, bytes | int] = {}
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def replay(client: httpx.AsyncClient, number: int, row: ResponseRow) -> None:
         url = f"{urls[number % len(urls)]}/v1/responses/{row.id}"
         try:
-            async with places, asyncio.timeout(REPLAY_SECONDS):
+            async with slots, asyncio.timeout(REPLAY_SECONDS):
                 answer = await client.get(url, params={"stream": "true"})
             found[row.id] = answer.content if answer.status_code == httpx.codes.OK else answer.status_code
         except TimeoutError:
@@ -119,10 +120,10 @@ async def _replays(urls: list[str], rows: Iterable[ResponseRow]) -> dict[str, by
 
 
 async def _left_in_redis(fleet: Fleet) -> list[str]:
-    """Messages, and channels with nobody to read them; waits for what is on its way out.
+    """Messages and channels that remain in Redis after DRAIN_SECONDS.
 
-    All responses are final by now. What was taken and never acknowledged is therefore a duplicate, which Celery will
-    deliver once more after its visibility timeout, and some worker drop.
+    Unacknowledged messages do not count. All responses are final, so such a message is a duplicate: Celery delivers it
+    again after its visibility timeout, and a worker drops it.
     """
     async with fleet.valkey as client:
 
@@ -146,7 +147,7 @@ async def _contents(client: redis.asyncio.Redis) -> list[str]:
 
 
 async def _busy(fleet: Fleet) -> list[str]:
-    """Workers whose pools hold jobs though no response is in progress; waits for jobs that are ending."""
+    """Workers whose pools hold jobs after DRAIN_SECONDS, although no response is in progress."""
     celery = make_celery(load_settings(REDIS_URL=fleet.services.redis_url))
     found: list[str] = []
 

@@ -1,7 +1,7 @@
-"""A whole Longhaul, as processes: APIs, workers, maintenance and Flower on a Postgres and a Valkey of its own.
+"""A complete Longhaul: API processes, workers, maintenance and Flower, with their own Postgres and Valkey.
 
-Every process reaches its services through proxies of its own, and runs a copy of the code that was made at the
-start: who edits the checkout meanwhile changes nothing here.
+Every process has its own proxies to the services. All run a copy of the code that is made at the start, so the
+checkout may be edited during a run.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from config.settings import CHECKOUT, Settings, load_settings
 from tests.faults import audit
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
+from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
-from tests.faults.seldom import seldom
 from tests.support.services import Services
 from tests.support.waiting import until
 
 CODE = ("app", "workers", "config", "migrations")
 BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_TEST_FAULTS"
-"""An environment variable of every process of a fleet, by which those left behind are found."""
+"""An environment variable that marks every process of a fleet, to find those that outlive it."""
 STOP_GRACE_SECONDS = 20.0
-LAST_WORDS = 8
-"""Lines of each log."""
+TAIL_LINES = 8
+"""Lines of each log that a failed start shows."""
 
 
-_SPOKEN = text(
+_OWNED_AND_STREAMING = text(
     "SELECT w.pid, r.id, r.attempt FROM responses r JOIN workers w ON w.id = r.worker WHERE r.status = 'in_progress'"
     " AND EXISTS (SELECT FROM chunks c WHERE c.response_id = r.id AND c.attempt = r.attempt)"
 )
 
 
 class Fleet:
-    """Everything that runs. Make it with `running`."""
+    """The processes and services of a run. Made by `running`."""
 
     def __init__(self, plan: Plan, services: Services) -> None:
         self.plan = plan
@@ -60,7 +60,7 @@ class Fleet:
         self.models = self.folder / ("code/config/models.toml" if plan.demo else "models.toml")
         self.members: list[Member] = []
         self.db = Database(_sqlalchemy(services.database_url), 4)
-        self.http = httpx.AsyncClient(timeout=3, verify=False)  # no TLS here, so no certificates to load
+        self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
         self._mark = services.folder.name
 
     def of(self, role: Role) -> list[Member]:
@@ -68,56 +68,56 @@ class Fleet:
 
     @property
     def urls(self) -> list[str]:
-        """Where the APIs listen."""
+        """URLs of the API processes."""
         return [member.address for member in self.of(Role.API)]
 
     @property
     def valkey(self) -> redis.asyncio.Redis:
-        """A client of the driver's own."""
+        """A new client, connected without a proxy."""
         client: redis.asyncio.Redis = redis.asyncio.from_url(self.services.redis_url)
         return client
 
     async def ready_workers(self) -> dict[int, str]:
-        """pid -> id of the workers that Postgres takes for alive."""
+        """pid -> id of the workers whose lease is valid in Postgres."""
         async with self.db.autocommit() as connection:
             rows = await connection.execute(text("SELECT pid, id FROM workers WHERE lease_until > now()"))
             return {row.pid: row.id for row in rows}
 
     async def owned(self) -> dict[str, dict[str, int]]:
-        """Worker's name -> the responses that it has begun to speak, with their attempts; {} where Postgres is away."""
+        """Worker's name -> its responses with chunks of this attempt -> the attempt. Empty without Postgres."""
         names = {member.pid: member.name for member in self.of(Role.WORKER)}
         found: dict[str, dict[str, int]] = {}
         with contextlib.suppress(StoreUnavailable):
             async with self.db.autocommit() as connection:
-                for row in await connection.execute(_SPOKEN):
+                for row in await connection.execute(_OWNED_AND_STREAMING):
                     if (name := names.get(row.pid)) is not None:
                         found.setdefault(name, {})[row.id] = row.attempt
         return found
 
     async def busiest(self) -> tuple[Member, dict[str, int]] | None:
-        """The worker that speaks most responses, and those; None where none speaks."""
+        """The worker with the most such responses (`owned`), and these; None if no worker has any."""
         owned = await self.owned()
         if not owned:
             return None
         name = max(owned, key=lambda name: len(owned[name]))
         return next(member for member in self.of(Role.WORKER) if member.name == name), owned[name]
 
-    async def whole(self, seconds: float, what: str = "the fleet is whole") -> None:
-        """Waits for that. Where it never comes, the last lines of every log tell whoever reads CI's output alone."""
+    async def wait_until_whole(self, seconds: float, condition: str = "the fleet is whole") -> None:
+        """Waits for `is_whole`. Raises AssertionError after `seconds`, with the last lines of every log."""
         try:
-            await until(seldom(self.is_whole), seconds, what)
+            await until(with_pause(self.is_whole), seconds, condition)
         except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *self._last_words()])) from None
+            raise AssertionError("\n".join([str(error), *self._log_tails()])) from None
 
-    def _last_words(self) -> list[str]:
-        told = []
+    def _log_tails(self) -> list[str]:
+        lines = []
         for member in self.members:
-            lines = member.log.read_text(encoding="utf-8").splitlines() if member.log.exists() else []
-            told += [f"-- {member.name}: pid {member.pid}, started {member.starts} times", *lines[-LAST_WORDS:]]
-        return told
+            log = member.log.read_text(encoding="utf-8").splitlines() if member.log.exists() else []
+            lines += [f"-- {member.name}: pid {member.pid}, started {member.starts} times", *log[-TAIL_LINES:]]
+        return lines
 
     async def is_whole(self) -> bool:
-        """Every process runs, every API and worker is ready, and nobody else is taken for alive."""
+        """Whether every process runs, every API process and worker is ready, and no other worker has a valid lease."""
         with contextlib.suppress(StoreUnavailable, httpx.TransportError):
             pids = {member.pid for member in self.of(Role.WORKER)}
             if set(await self.ready_workers()) != pids or not all(member.pid for member in self.members):
@@ -127,7 +127,7 @@ class Fleet:
         return False
 
     def left_behind(self) -> list[str]:
-        """Processes of this fleet that are alive, whoever their parent is now."""
+        """Processes of this fleet that still run, whatever their parent is now."""
         found = []
         for process in psutil.process_iter(["pid", "name"]):
             with contextlib.suppress(psutil.Error):
@@ -135,7 +135,7 @@ class Fleet:
                     found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
         return found
 
-    # -- making it -------------------------------------------------------------------------------------------
+    # -- start ---------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
         self.folder.mkdir()
@@ -147,7 +147,7 @@ class Fleet:
         await audit.install(self.db)
 
     async def _migrate(self) -> None:
-        """In a process, as a release does it: alembic is not for several at once in one process."""
+        """In a process of its own, as in production: Alembic does not support several migrations in one process."""
         argv = (sys.executable, "-c", "from app.cli import main; main()", "migrate")
         env = {**os.environ, "DATABASE_URL": self.services.database_url}
         status, line = await run(Program(argv, env, self.folder / "code"), lambda _: None)
@@ -191,7 +191,7 @@ _LAUNCH: dict[Role, Callable[[Settings], programs.Launch]] = {
 
 @asynccontextmanager
 async def running(plan: Plan) -> AsyncIterator[Fleet]:
-    """A fleet that is ready. Nothing of it is left afterwards, whatever happens in the block."""
+    """A fleet that is ready. All its processes end with the block."""
     async with AsyncExitStack() as stack:
         services = await asyncio.to_thread(Services)
         stack.push_async_callback(asyncio.to_thread, services.close)
@@ -204,7 +204,7 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
             for role, count in {**counts, Role.FLOWER: int(plan.flower)}.items():
                 for number in range(1, count + 1):
                     await fleet.add(role, number, stack)
-            await fleet.whole(plan.whole_seconds)
+            await fleet.wait_until_whole(plan.whole_seconds)
             yield fleet
         finally:
             await stop(fleet)
@@ -212,9 +212,9 @@ async def running(plan: Plan) -> AsyncIterator[Fleet]:
 
 
 async def stop(fleet: Fleet) -> None:
-    """Stops every process in order, to the last one, whoever is cancelled and whatever goes wrong with another.
+    """Stops every process in order, even if this is cancelled or one of them fails.
 
-    Proxies are closed after this: nobody may be there to start a program then. May be called again.
+    Proxies are closed after this: no member may start a program then. May be called again.
     """
     members, fleet.members = fleet.members, []
     closing = asyncio.gather(*(member.close() for member in members), return_exceptions=True)

@@ -6,8 +6,9 @@ import signal
 
 from tests.faults.arena import Inflict
 from tests.faults.member import Role
-from tests.faults.on_processes import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped
-from tests.faults.on_services import (
+from tests.faults.plan import LEASE_SECONDS
+from tests.faults.process_faults import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped
+from tests.faults.service_faults import (
     events_repeated,
     messages_repeated,
     postgres_backend_killed,
@@ -15,16 +16,15 @@ from tests.faults.on_services import (
     postgres_restarted,
     postgres_stopped,
     sessions_terminated,
+    valkey_commands,
+    valkey_emptied,
     valkey_killed,
-    valkey_lost,
     valkey_restarted,
     valkey_stopped,
-    valkey_told,
 )
-from tests.faults.plan import LEASE_SECONDS
 
 BEYOND = (LEASE_SECONDS + 0.7, LEASE_SECONDS + 2.5)
-"""Seconds after which a worker that is not heard of is taken for dead, and a little."""
+"""Seconds after which a silent worker counts as dead, and a little more."""
 
 KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: kill -9": (8, signalled(Role.WORKER, signal.SIGKILL)),
@@ -41,19 +41,19 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "maintenance: SIGTERM": (2, signalled(Role.MAINTENANCE, signal.SIGTERM)),
     "maintenance: stopped": (2, stopped(Role.MAINTENANCE, 0.5, 5)),
     "flower: kill -9": (1, signalled(Role.FLOWER, signal.SIGKILL)),
-    "valkey: killed, started empty": (3, valkey_lost),
+    "valkey: killed, started empty": (3, valkey_emptied),
     "valkey: killed": (2, valkey_killed),
     "valkey: restarted": (2, valkey_restarted),
     "valkey: stopped": (4, valkey_stopped),
-    "valkey: FLUSHALL": (8, valkey_told("FLUSHALL")),
-    "valkey: connections killed": (4, valkey_told("CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub")),
+    "valkey: FLUSHALL": (8, valkey_commands("FLUSHALL")),
+    "valkey: connections killed": (4, valkey_commands("CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub")),
     "postgres: killed": (2, postgres_killed),
     "postgres: restarted": (2, postgres_restarted),
     "postgres: one backend killed": (2, postgres_backend_killed),
     "postgres: stopped": (3, postgres_stopped),
     "postgres: sessions terminated": (6, sessions_terminated),
     "queue: messages repeated": (6, messages_repeated),
-    "relay: events repeated": (6, events_repeated),
+    "pubsub: events repeated": (6, events_repeated),
     "network: worker and postgres": (8, network(Role.WORKER, "postgres")),
     "network: worker and postgres, beyond its lease": (3, network(Role.WORKER, "postgres", *BEYOND)),
     "network: worker and valkey": (6, network(Role.WORKER, "valkey")),
@@ -63,4 +63,4 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "network: maintenance and valkey": (3, network(Role.MAINTENANCE, "valkey")),
     "network: flower and valkey": (1, network(Role.FLOWER, "valkey")),
 }
-"""Name -> how often, in proportion, and what it does. What never happens by itself has to be asked for by name."""
+"""Name -> its weight in random schedules, and the fault. Weight 0: only if it is asked for by name."""

@@ -1,4 +1,4 @@
-"""Load: clients come one after the other, each with a question and habits of its own, all drawn from the seed."""
+"""Load: clients start one after the other, each with a request and habits drawn from the seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYN
 
 
 class Load:
-    """`stories` is what all clients saw. Runs until it is told to stop; then waits for those that are there."""
+    """Starts clients. `stories` has the record of each."""
 
     def __init__(self, plan: Plan, urls: list[str], ask: Ask) -> None:
         self._plan = plan
@@ -28,7 +28,10 @@ class Load:
         self.stories: list[Story] = []
 
     async def run(self, seconds: float, enough: asyncio.Event) -> None:
-        """The plan's responses over about `seconds`, and more at that pace until `enough` is set."""
+        """Starts the plan's number of clients over about `seconds`, and more at that rate until `enough` is set.
+
+        Then waits for the clients that still run.
+        """
         gap = seconds / self._plan.responses
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=40)
         async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits, verify=False) as http:
@@ -46,23 +49,23 @@ class Load:
         number = len(self.stories)
         random = Random(f"client {self._plan.seed} {number}")
         form = random.choices(list(FORMS), list(FORMS.values()))[0]
-        asked = self._ask(random)
+        question = self._ask(random)
         if random.random() < self._plan.chained and (earlier := self._continuable()):
             story = random.choice(earlier)
-            asked = asked.after(story.finals[-1]["id"], story.question)
-        story = Story(f"{self._plan.seed}-{number}", random.random() < 0.5, form, asked, time.monotonic())
+            question = question.continuing(story.finals[-1]["id"], story.question)
+        story = Story(f"{self._plan.seed}-{number}", random.random() < 0.5, form, question, time.monotonic())
         self.stories.append(story)
-        task = asyncio.create_task(Client(http, self._urls, story, random).live(), name=story.key)
+        task = asyncio.create_task(Client(http, self._urls, story, random).run(), name=story.key)
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
     def _continuable(self) -> list[Story]:
-        """Requests whose response is there to be continued."""
+        """Stories whose response can be continued (`previous_response_id`)."""
         done = (story for story in self.stories if story.ended and story.finals and not story.delete_sent)
         return [story for story in done if story.finals[-1]["status"] in ("completed", "incomplete")]
 
     async def _wait(self, seconds: float) -> None:
-        """Lets clients end; those that have not by then give up."""
+        """Waits `seconds` for the clients that run, then cancels the rest."""
         clients = set(self._clients)
         if clients:
             _, late = await asyncio.wait(clients, timeout=seconds)

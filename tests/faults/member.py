@@ -1,4 +1,4 @@
-"""One process of the fleet: started again whenever it ends, as `longhaul up` does, but at once."""
+"""One process of the fleet. Whenever it ends it is started again, as `longhaul up` does, but without a back-off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faults.proxy import Proxy
 from tests.support.services import descendants
 
 PAUSE_SECONDS = 0.2
-_WRONG = (" ERROR ", " CRITICAL ", "Traceback (most recent call last)")
+_ERROR_MARKS = (" ERROR ", " CRITICAL ", "Traceback (most recent call last)")
 
 
 class Role(Enum):
@@ -31,7 +31,7 @@ class Role(Enum):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """`program` is asked before each start. `postgres` and `redis` are its own ways to the services."""
+    """`program` is called before each start. `postgres` and `redis` are the process's own proxies to the services."""
 
     name: str
     role: Role
@@ -40,24 +40,24 @@ class Member:
     postgres: Proxy
     redis: Proxy
     address: str = ""
-    """Where an API listens."""
+    """URL of an API process; empty for others."""
     starts: int = 0
-    complaints: list[str] = field(default_factory=list)
+    error_lines: list[str] = field(default_factory=list)
     """Lines of its log at ERROR or above."""
-    told_to_stop: list[float] = field(default_factory=list)
+    stopped_at: list[float] = field(default_factory=list)
     """When it was given SIGTERM (monotonic seconds)."""
     _child: Child | None = None
     _keeper: asyncio.Task[None] | None = None
     _closing: bool = False
 
     def start(self) -> None:
-        """Keeps it running, until it is closed; after that it may be started again."""
+        """Keeps the process running until `close`, after which `start` may be called again."""
         self._closing = False
         self._keeper = asyncio.create_task(self._keep(), name=self.name)
 
     @property
     def pid(self) -> int | None:
-        """The program's process, behind its guardian."""
+        """The pid of the program, which is a child of its guardian."""
         return None if self._child is None else next(iter(descendants(self._child.pid)), None)
 
     @property
@@ -65,18 +65,18 @@ class Member:
         return None if self._child is None else self._child.pid
 
     def signal(self, number: signal.Signals) -> int | None:
-        """Sends a signal to the program; returns its pid, None where there is none now."""
+        """Sends a signal to the program. Returns its pid, or None if it does not run now."""
         if (pid := self.pid) is None:
             return None
         if number is signal.SIGTERM:
-            self.told_to_stop.append(time.monotonic())
+            self.stopped_at.append(time.monotonic())
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
             return pid
         return None
 
     async def close(self) -> int | None:
-        """Stops it for good, in order; returns the exit status."""
+        """Stops the process in order and for good; returns its exit status."""
         self._closing = True
         self.signal(signal.SIGCONT)
         if self._child is not None:
@@ -88,18 +88,18 @@ class Member:
     async def _keep(self) -> None:
         while not self._closing:
             try:
-                self._child = await Child.start(self.program(), self._take)
+                self._child = await Child.start(self.program(), self._log_line)
                 self.starts += 1
                 if self._closing:
                     self._child.stop()
                 await self._child.wait()
-            except (ConfigError, LocalError) as error:  # its port is not free yet, for instance
-                self._take(f"cannot start: {error}")
+            except (ConfigError, LocalError) as error:  # e.g. its port is not free yet
+                self._log_line(f"cannot start: {error}")
             if not self._closing:
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    def _take(self, line: str) -> None:
+    def _log_line(self, line: str) -> None:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        if any(word in line for word in _WRONG):
-            self.complaints.append(line)
+        if any(word in line for word in _ERROR_MARKS):
+            self.error_lines.append(line)

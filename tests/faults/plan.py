@@ -1,4 +1,4 @@
-"""What a run is to be: sizes, rates, and the seed that everything random is drawn from."""
+"""The parameters of a run: sizes, rates, and the seed of all random choices."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ class Plan:
     pause: float = 1.0
     """Mean seconds from one fault to the next."""
     at_once: int = 24
-    """Responses that clients have in flight at once, at most."""
+    """Maximum of responses that clients have in flight."""
     apis: int = 2
     workers: int = 3
     maintenances: int = 2
     flower: bool = True
     kinds: frozenset[str] | None = None
-    """Names of the faults to inflict; None: all."""
+    """Names of the kinds of faults to inflict; None means all."""
     in_turn: bool = False
-    """Every kind in its turn, one after the other, each while a worker is in the middle of something: that one is hit.
+    """Inflict the kinds in turn, one at a time, each on a worker that is running responses.
 
-    By default the seed decides, and faults overlap.
+    By default the seed chooses the kinds, and faults overlap.
     """
     until_taken_over: bool = False
-    """A fault in its turn is repeated until something of what its worker ran was taken over."""
+    """Repeat a fault until another worker has taken over a response of its target."""
     broken: str | None = None
-    """A promise to switch off (`breaks`)."""
+    """The promise to switch off (`breaks`)."""
     tokens_per_second: float = 100.0
     tokens_per_delta: int = 4
     concurrency: int = 64
-    """Responses that one worker runs at once."""
+    """Maximum of responses that one worker runs at a time."""
     grace_seconds: float = 0.5
     max_crashes: int = 100
     logs: Path | None = None
-    """Where to keep the logs of the processes; None: they go with the fleet."""
+    """Where to keep the logs of the processes; None: they are deleted with the fleet."""
     settle_seconds: float = 90.0
-    """How long everything may take to end once all is whole again."""
+    """How long responses may take to end once all processes and services run again."""
 
     demo: bool = False
-    """The demo model on real vLLM in place of the scripted engine."""
+    """Run the demo model on real vLLM instead of the scripted engine."""
 
     @property
     def whole_seconds(self) -> float:
-        """How long processes may take to be there again; vLLM takes its time on a busy machine."""
+        """How long processes may take to be ready again; vLLM starts slowly on a busy machine."""
         return 300.0 if self.demo else 90.0
 
     @property
@@ -72,17 +72,17 @@ class Plan:
 
     @property
     def chained(self) -> float:
-        """The share of requests that continue another: what the demo model says to those, nobody knows beforehand."""
+        """The share of requests that continue another. None with the demo model: its answers to those are not known."""
         return 0.0 if self.demo else 0.15
 
     @property
     def models(self) -> str | None:
-        """A models file of the run's own; None: the checkout's, with the demo model."""
+        """The text of the run's models file; None: use the file of the checkout, which has the demo model."""
         return None if self.demo else MODELS.format(rate=self.tokens_per_second, delta=self.tokens_per_delta)
 
     @property
     def settings(self) -> dict[str, str]:
-        """The environment of every process, on top of addresses."""
+        """Environment variables of every process, besides addresses."""
         return {
             "LONGHAUL_LEASE_SECONDS": str(LEASE_SECONDS),
             "LONGHAUL_MAX_CRASHES": str(self.max_crashes),

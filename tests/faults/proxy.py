@@ -2,10 +2,10 @@
 
     OPEN      everything passes
     CUT       connections are reset, new ones too
-    STALL     nothing passes in either direction, and nobody is told (a partition)
-    MUTE      what the client says arrives, the answers do not: was that commit done?
+    STALL     nothing passes in either direction, and connections stay open (a partition)
+    MUTE      requests pass, answers do not: the client cannot know whether its commit was done
 
-Written because toxiproxy is a program from another ecosystem, and this is a screen of asyncio.
+toxiproxy can do the same, but is a Go program that would have to be installed; this is a page of asyncio.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
-        """Known once it has started, and for ever: a program may be started again while the proxy closes."""
+        """Set by `start` and kept after `close`: a program may be started again while the proxy closes."""
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, HOST, 0)
@@ -62,7 +62,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def set(self, mode: Mode) -> None:
-        """Changes what passes. What was withheld passes once the proxy is open again, but for what was cut."""
+        """Changes what passes. Data that STALL and MUTE withheld passes in OPEN; data of reset connections is gone."""
         self._mode = mode
         if mode is Mode.CUT:
             self.reset()
@@ -70,7 +70,7 @@ class Proxy:
         self._changed = asyncio.Event()
 
     def reset(self) -> None:
-        """Resets every connection of this moment."""
+        """Resets every connection that is open now."""
         for writer in list(self._open):
             _abort(writer)
 
@@ -104,9 +104,9 @@ class Proxy:
                 await sink.drain()
 
 
-async def _first(*works: Coroutine[Any, Any, None]) -> None:
-    """Returns when one of them has ended; the others are cancelled."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _first(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Returns when one coroutine has ended; cancels the others."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -115,8 +115,8 @@ async def _first(*works: Coroutine[Any, Any, None]) -> None:
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    plug: socket.socket | None = writer.get_extra_info("socket")
-    if plug is not None and plug.family != socket.AF_UNIX:
+    sock: socket.socket | None = writer.get_extra_info("socket")
+    if sock is not None and sock.family != socket.AF_UNIX:
         with contextlib.suppress(OSError, ValueError):  # closed already
-            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
     writer.transport.abort()

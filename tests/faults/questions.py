@@ -1,4 +1,4 @@
-"""What clients ask, and what an undisturbed run would answer: worked out here, not by the engine."""
+"""What clients ask, and what an undisturbed run answers: computed here, not by the engine."""
 
 from __future__ import annotations
 
@@ -28,41 +28,42 @@ WORDS = (
 )
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"query": {}}}}
 PROMPT_MARKS = len("user\n") + 3
-"""Tokens of a one-message prompt besides its text: the role, its line feed, and three marks."""
+"""Tokens of a one-message prompt beyond its text: the role, a line feed, and three special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request's input and limits, and the only right answer."""
+    """A request's input and parameters, and its only right answer."""
 
     command: str
     answer: str
     status: Status
     input_tokens: int | None
-    """None where only an undisturbed run could tell."""
+    """None if it is not known here."""
     output_tokens: int | None
-    """None where the response fails."""
+    """None if the response fails."""
     fields: dict[str, Any]
     model: str = MODEL
 
-    def after(self, response_id: str, earlier: Question) -> Question:
-        """The same, as the next turn of a chain."""
+    def continuing(self, response_id: str, earlier: Question) -> Question:
+        """The same question as the next one of a chain."""
         fields = {**self.fields, "previous_response_id": response_id}
         if self.input_tokens is None or earlier.input_tokens is None:
             return replace(self, fields=fields, input_tokens=None)
-        said = len(earlier.answer.encode()) + len("assistant\n") + 2
-        return replace(self, fields=fields, input_tokens=earlier.input_tokens + said + self.input_tokens - 1)
+        answer_tokens = len(earlier.answer.encode()) + len("assistant\n") + 2
+        input_tokens = earlier.input_tokens + answer_tokens + self.input_tokens - 1
+        return replace(self, fields=fields, input_tokens=input_tokens)
 
     def body(self, key: str) -> dict[str, Any]:
         return {"model": self.model, "input": self.command, "metadata": {"key": key}, **self.fields}
 
 
 Ask = Callable[[Random], Question]
-"""Draws a question."""
+"""Draws a question from the client's random numbers."""
 
 
 def question(random: Random) -> Question:
-    """Some question, long enough that faults meet it in the middle, most of the time."""
+    """A random question; most are long enough that faults hit them while they run."""
     command, full = random.choices((_count, _say, _repeat), (4, 3, 3))[0](random)
     chance = random.random()
     if chance < 0.04:
@@ -77,7 +78,7 @@ def question(random: Random) -> Question:
 
 
 def counting(numbers: int) -> Question:
-    """A plain one of known length."""
+    """The question to count to `numbers`."""
     return _whole(f"/count {numbers}", _numbers(numbers), {})
 
 
@@ -90,8 +91,8 @@ def _limited(command: str, full: str, limit: int) -> Question:
     fields = {"max_output_tokens": limit}
     if limit > len(tokens):
         return _whole(command, full, fields)
-    said = tokens[:limit].decode(errors="replace")
-    return Question(command, said, Status.INCOMPLETE, _prompt(command), limit, fields)
+    answer = tokens[:limit].decode(errors="replace")
+    return Question(command, answer, Status.INCOMPLETE, _prompt(command), limit, fields)
 
 
 def _prompt(command: str) -> int:
@@ -105,7 +106,7 @@ def _failing(random: Random) -> Question:
 
 
 def _calling(random: Random) -> Question:
-    """A thought, some words, and a call; each as one item."""
+    """Reasoning, a message and a function call, each as one item."""
     thought, words = (" ".join(random.choices(WORDS[:6], k=random.randint(3, 20))) for _ in range(2))
     arguments = json.dumps({"query": " ".join(random.choices(WORDS[:6], k=random.randint(3, 30)))}, ensure_ascii=False)
     call = f'{{"name": "look", "arguments":{arguments}}}'
@@ -124,10 +125,10 @@ def _count(random: Random) -> tuple[str, str]:
 
 
 def _say(random: Random) -> tuple[str, str]:
-    said = " ".join(random.choices(WORDS, k=random.randint(5, 60)))
-    return f"/say {said}", said
+    text = " ".join(random.choices(WORDS, k=random.randint(5, 60)))
+    return f"/say {text}", text
 
 
 def _repeat(random: Random) -> tuple[str, str]:
-    times, said = random.randint(2, 25), " ".join(random.choices(WORDS, k=random.randint(1, 4)))
-    return f"/repeat {times} {said}", said * times
+    times, text = random.randint(2, 25), " ".join(random.choices(WORDS, k=random.randint(1, 4)))
+    return f"/repeat {times} {text}", text * times

@@ -1,4 +1,4 @@
-"""Readers of one stream: they drop their connection when they like, lose it when they must, and resume."""
+"""Readers of a stream: they drop their connection at random, lose it to faults, and resume."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.faults.records import Seen
 PAUSE_SECONDS = (0.05, 0.4)
 _SEQUENCE = re.compile(rb'"sequence_number":(\d+)')
 _TERMINAL = re.compile(rb"event: response\.(completed|incomplete|failed|cancelled)\n")
-_LOST = (httpx.TransportError, httpx.StreamError)
+_CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
 
 
 class Gone(Exception):
-    """The API says that there is no such response."""
+    """The API answered 404: there is no such response."""
 
 
 async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole frames out of whatever pieces the network makes; a cut last one is dropped."""
+    """Complete frames from the pieces that the network delivers; an incomplete last one is dropped."""
     buffer = b""
     async for piece in pieces:
         *whole, buffer = (buffer + piece).split(b"\n\n")
@@ -32,8 +32,8 @@ async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield frame + b"\n\n"
 
 
-async def take(response: httpx.Response, seen: Seen, most: int | None = None) -> None:
-    """Reads a stream into `seen`, up to its end or for `most` events."""
+async def take(response: httpx.Response, seen: Seen, max_events: int | None = None) -> None:
+    """Reads a stream into `seen`, to its end or for `max_events` events."""
     seen.connections += 1
     async for frame in frames_of(response.aiter_raw()):
         if frame == DONE:
@@ -41,18 +41,18 @@ async def take(response: httpx.Response, seen: Seen, most: int | None = None) ->
             return
         if frame.startswith(b":"):
             continue
-        _note(frame, seen)
-        if most is not None and (most := most - 1) <= 0:
+        _record(frame, seen)
+        if max_events is not None and (max_events := max_events - 1) <= 0:
             return
 
 
-def _note(frame: bytes, seen: Seen) -> None:
+def _record(frame: bytes, seen: Seen) -> None:
     found = _SEQUENCE.search(frame)
     number = int(found[1]) if found else None
     if number != seen.next:
-        seen.wrong.append(f"event {number} came where {seen.next} was due")
+        seen.problems.append(f"event {number} arrived instead of {seen.next}")
     if seen.terminal or seen.done:
-        seen.wrong.append(f"event {number} came after the end")
+        seen.problems.append(f"event {number} arrived after the end")
     seen.frames.append(frame)
     seen.arrivals.append(time.time())  # comparable with Postgres' clock
     seen.terminal = _TERMINAL.match(frame) is not None
@@ -61,22 +61,22 @@ def _note(frame: bytes, seen: Seen) -> None:
 async def resume(
     client: httpx.AsyncClient, urls: list[str], response_id: str, seen: Seen, random: Random, restless: float
 ) -> None:
-    """Reads on until the end, through any API. `restless` is the chance to drop each connection at a random event.
+    """Reads to the end of the stream, each time through a random API process.
 
-    Raises Gone for a 404.
+    `restless` is the probability that a connection is dropped at a random event. Raises Gone for a 404.
     """
     while not (seen.done or seen.terminal):
-        most = random.randint(1, 40) if random.random() < restless else None
+        max_events = random.randint(1, 40) if random.random() < restless else None
         query = {"stream": "true"} | ({"starting_after": str(seen.next - 1)} if seen.next > 0 else {})
         url = f"{random.choice(urls)}/v1/responses/{response_id}"
         try:
             async with client.stream("GET", url, params=query) as response:
                 if response.status_code == httpx.codes.OK:
-                    await take(response, seen, most)
+                    await take(response, seen, max_events)
                 elif response.status_code == httpx.codes.NOT_FOUND:
                     raise Gone
                 elif response.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" not in response.headers:
-                    seen.wrong.append(f"GET was answered with {response.status_code}")
-        except _LOST:
+                    seen.problems.append(f"GET was answered with {response.status_code}")
+        except _CONNECTION_ERRORS:
             pass
         await asyncio.sleep(random.uniform(*PAUSE_SECONDS))

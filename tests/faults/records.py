@@ -1,4 +1,4 @@
-"""What one client saw of one response. Filled by `clients` and `readers`, judged by `checker`."""
+"""Records of what one client was sent about one response. `clients` and `readers` fill them, `checker` reads them."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Form(Enum):
 
 @dataclass(slots=True)
 class Seen:
-    """All that one reader was sent, over as many connections as it took."""
+    """Everything that one reader of a stream was sent, over all its connections."""
 
     after: int = -1
-    """It asked for what comes after this event."""
+    """The `starting_after` of its first request; -1 for the whole stream."""
     frames: list[bytes] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
-    """When each frame came (seconds since the epoch)."""
+    """When each frame arrived (seconds since the epoch)."""
     connections: int = 0
     done: bool = False
-    """`[DONE]` came."""
+    """Whether `[DONE]` arrived."""
     terminal: bool = False
-    """The last frame is a terminal event."""
-    wrong: list[str] = field(default_factory=list)
+    """Whether the last frame is a terminal event."""
+    problems: list[str] = field(default_factory=list)
 
     @property
     def next(self) -> int:
-        """The sequence number that is due."""
+        """The sequence number of the next event."""
         return self.after + 1 + len(self.frames)
 
     @property
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """One GET that was answered."""
+    """One GET that was answered, and when (monotonic seconds)."""
 
     status: Status
     text: str
@@ -65,31 +65,31 @@ class Poll:
 
 @dataclass(slots=True)
 class Story:
-    """One request of one client, and everything that came of it."""
+    """One request of one client, and everything that followed."""
 
     key: str
     keyed: bool
-    """Whether it sends its key as Idempotency-Key, too; `metadata` has it always."""
+    """Whether the request has the key as Idempotency-Key. Its `metadata` always has it."""
     form: Form
     question: Question
     began: float
     ended: float = 0.0
     posts: list[str] = field(default_factory=list)
-    """How each attempt to POST went: a status code, or an exception's name."""
+    """The result of each POST: a status code, or an exception's name."""
     response_id: str | None = None
-    """Known once an answer came."""
+    """Set once a POST was answered."""
     polls: list[Poll] = field(default_factory=list)
     finals: list[Json] = field(default_factory=list)
-    """Every final response object that was seen."""
+    """Every final response object that the client was sent."""
     cancel_sent: bool = False
     cancel_answers: list[Status] = field(default_factory=list)
     delete_sent: bool = False
     deleted: bool = False
-    """A DELETE was answered with 200."""
+    """Whether a DELETE was answered."""
     left: bool = False
-    """The client walked away from a foreground request without an Idempotency-Key, or lost the line."""
+    """Whether the client left, or was cut off from, a foreground request without an Idempotency-Key."""
     readers: list[Seen] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    """What the client itself found strange."""
+    problems: list[str] = field(default_factory=list)
+    """Answers that no fault explains."""
     gave_up: bool = False
-    """The run ended before the client had its answer."""
+    """Whether the run ended before the client had its answer."""

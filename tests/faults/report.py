@@ -1,4 +1,4 @@
-"""What a run comes to, in a few lines."""
+"""The outcome of a run, in a few lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DETAILS = re.compile(r"resp_[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]+|\d+")
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of a run. `ok` where nothing was broken, and nothing went wrong in the suite itself."""
+    """The outcome of a run."""
 
     seed: int
     seconds: float = 0.0
@@ -26,12 +26,12 @@ class Report:
     failures: list[str] = field(default_factory=list)
     """Faults that could not be inflicted."""
     violations: list[Violation] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    """Lines of logs at ERROR or above."""
+    error_lines: list[str] = field(default_factory=list)
+    """Log lines at ERROR or above."""
     statuses: Counter[str] = field(default_factory=Counter)
     forms: Counter[str] = field(default_factory=Counter)
     responses: int = 0
-    """Rows that ever were, those of lost answers and deleted ones too."""
+    """All rows there ever were, deleted ones and those whose POST lost its answer included."""
     events: int = 0
     readers: int = 0
     resumed: int = 0
@@ -39,10 +39,11 @@ class Report:
     attempts: int = 0
     """Claims beyond each response's first."""
     pauses: dict[str, list[float]] = field(default_factory=dict)
-    """Signal -> seconds from it to the next new event of each of the worker's streams."""
+    """Signal -> seconds from it to the next event of each stream of its worker."""
 
     @property
     def ok(self) -> bool:
+        """Whether no promise was broken and the suite itself had no error."""
         return not self.violations and not self.failures
 
     def lines(self) -> Iterator[str]:
@@ -50,11 +51,11 @@ class Report:
             yield f"{count:6} {name}"
         yield f"{self.faults.total():6} faults in {self.seconds:.0f} s, seed {self.seed}"
         yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
-        yield f"{self.events:6} events; {self.readers} readers, who resumed {self.resumed} times"
+        yield f"{self.events:6} events; {self.readers} readers resumed {self.resumed} times"
         yield f"{self.attempts:6} takeovers of responses"
-        for how, pauses in self.pauses.items():
-            yield f"{len(pauses):6} streams went on after {how} of their worker: {spread(pauses)}"
-        for line, count in Counter(map(_without_details, self.complaints)).most_common(SHOWN):
+        for name, pauses in self.pauses.items():
+            yield f"{len(pauses):6} streams continued after {name} of their worker: {spread(pauses)}"
+        for line, count in Counter(map(_without_details, self.error_lines)).most_common(SHOWN):
             yield f"{count:6} times logged: {line[:200]}"
         for failure in self.failures[:SHOWN]:
             yield f" suite {failure}"
@@ -68,30 +69,30 @@ def _counts(counter: Counter[str]) -> str:
 
 
 def _without_details(line: str) -> str:
-    """A line of a log without its time, process, and numbers."""
+    """A log line without its time, ids and numbers."""
     return _DETAILS.sub("…", line.split("Z ", 1)[-1])
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """p50, p95 and the most, by nearest rank."""
+    """p50, p95 (by nearest rank) and the maximum."""
     if not seconds:
         return "none"
     ordered = sorted(seconds)
     p50, p95 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.95))
-    return f"p50 {p50:.2f} s, p95 {p95:.2f} s, most {ordered[-1]:.2f} s"
+    return f"p50 {p50:.2f} s, p95 {p95:.2f} s, max {ordered[-1]:.2f} s"
 
 
 def pauses(takeovers: Sequence[Takeover], stories: Sequence[Story]) -> dict[str, list[float]]:
-    """From each signal to the first event after what was committed by then, as the readers of each stream got it."""
+    """Signal -> seconds until a reader of each stream had the first event that was not committed at the signal."""
     readers = {story.response_id: story.readers for story in stories if story.response_id is not None}
     found: dict[str, list[float]] = {}
     for takeover in takeovers:
         for response_id, last in takeover.last.items():
-            came = [
+            arrivals = [
                 seen.arrivals[last - seen.after]
                 for seen in readers.get(response_id, ())
                 if 0 <= last - seen.after < len(seen.arrivals)
             ]
-            if came:
-                found.setdefault(takeover.how, []).append(min(came) - takeover.at)
+            if arrivals:
+                found.setdefault(takeover.signal, []).append(min(arrivals) - takeover.at)
     return found

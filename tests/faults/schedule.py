@@ -1,4 +1,4 @@
-"""The schedule: which fault, on whom, when, all drawn from the seed."""
+"""The schedule: which fault hits which process, and when; all drawn from the seed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.faults.fleet import Fleet
 from tests.faults.kinds import KINDS
 from tests.faults.member import Member
 from tests.faults.plan import Plan
-from tests.faults.seldom import seldom
+from tests.faults.polling import with_pause
 from tests.support.waiting import until
 
 AT_ONCE = 4
-"""Faults may overlap, up to this many."""
-STRIKES = 5
-"""How often a fault is tried that takes nothing over."""
+"""Maximum of faults at a time."""
+MAX_TRIES = 5
+"""How often a fault is repeated until it causes a takeover (`Plan.until_taken_over`)."""
 
 
 class Schedule:
-    """`inflicted` counts by kind; `failures` are faults that could not be inflicted, which are the suite's own."""
+    """`inflicted` counts faults by kind. `failures` are errors of the suite: faults that could not be inflicted."""
 
     def __init__(self, plan: Plan, fleet: Fleet) -> None:
         self._plan = plan
@@ -35,10 +35,10 @@ class Schedule:
         self.failures: list[str] = []
         self.takeovers: list[Takeover] = []
         self.history: list[str] = []
-        """When each fault began and ended, for whoever reads the logs."""
+        """When each fault began and ended, to be read beside the logs."""
 
     async def run(self) -> None:
-        """All faults of the plan; returns when the last one is over."""
+        """Inflicts all faults of the plan; returns when the last one is over."""
         names = [name for name in KINDS if self._plan.kinds is None or name in self._plan.kinds]
         names = [name for name in names if self._plan.flower or "flower" not in name]
         await (self._in_turn(names) if self._plan.in_turn else self._at_random(names))
@@ -46,25 +46,25 @@ class Schedule:
     async def _at_random(self, names: list[str]) -> None:
         random = Random(f"faults {self._plan.seed}")
         weights = [KINDS[name][0] if self._plan.kinds is None else max(1, KINDS[name][0]) for name in names]
-        places = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for number in range(self._plan.faults):
                 await asyncio.sleep(random.expovariate(1 / self._plan.pause))
-                await places.acquire()
+                await slots.acquire()
                 name = random.choices(names, weights)[0]
                 task = group.create_task(self._inflict(name, self._arena(number)))
-                task.add_done_callback(lambda _: places.release())
+                task.add_done_callback(lambda _: slots.release())
 
     async def _in_turn(self, names: list[str]) -> None:
         for number in range(self._plan.faults):
             name = names[number % len(names)]
-            for _ in range(STRIKES):
+            for _ in range(MAX_TRIES):
                 aim, owned = await until(self._fleet.busiest, self._plan.whole_seconds, "a worker is at work")
                 await self._inflict(name, self._arena(number, aim))
                 if not self._plan.until_taken_over or await self._was_taken_over(owned):
                     break
             else:
-                self.failures.append(f"{name}: took nothing over in {STRIKES} strikes")
+                self.failures.append(f"{name}: nothing was taken over in {MAX_TRIES} tries")
 
     def _arena(self, number: int, aim: Member | None = None) -> Arena:
         random = Random(f"fault {self._plan.seed} {number}")
@@ -81,14 +81,19 @@ class Schedule:
         self.history.append(f"{began:%H:%M:%S.%f} {ended:%H:%M:%S.%f} {name} {arena.target}")
 
     async def _was_taken_over(self, owned: Mapping[str, int]) -> bool:
-        """Waits until each of these (id -> attempt) is final, gone, or in a later attempt; whether one is in that."""
+        """Whether a later attempt took any of these (id -> attempt), once each is taken over, final or deleted."""
         later = text("SELECT id, attempt, finished_at FROM responses WHERE id = ANY(:ids)")
 
-        async def told() -> list[bool]:
+        async def outcomes() -> list[bool]:
+            """Whether each was taken over, and a False that makes the list true; empty while one still runs."""
             async with self._fleet.db.autocommit() as connection:
                 rows = (await connection.execute(later, {"ids": list(owned)})).all()
             taken = [row.attempt > owned[row.id] for row in rows]
-            waits = any(row.finished_at is None and not took for row, took in zip(rows, taken, strict=True))
-            return [] if waits else [*taken, False]
+            running = any(row.finished_at is None and not took for row, took in zip(rows, taken, strict=True))
+            return [] if running else [*taken, False]
 
-        return any(await until(seldom(told), self._plan.whole_seconds, "what the worker ran is final, or another's"))
+        return any(
+            await until(
+                with_pause(outcomes), self._plan.whole_seconds, "the worker's responses are final or taken over"
+            )
+        )

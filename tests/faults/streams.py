@@ -1,4 +1,4 @@
-"""Long streams of known text, each with a reader that stays connected: for measurements and single stories."""
+"""Long streams of known text, each with a reader that stays connected, for measurements and scenarios."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.faults.records import Form, Seen, Story
 from tests.support.waiting import until
 
 SECONDS = 90.0
-BEGUN = 5
-"""Events that a stream has once its first token came, and more."""
+OPENING_EVENTS = 5
+"""A stream with more events than this has its first token."""
 
 
 class Streams:
-    """`stories` has one reader each, gone with the context. Every question is to count to `numbers`."""
+    """`count` streams that count to `numbers`. Each story has one reader, which ends with the context."""
 
     def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], random: Random, count: int, numbers: int) -> None:
         self._http = http
@@ -34,18 +34,20 @@ class Streams:
 
     @property
     def seen(self) -> dict[str, Seen]:
-        """Response -> what its reader saw."""
+        """Response id -> what its reader was sent."""
         return {story.response_id: story.readers[0] for story in self.stories if story.response_id is not None}
 
     async def begin(self, name: str) -> None:
-        """Starts them all; returns once each says something."""
+        """Starts all streams; returns when each has its first token."""
         self.stories = [
-            Story(f"{name} {place}", False, Form.BACKGROUND_STREAM, self._question, time.monotonic())
-            for place in range(self._count)
+            Story(f"{name} {index}", False, Form.BACKGROUND_STREAM, self._question, time.monotonic())
+            for index in range(self._count)
         ]
         for story in self.stories:
             await self._ask(story)
-        await until(lambda: all(len(seen.frames) > BEGUN for seen in self.seen.values()), SECONDS, "all streams run")
+        await until(
+            lambda: all(len(seen.frames) > OPENING_EVENTS for seen in self.seen.values()), SECONDS, "all streams run"
+        )
 
     async def _ask(self, story: Story) -> None:
         body = self._question.body(story.key) | {"background": True, "stream": True}
@@ -58,7 +60,7 @@ class Streams:
         self._readers.append(asyncio.create_task(reading))
 
     async def end(self) -> None:
-        """Waits until all have been read to their end."""
+        """Waits until all streams were read to their end."""
         await asyncio.gather(*self._readers)
         self._readers = []
 
@@ -71,7 +73,7 @@ class Streams:
         await asyncio.gather(*self._readers, return_exceptions=True)
 
     async def cancel(self) -> None:
-        """Ends them early."""
+        """Cancels all responses and waits for the end of their streams."""
         for response_id in self.seen:
             await self._http.post(f"{self._urls[0]}/v1/responses/{response_id}/cancel")
         await self.end()

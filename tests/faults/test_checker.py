@@ -1,4 +1,4 @@
-"""The checker notices: each promise is switched off in real processes, and a short run has to find it."""
+"""The checker notices each promise that is switched off in real processes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tests.faults.plan import Plan
 from tests.faults.report import Report
 
 RULE = {
-    "fence": "every_chunk_is_its_owners",
-    "claim": "a_life_keeps_the_law",
+    "fence": "only_owners_write_chunks",
+    "claim": "transitions_are_legal",
     "publish-after-commit": "durable_before_visible",
-    "publish-after-reconnect": "doorbells_ring",
-    "receive-after-reconnect": "doorbells_ring",
+    "publish-after-reconnect": "doorbells_arrive",
+    "receive-after-reconnect": "doorbells_arrive",
 }
-"""A promise, and the rule that cannot but notice. Others may, as luck has it."""
-KEPT = "all are kept"
+"""A promise, and the rule that must notice. Other rules may notice, too."""
+KEPT = "all promises kept"
 AT_ONCE = 4
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """What became of each promise's plan without it, and of all plans in one with all promises kept."""
+    """The report of each promise's plan without it; under KEPT that of all plans in one, with every promise kept."""
     plans = {KEPT: plan_for(*SHOWN_BY, broken=False)} | {promise: plan_for(promise) for promise in SHOWN_BY}
     return asyncio.run(_all(plans))
 
 
 async def _all(plans: dict[str, Plan]) -> dict[str, Report]:
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(plan: Plan) -> Report:
-        async with places:
+        async with slots:
             return await run(plan)
 
     return dict(zip(plans, await asyncio.gather(*map(one, plans.values())), strict=True))
@@ -46,6 +46,6 @@ def test_the_checker_notices_a_promise_that_is_switched_off(promise: str, report
     assert RULE[promise] in {violation.rule for violation in report.violations}, "\n".join(report.lines())
 
 
-def test_the_same_plans_find_nothing_where_all_promises_are_kept(reports: dict[str, Report]) -> None:
+def test_the_same_plans_find_no_violation_if_all_promises_are_kept(reports: dict[str, Report]) -> None:
     report = reports[KEPT]
     assert report.ok, "\n".join(report.lines())

@@ -1,4 +1,4 @@
-"""The same with real vLLM, smaller: its EngineCore is killed, its worker told to stop; the text is a quiet run's."""
+"""A short run with real vLLM: EngineCore is killed and workers stop, and the text is that of an undisturbed run."""
 
 from __future__ import annotations
 

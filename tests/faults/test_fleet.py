@@ -1,4 +1,4 @@
-"""The suite's own machinery keeps its promises, too."""
+"""The fault suite's own proxies and processes behave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def proxy() -> Proxy:
 
 
 async def test_a_closed_proxy_still_knows_its_port() -> None:
-    """Found by the suite (seed 2): a program that was started again while its fleet ended asked for it."""
+    """Found by the suite (seed 2): a program that is started again while its fleet ends needs the port."""
     closed = proxy()
     await closed.start()
     port = closed.port
@@ -43,14 +43,14 @@ async def test_a_member_that_is_closed_while_it_starts_again_is_gone(tmp_path: P
     assert member.starts == starts
 
 
-async def test_a_member_that_failed_keeps_no_other_from_its_end(tmp_path: Path) -> None:
-    def unthought_of() -> Program:
-        raise IndexError("what nobody thought of")
+async def test_a_member_that_failed_does_not_keep_others_from_stopping(tmp_path: Path) -> None:
+    def failing() -> Program:
+        raise IndexError("an unforeseen error")
 
     idle = Program((sys.executable, "-S", "-c", "import time; time.sleep(60)"), {}, tmp_path)
     bad, good = (
         Member(name, Role.WORKER, program, tmp_path / "log", proxy(), proxy())
-        for name, program in (("bad", unthought_of), ("good", lambda: idle))
+        for name, program in (("bad", failing), ("good", lambda: idle))
     )
     for member in (bad, good):
         member.start()

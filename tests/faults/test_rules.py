@@ -1,4 +1,4 @@
-"""The checker's rules, each on the smallest evidence that breaks it; `test_checker` has the same on real processes."""
+"""Each rule of the checker on the smallest evidence that breaks it; `test_checker` uses real processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from tests.faults import checker
-from tests.faults.audit import Step, Write
+from tests.faults.audit import Transition, Write
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence
 from tests.faults.questions import counting
@@ -25,22 +25,24 @@ def broken_rules(evidence: Evidence) -> set[str]:
     return {violation.rule for violation in check(evidence)}
 
 
-def life(*steps: tuple[Status | None, Status | None, int, int | None, str | None, str | None]) -> dict[str, list[Step]]:
-    return {ID: [Step(ID, *step) for step in steps]}
+def transitions(
+    *steps: tuple[Status | None, Status | None, int, int | None, str | None, str | None],
+) -> dict[str, list[Transition]]:
+    return {ID: [Transition(ID, *step) for step in steps]}
 
 
-BORN = (None, Status.QUEUED, 0, None, None, None)
+INSERTED = (None, Status.QUEUED, 0, None, None, None)
 CLAIMED = (Status.QUEUED, Status.IN_PROGRESS, 1, 0, "a", None)
 DONE = (Status.IN_PROGRESS, Status.COMPLETED, 1, 1, None, "a")
 
 
-def test_nothing_is_wrong_with_nothing() -> None:
+def test_empty_evidence_has_no_violations() -> None:
     assert check(Evidence([])) == []
 
 
-def test_a_silent_doorbell_is_noticed() -> None:
-    assert broken_rules(Evidence([], silent=["worker.1 does not ring"])) == {"doorbells_ring"}
-    assert broken_rules(Evidence([], silent=["api.1 does not hear"])) == {"doorbells_ring"}
+def test_a_doorbell_that_does_not_arrive_is_noticed() -> None:
+    assert broken_rules(Evidence([], doorbell_failures=["worker.1 does not publish"])) == {"doorbells_arrive"}
+    assert broken_rules(Evidence([], doorbell_failures=["api.1 does not receive"])) == {"doorbells_arrive"}
 
 
 def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:
@@ -51,39 +53,39 @@ def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:
     assert "durable_before_visible" not in broken_rules(Evidence([story(seen)], writes={ID: in_time}))
 
 
-def test_a_late_reader_is_no_clairvoyant() -> None:
+def test_a_reader_that_starts_late_breaks_no_rule() -> None:
     seen = Seen(after=1, frames=EVENTS[2:], arrivals=[AT + 2, AT + 2], terminal=True)
     writes = [Write(0, 1, 0, None, AT), Write(2, 3, 1, None, AT + 1)]
     assert "durable_before_visible" not in broken_rules(Evidence([story(seen)], writes={ID: writes}))
 
 
-def test_a_write_of_one_who_does_not_own_it_is_noticed() -> None:
-    writes = {ID: [Write(0, 1, 1, "was written when nobody had it", AT)]}
-    assert broken_rules(Evidence([], writes=writes)) == {"every_chunk_is_its_owners"}
+def test_a_chunk_written_by_a_worker_that_is_not_the_owner_is_noticed() -> None:
+    writes = {ID: [Write(0, 1, 1, "was written while no worker owned it", AT)]}
+    assert broken_rules(Evidence([], writes=writes)) == {"only_owners_write_chunks"}
 
 
-def test_a_life_that_goes_its_way_is_right() -> None:
-    assert broken_rules(Evidence([], lives=life(BORN, CLAIMED, DONE))) == set()
+def test_legal_transitions_break_no_rule() -> None:
+    assert broken_rules(Evidence([], transitions=transitions(INSERTED, CLAIMED, DONE))) == set()
 
 
-def test_a_life_that_breaks_a_law_is_noticed() -> None:
+def test_illegal_transitions_are_noticed() -> None:
     stolen = (Status.IN_PROGRESS, Status.IN_PROGRESS, 2, 1, "b", "a")
-    risen = (Status.COMPLETED, Status.IN_PROGRESS, 2, 1, "b", None)
-    for steps in ((BORN, CLAIMED, stolen), (BORN, CLAIMED, DONE, risen), (CLAIMED, DONE), (BORN, DONE)):
-        assert broken_rules(Evidence([], lives=life(*steps))) == {"a_life_keeps_the_law"}
+    revived = (Status.COMPLETED, Status.IN_PROGRESS, 2, 1, "b", None)
+    for steps in ((INSERTED, CLAIMED, stolen), (INSERTED, CLAIMED, DONE, revived), (CLAIMED, DONE), (INSERTED, DONE)):
+        assert broken_rules(Evidence([], transitions=transitions(*steps))) == {"transitions_are_legal"}
 
 
 def test_a_gap_in_the_log_is_noticed() -> None:
     first, second = b"".join(EVENTS[:2]), b"".join(EVENTS[2:])
     whole = [Chunk(ID, 0, 1, 0, (), first), Chunk(ID, 3, 4, 1, (), second)]
-    found = checker.the_log_is_whole(Evidence([], rows={ID: None}, logs={ID: tuple(whole)}))  # type: ignore[dict-item]
+    found = checker.logs_are_complete(Evidence([], rows={ID: None}, logs={ID: tuple(whole)}))  # type: ignore[dict-item]
     assert next(found)[1] == "events 3-4 follow event 1"
 
 
 def test_a_reader_that_saw_another_event_than_the_log_has_is_noticed() -> None:
     other = frames.encode({"type": "response.output_text.delta", "sequence_number": 1, "delta": "other"})
     chunk = Chunk(ID, 0, 3, 0, (), b"".join(EVENTS))
-    for saw in ([EVENTS[0], other], EVENTS[:2]):  # the second ends too early
+    for saw in ([EVENTS[0], other], EVENTS[:2]):  # the second list ends too early
         evidence = Evidence([story(Seen(frames=saw, arrivals=[AT] * 2))], logs={ID: (chunk,)})
         assert "readers_see_the_log" in broken_rules(evidence)
     whole = Evidence([story(Seen(frames=EVENTS, arrivals=[AT] * 4))], logs={ID: (chunk,)})
@@ -95,24 +97,24 @@ def test_a_status_that_goes_back_and_a_text_that_shrinks_are_noticed() -> None:
         [Poll(Status.IN_PROGRESS, "", AT, AT), Poll(Status.QUEUED, "", AT, AT)],
         [Poll(Status.IN_PROGRESS, "1 2", AT, AT), Poll(Status.IN_PROGRESS, "1 3", AT, AT)],
     ):
-        asked = story()
-        asked.polls = polls
-        assert "statuses_never_go_back" in broken_rules(Evidence([asked]))
+        polled = story()
+        polled.polls = polls
+        assert "statuses_never_go_back" in broken_rules(Evidence([polled]))
 
 
-def test_one_that_was_accepted_and_is_gone_is_noticed() -> None:
-    assert "accepted_is_kept" in broken_rules(Evidence([story()]))
+def test_an_accepted_response_that_is_gone_is_noticed() -> None:
+    assert "accepted_responses_exist" in broken_rules(Evidence([story()]))
 
 
 def test_what_is_left_behind_is_noticed() -> None:
-    for left in ({"waiting": ["x"]}, {"owners": ["x"]}, {"busy": ["x"]}, {"left_behind": ["x"]}):
+    for left in ({"left_in_redis": ["x"]}, {"unknown_workers": ["x"]}, {"busy": ["x"]}, {"left_behind": ["x"]}):
         assert broken_rules(Evidence([], **left)) == {"nothing_is_left"}  # type: ignore[arg-type]
 
 
-def test_a_traceback_of_ours_is_noticed_and_vllms_own_is_not() -> None:
+def test_an_unforeseen_error_of_the_product_is_noticed_and_a_traceback_of_vllm_is_not() -> None:
     ours = "worker.1: 2026-11-21T11:38:46.700Z ERROR longhaul.worker: it went wrong | ValueError"
-    assert broken_rules(Evidence([], complaints=[ours])) == {"nothing_crashes"}
+    assert broken_rules(Evidence([], error_lines=[ours])) == {"nothing_crashes"}
     theirs = (
         "worker.1: (MainProcess pid=3269) ERROR 11-21 14:32:03 [async_llm.py:906] Traceback (most recent call last):"
     )
-    assert broken_rules(Evidence([], complaints=[theirs])) == set()
+    assert broken_rules(Evidence([], error_lines=[theirs])) == set()

@@ -1,4 +1,4 @@
-"""A short run of the whole suite: every kind of process, fault and request, and not one broken promise."""
+"""A short run of the whole suite with every kind of process and request breaks no promise."""
 
 from __future__ import annotations
 

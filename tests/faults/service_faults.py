@@ -1,4 +1,4 @@
-"""Faults of Valkey and Postgres, and of what they hold."""
+"""Faults of Valkey and Postgres, and of the messages and events in them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ START_SECONDS = 60.0
 
 
 async def _started(server: Server) -> None:
-    """Starts a service again. Its port may be somebody's for a moment: a port number of an outgoing connection."""
+    """Starts a service again. Retries, because an outgoing connection may hold its port for a moment."""
 
-    async def tried() -> bool:
+    async def start() -> bool:
         with suppress(LocalError):
             await asyncio.to_thread(server.start)
             return True
         return False
 
-    await until(tried, START_SECONDS, "the service is back")
+    await until(start, START_SECONDS, "the service is back")
 
 
 # -- Valkey ------------------------------------------------------------------------------------------------
 
 
-async def valkey_lost(arena: Arena) -> None:
+async def valkey_emptied(arena: Arena) -> None:
     async with arena.lock("valkey"):
         valkey, home = arena.fleet.services.valkey, arena.fleet.services.folder / "home"
         await asyncio.to_thread(valkey.kill)
@@ -68,7 +68,7 @@ async def valkey_stopped(arena: Arena) -> None:
             await asyncio.sleep(seconds)
 
 
-def valkey_told(*commands: str) -> Inflict:
+def valkey_commands(*commands: str) -> Inflict:
     async def inflict(arena: Arena) -> None:
         async with arena.lock("valkey"), arena.fleet.valkey as client:
             for command in commands:
@@ -78,7 +78,7 @@ def valkey_told(*commands: str) -> Inflict:
 
 
 async def messages_repeated(arena: Arena) -> None:
-    """Messages that nobody sent come in: for responses that wait, run, and ended long ago."""
+    """Sends extra messages for responses that are queued, running or final."""
     statement = text("SELECT id, queue, priority FROM responses ORDER BY random() LIMIT 20")
     queue = TaskQueue(load_settings(REDIS_URL=arena.fleet.services.redis_url))
     try:
@@ -93,7 +93,7 @@ async def messages_repeated(arena: Arena) -> None:
 
 
 async def events_repeated(arena: Arena) -> None:
-    """Readers hear what they heard before, out of order."""
+    """Publishes committed chunks again, out of order."""
     statement = text("SELECT response_id FROM chunks GROUP BY 1 ORDER BY max(ctid) DESC LIMIT 10")
     pubsub = PubSub(arena.fleet.services.redis_url)
     with suppress(StoreUnavailable, PubSubUnavailable):
@@ -124,7 +124,7 @@ async def postgres_restarted(arena: Arena) -> None:
 
 
 async def postgres_backend_killed(arena: Arena) -> None:
-    """Postgres then throws all sessions out and recovers."""
+    """Postgres then ends all sessions and recovers."""
     async with arena.lock("postgres"):
         _, *children = arena.fleet.services.postgres.pids
         with suppress(ProcessLookupError):

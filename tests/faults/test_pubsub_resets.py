@@ -1,6 +1,7 @@
-"""Found by the suite: under uvloop a connection to Redis that breaks at the wrong moment raised more than RedisError.
+"""PubSub survives connections to Redis that break at any moment.
 
-A RuntimeError ended the journal's publisher for good, a stream's request with 500, and could have ended the listener.
+Found by the fault suite: under uvloop, redis-py raised RuntimeError instead of RedisError. That ended the journal's
+publisher for good and a stream's request with 500, and could have ended the listener.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ async def scenario(redis_url: str) -> None:
         await disturb(proxy, Random(1))
         stop.set()
     await until(lambda: pubsub.connected, what="the listener is back")
-    async with pubsub.subscribe("after") as ear:
+    async with pubsub.subscribe("after") as subscription:
         await pubsub.publish([chunk("after")])
-        await until(lambda: ear.has_received, what="the doorbell rings")
+        await until(lambda: subscription.has_received, what="the message arrives")
     await pubsub.close()
     await proxy.close()
 
 
-# redis-py leaves writers of connections that broke while it connected to the garbage collector.
+# redis-py does not close the writer of a connection that breaks while it connects.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
-def test_a_relay_lives_through_connections_that_break_at_any_moment(redis_url: str) -> None:
+def test_pubsub_survives_connections_that_break_at_any_moment(redis_url: str) -> None:
     uvloop.run(scenario(redis_url))

@@ -1,4 +1,4 @@
-"""Faults of single processes and of their ways to the services. What was killed is started again by the fleet."""
+"""Faults of processes and of their connections. The fleet starts killed processes again."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def signalled(role: Role, number: signal.Signals) -> Inflict:
     return inflict
 
 
-def stopped(role: Role, least: float, most: float) -> Inflict:
-    """SIGSTOP, and SIGCONT after a while."""
+def stopped(role: Role, minimum: float, maximum: float) -> Inflict:
+    """SIGSTOP, and SIGCONT after `minimum` to `maximum` seconds."""
 
     async def inflict(arena: Arena) -> None:
-        member, seconds = arena.pick(role), arena.seconds(least, most)
+        member, seconds = arena.pick(role), arena.seconds(minimum, maximum)
         async with arena.lock(member.name):
             pid = member.signal(signal.SIGSTOP)
             await asyncio.sleep(seconds)
@@ -50,7 +50,7 @@ def stopped(role: Role, least: float, most: float) -> Inflict:
 
 
 async def engine_killed(arena: Arena) -> None:
-    """EngineCore alone, the process of vLLM that holds the model; the worker has to notice."""
+    """Kills EngineCore alone, vLLM's process that holds the model; the worker has to notice."""
     member = arena.pick(Role.WORKER)
     async with arena.lock(member.name):
         with suppress(psutil.Error):
@@ -68,34 +68,34 @@ def all_killed(role: Role) -> Inflict:
 
 
 def restarted_in_turn(role: Role) -> Inflict:
-    """As an upgrade does it: each is told to stop, and is back before the next one is."""
+    """As an upgrade does it: SIGTERM to each process, and the next one only when this one is ready again."""
 
     async def inflict(arena: Arena) -> None:
         for member in arena.fleet.of(role):
             starts = member.starts
             member.signal(signal.SIGTERM)
             await until(lambda m=member, n=starts: m.starts > n, WHOLE_SECONDS, f"{member.name} is back")  # type: ignore[misc]
-            await arena.fleet.whole(WHOLE_SECONDS, f"{member.name} is ready")
+            await arena.fleet.wait_until_whole(WHOLE_SECONDS, f"{member.name} is ready")
 
     return inflict
 
 
-def network(role: Role, service: str, least: float = 0.1, most: float = 1.5) -> Inflict:
-    """Between one process and one service: reset, cut, stalled, or deaf to answers."""
+def network(role: Role, service: str, minimum: float = 0.1, maximum: float = 1.5) -> Inflict:
+    """Breaks the connections between one process and one service: reset, or cut, stalled or muted for a while."""
 
     async def inflict(arena: Arena) -> None:
         member = arena.pick(role)
         proxy = member.postgres if service == "postgres" else member.redis
-        how = arena.random.choice(("reset", *(mode for mode in Mode if mode is not Mode.OPEN)))
-        seconds = arena.seconds(least, most)
+        mode = arena.random.choice(("reset", *(each for each in Mode if each is not Mode.OPEN)))
+        seconds = arena.seconds(minimum, maximum)
         async with arena.lock(f"{member.name} {service}"):
-            if not isinstance(how, Mode):
+            if not isinstance(mode, Mode):
                 proxy.reset()
                 return
-            proxy.set(how)
+            proxy.set(mode)
             await asyncio.sleep(seconds)
-            if how is Mode.MUTE:
-                proxy.reset()  # the answers that were withheld are lost
+            if mode is Mode.MUTE:
+                proxy.reset()  # drops the answers that were withheld
             proxy.set(Mode.OPEN)
 
     return inflict
