@@ -15,13 +15,13 @@ import typer
 from app.local.errors import LocalError
 from config.settings import ConfigError
 from tests.bench import fleet, page, path, scale
-from tests.bench.asked import ClientFailed
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import Served
 from tests.bench.contenders.peer import Peer
-from tests.bench.plan import Cell, Plan, Who
+from tests.bench.measurement import ClientFailed
+from tests.bench.plan import Cell, Name, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
 from tests.bench.profiling import Profiler
 from tests.bench.results import BUILD, Results
@@ -29,7 +29,7 @@ from tests.bench.rounds import Comparison, TooManyErrors
 from tests.support.services import open_folder
 
 FAILURES = (
-    scale.WentWrong,
+    scale.MeasurementFailed,
     CannotStart,
     ClientFailed,
     ConfigError,
@@ -44,9 +44,9 @@ cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__d
 
 Variants = Annotated[
     list[str] | None,
-    typer.Option("--variant", help="Another Longhaul beside it: NAME:code=FOLDER,VARIABLE=VALUE,..."),
+    typer.Option("--variant", help="Measure another Longhaul beside this one: NAME:code=FOLDER,VARIABLE=VALUE,..."),
 ]
-Anyway = Annotated[bool, typer.Option(help="Go on while a foreign engine is alive; the results say so.")]
+AllowForeignEngine = Annotated[bool, typer.Option(help="Continue while a foreign engine runs; the results say so.")]
 Profile = Annotated[
     list[str] | None, typer.Option(help="Record this role of Longhaul (api, worker, ...) with py-spy; needs root.")
 ]
@@ -58,7 +58,7 @@ def say(line: str) -> None:
 
 
 def perform(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Runs it to its end; SIGTERM ends it as Ctrl-C does, and what is wrong for the caller is one line."""
+    """Runs `work` to its end. SIGTERM ends it as Ctrl-C does; an expected failure prints one line and exits with 1."""
 
     async def main() -> None:
         me = asyncio.current_task()
@@ -76,23 +76,26 @@ def perform(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def variants_of(words: list[str] | None) -> dict[str, Variant]:
-    """Longhaul as it is here, and those that were asked for."""
-    return {Who.LONGHAUL.value: Variant(), **dict(map(Variant.parse, words or ()))}
+    """Longhaul as it is here, and the `--variant`s."""
+    return {Name.LONGHAUL.value: Variant(), **dict(map(Variant.parse, words or ()))}
 
 
 @cli.callback(invoke_without_command=True)
 def run(
     context: typer.Context,
-    quick: Annotated[bool, typer.Option(help="Only what the targets are about, in three short rounds.")] = False,
+    quick: Annotated[bool, typer.Option(help="Measure only what the targets need, in three short rounds.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1)] = None,
-    length: Annotated[float | None, typer.Option(min=0.01, help="Stretches or shrinks every round.")] = None,
+    length: Annotated[float | None, typer.Option(min=0.01, help="Factor of the length of every round.")] = None,
     cell: Annotated[
-        list[str] | None, typer.Option(help="In place of all: 'MODE CONCURRENCY [long]', e.g. 'stream 64'.")
+        list[str] | None,
+        typer.Option(help="Measure only this cell: 'MODE CONCURRENCY [long]', e.g. 'stream 64' (repeatable)."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="A contender to measure: bare, 'vllm serve', ...")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Measure only this contender: bare, 'vllm serve', ... (repeatable)")
+    ] = None,
     variant: Variants = None,
     profile: Profile = None,
-    anyway: Anyway = False,
+    allow_foreign_engine: AllowForeignEngine = False,
 ) -> None:
     """Compare Longhaul with bare vLLM and `vllm serve`: the default."""
     if context.invoked_subcommand is not None:
@@ -105,12 +108,14 @@ def run(
     async def compare() -> None:
         results = Results.begin("run", rounds=plan.rounds, length=plan.length, profiled=profile)
         with open_folder() as folder:
-            bare = [Bare(Who.BARE, folder, Served()), Bare(Who.CORE, folder, Served(), in_core=True)]
-            contenders: list[Contender] = [*bare, Peer(Who.PEER, folder, Served())]
+            bare = [Bare(Name.BARE, folder, Served()), Bare(Name.CORE, folder, Served(), in_core=True)]
+            contenders: list[Contender] = [*bare, Peer(Name.PEER, folder, Served())]
             contenders += path.contenders(folder, Served(), variants_of(variant))
             chosen = [each for each in contenders if not only or each.name in only]
-            await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
-        tell(results)
+            await Comparison(
+                plan, results, say, Profiler(profile or ()), allow_foreign_engine=allow_foreign_engine
+            ).run(chosen)
+        show(results)
 
     perform(compare)
 
@@ -119,15 +124,15 @@ def run(
 def path_command(
     streams: int = 128,
     rate: Annotated[float, typer.Option(help="Tokens per second of each stream.")] = 100.0,
-    seconds: Annotated[float, typer.Option(help="How long each stream lasts at that rate.")] = 10.0,
-    tokens: Annotated[int, typer.Option(help="Of each stream without a rate.")] = 1000,
+    seconds: Annotated[float, typer.Option(help="Duration of each stream at that rate.")] = 10.0,
+    tokens: Annotated[int, typer.Option(help="Tokens of each stream without a rate.")] = 1000,
     tokens_per_delta: int = 1,
     rounds: int = 3,
     variant: Variants = None,
     profile: Profile = None,
-    anyway: Anyway = False,
+    allow_foreign_engine: AllowForeignEngine = False,
 ) -> None:
-    """Our own path alone, on the scripted engine at a rate and at none."""
+    """Measure our own path alone, on the scripted engine, with and without a token rate."""
     sizes = path.Sizes(streams, rate, seconds, tokens, tokens_per_delta, rounds)
 
     async def measure() -> None:
@@ -135,8 +140,10 @@ def path_command(
         for plan, served, settings in sizes.runs():
             with open_folder() as folder:
                 chosen = path.contenders(folder, served, variants_of(variant), settings)
-                await Comparison(plan, results, say, Profiler(profile or ()), anyway=anyway).run(chosen)
-        tell(results)
+                await Comparison(
+                    plan, results, say, Profiler(profile or ()), allow_foreign_engine=allow_foreign_engine
+                ).run(chosen)
+        show(results)
 
     perform(measure)
 
@@ -144,11 +151,11 @@ def path_command(
 @cli.command("scale")
 def scale_command(
     names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(scale.MEASUREMENTS)}; all of them.")] = None,
-    sizes: Annotated[str | None, typer.Option(help="In place of a measurement's own: 1,10,100")] = None,
+    sizes: Annotated[str | None, typer.Option(help="Sizes to measure instead of the default ones: 1,10,100")] = None,
     variant: Variants = None,
-    anyway: Anyway = False,
+    allow_foreign_engine: AllowForeignEngine = False,
 ) -> None:
-    """How cost grows."""
+    """Measure how cost grows with size."""
     chosen = names or list(scale.MEASUREMENTS)
     unknown = set(chosen) - set(scale.MEASUREMENTS)
     if unknown:
@@ -157,7 +164,7 @@ def scale_command(
 
     async def measure() -> None:
         for name in chosen:
-            if not anyway:
+            if not allow_foreign_engine:
                 refuse_foreign_engines()
             for label, which in variants_of(variant).items():
                 await scale.measure(name, numbers, say, label, which)
@@ -167,13 +174,13 @@ def scale_command(
 
 @cli.command("fleet")
 def fleet_command(
-    size: Annotated[float, typer.Option(min=0.01, help="Stretches or shrinks all of it.")] = 1.0,
-    anyway: Anyway = False,
+    size: Annotated[float, typer.Option(min=0.01, help="Factor of how often each thing is done.")] = 1.0,
+    allow_foreign_engine: AllowForeignEngine = False,
 ) -> None:
-    """What a worker costs those that it shares with others, and what follows for a thousand (minutes)."""
+    """Measure what a worker costs the shared parts, and compute fleets of up to a thousand workers (minutes)."""
 
     async def measure() -> None:
-        if not anyway:
+        if not allow_foreign_engine:
             refuse_foreign_engines()
         found = await fleet.measure(say, size=size)
         for line in page.report(found):
@@ -184,15 +191,15 @@ def fleet_command(
 
 @cli.command("write")
 def write_command(
-    results: Annotated[Path, typer.Option(help="Where the JSON is.")] = BUILD,
-    docs: Annotated[Path, typer.Option(help="Where performance.md, scaling.md and img/ go.")] = page.DOCS,
+    results: Annotated[Path, typer.Option(help="Folder of the JSON results.")] = BUILD,
+    docs: Annotated[Path, typer.Option(help="Folder of performance.md, scaling.md and img/.")] = page.DOCS,
 ) -> None:
-    """What was measured, as tables and plots, into docs/performance.md and docs/scaling.md."""
+    """Write the results as tables and plots into docs/performance.md and docs/scaling.md."""
     for file in page.write(results, docs):
         say(f"wrote {file}")
 
 
-def tell(results: Results) -> None:
+def show(results: Results) -> None:
     for line in page.report({results.name: results}):
         say(line)
     say(f"saved {results.save()}")

@@ -1,4 +1,4 @@
-"""What a client is asked to do, and what it has seen: plain data that goes between processes as JSON."""
+"""The work of a client and its figures: plain data that goes between processes as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 
 
 class Mode(StrEnum):
-    """How a client asks."""
+    """The kind of requests that a client sends."""
 
     STREAM = "stream"
     SYNC = "sync"

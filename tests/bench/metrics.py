@@ -33,25 +33,25 @@ class Metric(StrEnum):
 
 
 def _time(time: Time, quantile: str) -> Callable[[Sample], float | None]:
-    return lambda sample: sample.asked.figures.times.get(time.value, {}).get(quantile)
+    return lambda sample: sample.measured.figures.times.get(time.value, {}).get(quantile)
 
 
 def _per_second(count: Callable[[Sample], float]) -> Callable[[Sample], float | None]:
-    return lambda sample: count(sample) / sample.asked.figures.seconds
+    return lambda sample: count(sample) / sample.measured.figures.seconds
 
 
 def _per_token(count: Callable[[Sample], float | None]) -> Callable[[Sample], float | None]:
     def per_token(sample: Sample) -> float | None:
-        total, tokens = count(sample), sample.asked.figures.tokens
+        total, tokens = count(sample), sample.measured.figures.tokens
         return total / tokens if total and tokens else None
 
     return per_token
 
 
 _VALUES: Mapping[Metric, Callable[[Sample], float | None]] = {
-    Metric.TOKENS: _per_second(lambda sample: sample.asked.figures.tokens),
-    Metric.EVENTS: _per_second(lambda sample: sample.asked.figures.events),
-    Metric.RESPONSES: _per_second(lambda sample: sample.asked.figures.ok),
+    Metric.TOKENS: _per_second(lambda sample: sample.measured.figures.tokens),
+    Metric.EVENTS: _per_second(lambda sample: sample.measured.figures.events),
+    Metric.RESPONSES: _per_second(lambda sample: sample.measured.figures.ok),
     Metric.TTFT_P50: _time(Time.TTFT, "p50"),
     Metric.TTFT_P95: _time(Time.TTFT, "p95"),
     Metric.INTER_P50: _time(Time.INTER_TOKEN, "p50"),
@@ -59,11 +59,11 @@ _VALUES: Mapping[Metric, Callable[[Sample], float | None]] = {
     Metric.GAP_P95: _time(Time.GAP, "p95"),
     Metric.POST_P50: _time(Time.POST, "p50"),
     Metric.POST_P99: _time(Time.POST, "p99"),
-    Metric.POST_CPU: lambda sample: 1000 * sample.asked.cpu.get(Role.API, 0.0) / max(1, sample.asked.figures.ok),
+    Metric.POST_CPU: lambda sample: 1000 * sample.measured.cpu.get(Role.API, 0.0) / max(1, sample.measured.figures.ok),
     Metric.TOTAL_P50: _time(Time.TOTAL, "p50"),
-    Metric.CPU: _per_token(lambda sample: 1000 * sum(sample.asked.cpu.values())),
-    Metric.FRAMES: _per_token(lambda sample: sample.asked.figures.frame_bytes),
-    Metric.WAL: _per_token(lambda sample: sample.asked.wal_bytes),
+    Metric.CPU: _per_token(lambda sample: 1000 * sum(sample.measured.cpu.values())),
+    Metric.FRAMES: _per_token(lambda sample: sample.measured.figures.frame_bytes),
+    Metric.WAL: _per_token(lambda sample: sample.measured.wal_bytes),
 }
 
 
@@ -92,8 +92,8 @@ def cpu_by_role(results: Results, contender: str, cell: str) -> dict[str, float]
     """Seconds per 1,000 tokens: medians."""
     found: dict[str, list[float]] = {}
     for sample in results.of(contender, cell):
-        if sample.asked.figures.tokens:
-            for role, seconds in sample.asked.cpu.items():
-                found.setdefault(role, []).append(1000 * seconds / sample.asked.figures.tokens)
+        if sample.measured.figures.tokens:
+            for role, seconds in sample.measured.cpu.items():
+                found.setdefault(role, []).append(1000 * seconds / sample.measured.figures.tokens)
     medians = {role: Spread.of(values) for role, values in found.items()}
     return {role: median.median for role, median in medians.items() if median is not None}

@@ -18,7 +18,7 @@ LATE = 64
 """At and above this concurrency fewer requests of each client make a round."""
 
 
-class Who(StrEnum):
+class Name(StrEnum):
     """Names of the contenders; variants of Longhaul have names of their own."""
 
     BARE = "bare"
@@ -84,7 +84,7 @@ class Plan:
         return max(cell.concurrency, round(number * self.length))
 
     def load(self, cell: Cell, round_number: int) -> Load:
-        """Everybody is asked the same in one round, and nobody the same in two: prefixes are cached."""
+        """The same load for all contenders of a round, and another in the next round, because prefixes are cached."""
         return Load(
             url="",
             mode=cell.mode,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.bench.metrics import Metric, spread
-from tests.bench.plan import Who
+from tests.bench.plan import Name
 from tests.bench.results import Results
 from tests.bench.svg import bars, shares
 from tests.bench.targets import Verdict, verdicts
@@ -29,7 +29,7 @@ def streaming(results: Results) -> dict[str, str]:
     plotted = {"throughput": ("Streaming", Metric.TOKENS), "first-token": ("The first token", Metric.TTFT_P50)}
     images = {}
     for name, (title, metric) in plotted.items():
-        series = {str(who): [_median(results, who, cell, metric) for cell in cells] for who in Who}
+        series = {str(who): [_median(results, who, cell, metric) for cell in cells] for who in Name}
         images[name] = bars(title, metric.value, labels, series)
     return images
 

@@ -1,4 +1,4 @@
-"""What is asked: short, or 1,500 tokens long and new in every round."""
+"""The prompts: a short one, and one of 1,500 tokens that is new in every round."""
 
 from __future__ import annotations
 

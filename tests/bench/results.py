@@ -1,4 +1,4 @@
-"""What was measured, as JSON in build/bench: one file for each kind of run, written anew after every sample."""
+"""Results as JSON in build/bench: one file for each kind of run, rewritten after every sample."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import orjson
 import psutil
 
 from config.settings import CHECKOUT
-from tests.bench.asked import Asked
 from tests.bench.load import Figures
+from tests.bench.measurement import Measured
 
 BUILD = CHECKOUT / "build" / "bench"
 
@@ -29,17 +29,18 @@ class Sample:
     contender: str
     cell: str
     round: int
-    asked: Asked
+    measured: Measured
 
     @classmethod
     def decode(cls, fields: dict[str, Any]) -> Sample:
-        asked = fields.pop("asked")
-        return cls(**fields, asked=Asked(**{**asked, "figures": Figures(**asked["figures"])}))
+        measured = fields.pop("measured")
+        measured["figures"] = Figures(**measured["figures"])
+        return cls(**fields, measured=Measured(**measured))
 
 
 @dataclass(slots=True)
 class Results:
-    """`about` says where and when; `disturbed`: somebody's engine was alive, so the numbers mean little."""
+    """`about` says where and when. `disturbed`: a foreign engine was running, so the numbers mean little."""
 
     name: str
     about: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Alternating rounds: everybody is asked the same, one right after the other, while the others are held still.
+"""Alternating rounds: each contender gets the same load, one right after the other, while the others are held still.
 
-Engines are held by SIGSTOP and go on by SIGCONT. Starting one takes 20 seconds of CPU, so rounds that start and stop
-would be few, and far apart in time; held still an engine takes nothing, and rounds of seconds can alternate.
+SIGSTOP holds an engine and SIGCONT continues it. Starting an engine takes 20 seconds of CPU; a held one takes none, so
+rounds of seconds can alternate.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.bench.asked import ask
 from tests.bench.contenders.base import Contender
+from tests.bench.measurement import measure_load
 from tests.bench.metrics import Metric, value
 from tests.bench.plan import Cell, Plan
 from tests.bench.processes import ForeignEngine, refuse_foreign_engines
@@ -24,20 +24,26 @@ SHOWN = (Metric.TOKENS, Metric.TTFT_P50, Metric.INTER_P50, Metric.POST_P50, Metr
 
 
 class TooManyErrors(Exception):
-    """A contender did not answer as it should: its numbers would be of something else."""
+    """A contender answered with errors, so its numbers would be of something else."""
 
 
 class Comparison:
-    """`anyway`: go on while a foreign engine is alive, and say so in the results."""
+    """`allow_foreign_engine`: continue while a foreign engine runs, and mark the results."""
 
     def __init__(
-        self, plan: Plan, results: Results, say: Say, profiler: Profiler | None = None, *, anyway: bool = False
+        self,
+        plan: Plan,
+        results: Results,
+        say: Say,
+        profiler: Profiler | None = None,
+        *,
+        allow_foreign_engine: bool = False,
     ) -> None:
         self._plan = plan
         self._results = results
         self._say = say
         self._profiler = profiler or Profiler()
-        self._anyway = anyway
+        self._allow_foreign_engine = allow_foreign_engine
 
     async def run(self, contenders: Sequence[Contender]) -> None:
         """All rounds. Raises ForeignEngine, TooManyErrors and CannotStart; what was measured until then is saved."""
@@ -48,11 +54,11 @@ class Comparison:
                 stack.push_async_callback(contender.stop)
                 await contender.start()
                 contender.freeze()
-                self._say(f"{contender.name} is up")
+                self._say(f"{contender.name} is ready")
             for number in range(self._plan.rounds):
-                for place, cell in enumerate(self._plan.cells):
+                for index, cell in enumerate(self._plan.cells):
                     able = [contender for contender in contenders if cell.mode in contender.modes]
-                    for contender in rotated(able, number + place):
+                    for contender in rotated(able, number + index):
                         self._look(contenders)
                         await self._one(contender, cell, number)
 
@@ -60,10 +66,10 @@ class Comparison:
         contender.thaw()
         try:
             recording = self._profiler.recording(contender, f"{cell} {number + 1}")
-            asked = await ask(contender, self._plan.load(cell, number), recording)
+            measured = await measure_load(contender, self._plan.load(cell, number), recording)
         finally:
             contender.freeze()
-        sample = Sample(contender.name, str(cell), number, asked)
+        sample = Sample(contender.name, str(cell), number, measured)
         _check(sample)
         self._results.samples.append(sample)
         self._results.save()
@@ -73,13 +79,13 @@ class Comparison:
         try:
             refuse_foreign_engines({pid for contender in contenders for pid in contender.own()})
         except ForeignEngine:
-            if not self._anyway:
+            if not self._allow_foreign_engine:
                 raise
             self._results.disturbed = True
 
 
 def _keep_logs(contenders: Sequence[Contender], folder: Path) -> None:
-    """What they said last, for whoever wonders."""
+    """Copies the contenders' logs into the results' folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for contender in contenders:
         if contender.log.exists():
@@ -87,19 +93,19 @@ def _keep_logs(contenders: Sequence[Contender], folder: Path) -> None:
 
 
 def rotated(contenders: Sequence[Contender], by: int) -> list[Contender]:
-    """Nobody is always the first."""
+    """The contenders in an order that changes with `by`: none is always first."""
     start = by % len(contenders) if contenders else 0
     return [*contenders[start:], *contenders[:start]]
 
 
 def described(sample: Sample) -> str:
-    """One line for whoever waits."""
+    """One line of progress."""
     values = [(metric, value(sample, metric)) for metric in SHOWN]
-    told = ", ".join(f"{metric} {found:,.4g}" for metric, found in values if found is not None)
-    return f"round {sample.round + 1}: {sample.cell:>22} {sample.contender:<12} {told}"
+    values_text = ", ".join(f"{metric} {found:,.4g}" for metric, found in values if found is not None)
+    return f"round {sample.round + 1}: {sample.cell:>22} {sample.contender:<12} {values_text}"
 
 
 def _check(sample: Sample) -> None:
-    figures = sample.asked.figures
+    figures = sample.measured.figures
     if figures.errors:
         raise TooManyErrors(f"{sample.contender}, {sample.cell}: {figures.errors} errors, {figures.complaints[0]}")

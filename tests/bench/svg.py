@@ -49,10 +49,10 @@ class Scale:
         return math.log10(max(value, 1e-12)) if self.logarithmic else value
 
 
-def round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, not below `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - 1e-9))
+def round_step(minimum: float) -> float:
+    """1, 2 or 5 times a power of ten, not below `minimum`."""
+    power = 10.0 ** math.floor(math.log10(minimum))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= minimum * (1 - 1e-9))
 
 
 def lines(title: str, x: str, y: str, series: Mapping[str, Points], *, logarithmic: bool = False) -> str:
@@ -76,9 +76,9 @@ def bars(title: str, y: str, labels: Sequence[str], series: Mapping[str, Sequenc
     wide = 0.8 * group / max(1, len(series))
     drawn = list(_grid_up(up))
     for number, (colour, each) in enumerate(zip(_colours(), series.values(), strict=False)):
-        for place, value in enumerate(each):
+        for index, value in enumerate(each):
             if value is not None:
-                left = LEFT + group * (place + 0.1) + wide * number
+                left = LEFT + group * (index + 0.1) + wide * number
                 drawn.append(_bar(left, up(value), wide, HEIGHT - BOTTOM - up(value), colour))
                 drawn.append(_label(left + wide / 2, up(value) - 4, short(value), size=10))
     drawn += [_label(LEFT + group * (n + 0.5), HEIGHT - BOTTOM + 18, label) for n, label in enumerate(labels)]
@@ -101,7 +101,7 @@ def shares(title: str, values: Mapping[str, float]) -> str:
 
 
 def short(value: float) -> str:
-    """As little as tells it: 1M, 2.5k, 40, 0.02."""
+    """Three digits with a unit: 1M, 2.5k, 40, 0.02."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:.3g}{letter}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tests.bench.metrics import Metric, cpu_by_role, ratio, spread
 from tests.bench.numbers import Spread
-from tests.bench.plan import Who
+from tests.bench.plan import Name
 from tests.bench.processes import Role
 from tests.bench.results import Results
 from tests.bench.targets import verdicts
@@ -14,13 +14,15 @@ from tests.bench.targets import verdicts
 COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, Metric.INTER_P95, Metric.GAP_P95)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
-TEXTS = frozenset({"asked", "target", "what", "who", "when", "whole scans", "first full", "unit"})
-_OTHERS = (Who.BARE, Who.CORE, Who.PEER)
+TEXTS = frozenset(
+    {"load", "target", "metric", "contender", "state", "full scans", "first limit", "price of", "remedy", "unit"}
+)
+_OTHERS = (Name.BARE, Name.CORE, Name.PEER)
 _MET = {None: "not measured", True: "yes", False: "**no**"}
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """`TEXTS` are text, the other columns numbers."""
+    """A Markdown table. Columns named in `TEXTS` are text; the others are numbers, aligned to the right."""
     align = "|".join(["", *("--" if name in TEXTS else "--:" for name in header), ""])
     return [_line(header), align, *map(_line, rows)]
 
@@ -30,7 +32,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits that count."""
+    """Three significant digits; whole numbers from 100 on."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -50,7 +52,7 @@ def targets(found: Mapping[str, Results]) -> list[str]:
         (each.target.says, str(each.target.metric), each.target.wanted, spread_text(each.measured), _MET[each.met])
         for each in verdicts(found)
     ]
-    return markdown(("target", "what", "wanted", "measured", "met"), rows)
+    return markdown(("target", "metric", "required", "measured", "met"), rows)
 
 
 def comparison(results: Results) -> list[str]:
@@ -60,33 +62,33 @@ def comparison(results: Results) -> list[str]:
         for who in results.contenders():
             if results.of(who, cell):
                 values = [number(_median(spread(results, who, cell, metric))) for metric in COMPARED]
-                against = None if who in _OTHERS else ratio(results, who, Who.PEER, cell, Metric.TOKENS)
+                against = None if who in _OTHERS else ratio(results, who, Name.PEER, cell, Metric.TOKENS)
                 rows.append((cell, who, values[0], spread_text(against), *values[1:]))
-    header = ("asked", "who", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
+    header = ("load", "contender", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
     return markdown(header, rows)
 
 
 def posts(results: Results) -> list[str]:
-    """Only where POSTs that do not wait were timed."""
+    """Times of background POSTs; empty if none were measured."""
     rows = [
         (cell, who, *(number(_median(spread(results, who, cell, metric))) for metric in POSTS))
         for cell in results.cells()
         for who in results.contenders()
         if spread(results, who, cell, Metric.POST_P50)
     ]
-    return markdown(("asked", "who", *(metric.value for metric in POSTS)), rows) if rows else []
+    return markdown(("load", "contender", *(metric.value for metric in POSTS)), rows) if rows else []
 
 
 def costs(results: Results) -> list[str]:
     """CPU seconds per 1,000 tokens by role, bytes per token."""
-    roles = [role for role in Role if any(role in sample.asked.cpu for sample in results.samples)]
+    roles = [role for role in Role if any(role in sample.measured.cpu for sample in results.samples)]
     rows = []
     for cell in results.cells():
         for who in results.contenders():
             if used := cpu_by_role(results, who, cell):
                 seconds = [f"{used[role]:.3f}" if role in used else "" for role in roles]
                 rows.append((cell, who, *seconds, *(number(_median(spread(results, who, cell, m))) for m in COSTS)))
-    header = ("asked", "who", *(f"{role} CPU s" for role in roles), *(f"{metric}/token" for metric in COSTS))
+    header = ("load", "contender", *(f"{role} CPU s" for role in roles), *(f"{metric}/token" for metric in COSTS))
     return markdown(header, rows)
 
 
@@ -100,10 +102,12 @@ def rows_of(results: Results) -> list[str]:
 
 
 def about(results: Results) -> str:
-    """Where and when, in a line."""
-    told = results.about
-    words = f"{told['date']} UTC, commit {told['commit']}, {told['cores']} cores ({told['cpu']}), vLLM {told['vllm']}"
-    return words + (". **Somebody else's engine was running: the numbers mean little.**" if results.disturbed else ".")
+    """Where and when the results were measured, in one line."""
+    about = results.about
+    line = (
+        f"{about['date']} UTC, commit {about['commit']}, {about['cores']} cores ({about['cpu']}), vLLM {about['vllm']}"
+    )
+    return line + (". **A foreign engine was running: the numbers mean little.**" if results.disturbed else ".")
 
 
 def _cell(value: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.bench.load import Mode
 from tests.bench.metrics import Metric, ratio, spread
 from tests.bench.numbers import Spread
-from tests.bench.plan import Cell, Who
+from tests.bench.plan import Cell, Name
 from tests.bench.results import Results
 
 PATH = "path"
@@ -25,7 +25,7 @@ class Target:
     says: str
     metric: Metric
     cell: str
-    against: Who | None = None
+    against: Name | None = None
     at_least: float | None = None
     at_most: float | None = None
     results: str = "run"
@@ -49,14 +49,14 @@ _64, _16, _1 = (_cell(Mode.STREAM, concurrency) for concurrency in (64, 16, 1))
 _POSTS, _FIRED = _cell(Mode.ENQUEUE, 16), _cell(Mode.FIRE, 16)
 
 TARGETS = (
-    Target("streaming at 64, against vllm serve", Metric.TOKENS, _64, Who.PEER, at_least=1.15),
-    Target("streaming at 64, against bare vLLM", Metric.TOKENS, _64, Who.BARE, at_least=0.8),
-    Target("streaming at 16, against vllm serve", Metric.TOKENS, _16, Who.PEER, at_least=1.0),
-    Target("first token at 64, against vllm serve", Metric.TTFT_P50, _64, Who.PEER, at_most=0.5),
-    Target("first token at 1, against vllm serve", Metric.TTFT_P50, _1, Who.PEER, at_most=1.0),
-    Target("background POSTs under load, 16 clients", Metric.RESPONSES, _POSTS, Who.PEER, at_least=3.0),
+    Target("streaming at 64, against vllm serve", Metric.TOKENS, _64, Name.PEER, at_least=1.15),
+    Target("streaming at 64, against bare vLLM", Metric.TOKENS, _64, Name.BARE, at_least=0.8),
+    Target("streaming at 16, against vllm serve", Metric.TOKENS, _16, Name.PEER, at_least=1.0),
+    Target("first token at 64, against vllm serve", Metric.TTFT_P50, _64, Name.PEER, at_most=0.5),
+    Target("first token at 1, against vllm serve", Metric.TTFT_P50, _1, Name.PEER, at_most=1.0),
+    Target("background POSTs under load, 16 clients", Metric.RESPONSES, _POSTS, Name.PEER, at_least=3.0),
     Target("background POSTs under load, 16 clients", Metric.POST_P99, _POSTS, at_most=50.0),
-    Target("2,000 background responses", Metric.TOKENS, _FIRED, Who.PEER, at_least=1.2),
+    Target("2,000 background responses", Metric.TOKENS, _FIRED, Name.PEER, at_least=1.2),
     Target("journal, relay and SSE", Metric.EVENTS, PER_TOKEN, at_least=20_000.0, results=PATH),
 )
 
@@ -73,7 +73,7 @@ class Verdict:
         return None if self.measured is None else self.target.met(self.measured.median)
 
 
-def verdicts(found: Mapping[str, Results], ours: str = Who.LONGHAUL) -> list[Verdict]:
+def verdicts(found: Mapping[str, Results], ours: str = Name.LONGHAUL) -> list[Verdict]:
     """One for each target, in their order; `found` are results by name."""
     return [Verdict(target, _measured(found.get(target.results), target, ours)) for target in TARGETS]
 

@@ -17,14 +17,14 @@ import pytest
 
 from config.settings import CHECKOUT
 from tests.bench import page, path, scale, svg
-from tests.bench.asked import Asked
 from tests.bench.client.scan import Scan
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import scripted
 from tests.bench.load import Figures, Load, Mode
+from tests.bench.measurement import Measured
 from tests.bench.metrics import Metric, ratio, spread, value
 from tests.bench.numbers import Spread, quantile, ratios
-from tests.bench.plan import Cell, Plan, Who
+from tests.bench.plan import Cell, Name, Plan
 from tests.bench.processes import ForeignEngine, engines, freeze, refuse_foreign_engines, thaw
 from tests.bench.profiling import table
 from tests.bench.prompts import Prompt
@@ -53,7 +53,7 @@ def figures(seconds: float, tokens: int, **times: float) -> Figures:
 def results_of(tokens_per_second: dict[str, list[int]], cell: str = "stream 64") -> Results:
     """A sample for each contender's round."""
     samples = [
-        Sample(who, cell, number, Asked(figures(1.0, tokens, ttft=1000 / tokens), {"api": 0.5}, 10 * tokens, 0.0))
+        Sample(who, cell, number, Measured(figures(1.0, tokens, ttft=1000 / tokens), {"api": 0.5}, 10 * tokens, 0.0))
         for who, rounds in tokens_per_second.items()
         for number, tokens in enumerate(rounds)
     ]
@@ -73,14 +73,14 @@ def test_a_quantile_is_a_value_that_was_measured() -> None:
 
 def test_a_ratio_is_the_median_of_the_ratios_of_single_rounds() -> None:
     assert ratios({0: 2.0, 1: 30.0, 2: 8.0}, {0: 1.0, 1: 10.0, 3: 1.0}) == [2.0, 3.0]
-    results = results_of({Who.LONGHAUL: [200, 30, 120], Who.PEER: [100, 10, 100]})
-    assert ratio(results, Who.LONGHAUL, Who.PEER, "stream 64", Metric.TOKENS) == Spread(2.0, 1.2, 3.0, 3)
-    assert spread(results, Who.PEER, "stream 64", Metric.TOKENS) == Spread(100.0, 10.0, 100.0, 3)
-    assert ratio(results, Who.LONGHAUL, Who.BARE, "stream 64", Metric.TOKENS) is None
+    results = results_of({Name.LONGHAUL: [200, 30, 120], Name.PEER: [100, 10, 100]})
+    assert ratio(results, Name.LONGHAUL, Name.PEER, "stream 64", Metric.TOKENS) == Spread(2.0, 1.2, 3.0, 3)
+    assert spread(results, Name.PEER, "stream 64", Metric.TOKENS) == Spread(100.0, 10.0, 100.0, 3)
+    assert ratio(results, Name.LONGHAUL, Name.BARE, "stream 64", Metric.TOKENS) is None
 
 
 def test_a_metric_that_a_sample_does_not_know_is_none() -> None:
-    sample = results_of({Who.LONGHAUL: [200]}).samples[0]
+    sample = results_of({Name.LONGHAUL: [200]}).samples[0]
     assert value(sample, Metric.CPU) == 2.5
     assert value(sample, Metric.FRAMES) == 100.0
     assert value(sample, Metric.WAL) == 10.0
@@ -88,7 +88,7 @@ def test_a_metric_that_a_sample_does_not_know_is_none() -> None:
 
 
 def test_targets_are_met_or_missed_by_the_median() -> None:
-    found = verdicts({"run": results_of({Who.LONGHAUL: [120, 110, 130], Who.PEER: [100] * 3, Who.BARE: [200] * 3})})
+    found = verdicts({"run": results_of({Name.LONGHAUL: [120, 110, 130], Name.PEER: [100] * 3, Name.BARE: [200] * 3})})
     by_says = {(each.target.says, each.target.metric): each.met for each in found}
     assert len(by_says) == len(TARGETS)
     assert by_says["streaming at 64, against vllm serve", Metric.TOKENS] is True
@@ -204,7 +204,9 @@ def test_what_is_frozen_takes_no_core() -> None:
 def test_tables_and_plots_go_between_the_marks_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "build").mkdir()
     results = replace(
-        results_of({Who.LONGHAUL: [120], Who.PEER: [100], Who.BARE: [130]}), folder=tmp_path / "build", disturbed=True
+        results_of({Name.LONGHAUL: [120], Name.PEER: [100], Name.BARE: [130]}),
+        folder=tmp_path / "build",
+        disturbed=True,
     )
     results.save()
     docs = tmp_path / "docs"
@@ -216,7 +218,7 @@ def test_tables_and_plots_go_between_the_marks_of_the_page(tmp_path: Path) -> No
     assert "Mine too." in text
     assert "old" not in text
     assert "| stream 64 | longhaul | 120 | 1.2 |" in text
-    assert "Somebody else's engine was running" in text
+    assert "A foreign engine was running" in text
     assert {file: file.read_bytes() for file in page.write(tmp_path / "build", docs)} == first
     for file in docs.glob("img/*.svg"):
         ElementTree.fromstring(file.read_text())
@@ -242,8 +244,8 @@ def test_axes_have_round_ticks_up_to_what_is_drawn() -> None:
 
 
 def test_a_profile_is_a_table_of_self_time() -> None:
-    told = table("main (a.py:1);work (b.py:2) 3\nmain (a.py:1);work (b.py:9) 1\nmain (a.py:4) 1\n")
-    assert told.splitlines()[:4] == [
+    text = table("main (a.py:1);work (b.py:2) 3\nmain (a.py:1);work (b.py:9) 1\nmain (a.py:4) 1\n")
+    assert text.splitlines()[:4] == [
         "5 samples",
         "  self  total  function",
         " 80.0 %  80.0 %  work (b.py)",
@@ -261,10 +263,10 @@ async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
     results = Results.begin("run", tmp_path)
     said: list[str] = []
     with open_folder() as folder:
-        variants = {Who.LONGHAUL.value: Variant(), "again": Variant(settings={"LONGHAUL_LOG_LEVEL": "WARNING"})}
+        variants = {Name.LONGHAUL.value: Variant(), "again": Variant(settings={"LONGHAUL_LOG_LEVEL": "WARNING"})}
         contenders = path.contenders(folder, scripted(), variants)
         # Other tests' engines may be alive: nothing is timed here.
-        await Comparison(plan, results, said.append, anyway=True).run(contenders)
+        await Comparison(plan, results, said.append, allow_foreign_engine=True).run(contenders)
     assert [(sample.contender, sample.cell) for sample in results.samples[:2]] == [
         ("longhaul", "stream"),
         ("again", "stream"),
@@ -273,16 +275,16 @@ async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
         (who, mode.value) for who in variants for mode in modes
     }
     for sample in results.samples:
-        assert sample.asked.figures.errors == 0
-        assert sample.asked.figures.ok >= 2
-        assert {"api", "worker", "maintenance", "postgres", "redis"} <= set(sample.asked.cpu)
-        assert sample.asked.wal_bytes
+        assert sample.measured.figures.errors == 0
+        assert sample.measured.figures.ok >= 2
+        assert {"api", "worker", "maintenance", "postgres", "redis"} <= set(sample.measured.cpu)
+        assert sample.measured.wal_bytes
         assert value(sample, Metric.RESPONSES)
-    streamed = results.of("again", "stream")[0].asked.figures
+    streamed = results.of("again", "stream")[0].measured.figures
     assert streamed.tokens == 8 * streamed.ok
     assert 0 < streamed.deltas <= streamed.tokens
     assert streamed.frame_bytes > streamed.events > streamed.deltas
-    assert ratio(results, "again", Who.LONGHAUL, "stream", Metric.TOKENS) is not None
+    assert ratio(results, "again", Name.LONGHAUL, "stream", Metric.TOKENS) is not None
     assert orjson.loads((tmp_path / "run.json").read_bytes())["samples"]
     assert Results.load(tmp_path / "run.json").samples == results.samples
     assert (tmp_path / "logs" / "longhaul.log").exists()
@@ -291,5 +293,5 @@ async def test_two_longhauls_are_compared_in_every_mode(tmp_path: Path) -> None:
 async def test_nothing_that_is_done_to_one_response_reads_the_whole_table(tmp_path: Path) -> None:
     """The statements are the product's own; 10,000 rows are enough for Postgres to want its indexes."""
     results = await scale.measure("stored", [10_000], lambda _: None, build=tmp_path)
-    assert [row["whole scans"] for row in results.rows] == [""]
+    assert [row["full scans"] for row in results.rows] == [""]
     assert Results.load(tmp_path / "scale-stored.json").rows == results.rows

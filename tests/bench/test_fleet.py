@@ -73,10 +73,10 @@ def test_larger_events_are_fewer_rows_of_as_many_tokens() -> None:
 
 
 def test_an_api_process_hears_a_stream_once_however_many_read_it_there() -> None:
-    assert replace(PLAIN, api=1, readers=50).hearing == 1
-    assert replace(PLAIN, api=8, readers=0).hearing == 0
-    assert replace(PLAIN, api=1000, readers=2).hearing == pytest.approx(2, rel=0.01)
-    costs = replace(NOTHING, hear=1e-5, write=1e-4, publish=Line(1e-4, 1e-6), deliver=1e-5)
+    assert replace(PLAIN, api=1, readers=50).receiving == 1
+    assert replace(PLAIN, api=8, readers=0).receiving == 0
+    assert replace(PLAIN, api=1000, readers=2).receiving == pytest.approx(2, rel=0.01)
+    costs = replace(NOTHING, receive=1e-5, write=1e-4, publish=Line(1e-4, 1e-6), deliver=1e-5)
     wanted = demand(replace(PLAIN, readers=3), costs)
     assert wanted[Part.API] == pytest.approx(1000 * (1e-5 + 3 * 1e-4))
     assert wanted[Part.BROKER] == pytest.approx(100 * 1e-4 + 1000 * (1e-6 + 1e-5))
@@ -127,7 +127,7 @@ def test_no_remedy_makes_a_fleet_smaller() -> None:
         commit_wal=Line(100.0, 500.0),
         publish=Line(1e-4, 3e-6),
         deliver=5e-6,
-        hear=2e-5,
+        receive=2e-5,
         write=5e-5,
         tidy=Line(1e-4, 1e-5),
         poll=1e-4,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from tests.bench.client.asking import Asking, Refused
+from tests.bench.client.requests import LoadRunner, Refused
 from tests.bench.client.tally import own_cpu
 from tests.bench.load import Load
 
@@ -58,9 +58,9 @@ async def main() -> None:
     threading.Thread(target=read_lines, args=(take,), daemon=True).start()
     load = Load.decode(await lines.get())
     realtime = load.realtime and become_realtime()
-    asking = Asking(load)
+    runner = LoadRunner(load)
     try:
-        await asking.prepare()
+        await runner.prepare()
     except Refused as error:
         sys.exit(f"bench: {error}")
     gc.collect()
@@ -68,9 +68,9 @@ async def main() -> None:
     say(b"ready")
     await lines.get()
     begun, cpu = time.perf_counter(), own_cpu()
-    await asking.measure()
-    say(asking.tally.figures(time.perf_counter() - begun, own_cpu() - cpu, realtime).encode())
-    await asking.clean_up()
+    await runner.measure()
+    say(runner.tally.figures(time.perf_counter() - begun, own_cpu() - cpu, realtime).encode())
+    await runner.clean_up()
 
 
 if __name__ == "__main__":

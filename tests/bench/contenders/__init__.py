@@ -1,1 +1,1 @@
-"""Who is measured: each a set of processes that can be asked, accounted for, and held still while others are."""
+"""The contenders: each is a set of processes that can be started, loaded, accounted for and held still."""

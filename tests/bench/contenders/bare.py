@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench.asked import ClientFailed, Go, figures_of
 from tests.bench.contenders.base import Contender
 from tests.bench.contenders.models import ENGINE_ARGS, Served
 from tests.bench.load import Load, Mode
+from tests.bench.measurement import ClientFailed, Go, figures_of
+from tests.bench.measuring_process import MAX_LINE_BYTES, MeasuringProcess
 from tests.bench.processes import Role
-from tests.bench.told import MAX_LINE_BYTES, Told
 
 
 class Bare(Contender):
@@ -40,9 +40,9 @@ class Bare(Contender):
             return ClientFailed(f"{self.name} ended (see {self.log})")
 
         reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=MAX_LINE_BYTES)
-        told = Told(reader, writer, ended)
+        measuring = MeasuringProcess(reader, writer, ended)
         try:
-            await told.prepare(load.encode())
-            yield figures_of(told)
+            await measuring.prepare(load.encode())
+            yield figures_of(measuring)
         finally:
-            told.close()
+            measuring.close()

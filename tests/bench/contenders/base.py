@@ -14,8 +14,8 @@ import httpx
 import psutil
 
 from app.local.children import Child, Program
-from tests.bench.asked import Go
 from tests.bench.load import Load, Mode
+from tests.bench.measurement import Go
 from tests.bench.processes import Role, cpu_seconds, freeze, thaw, tree
 from tests.support.services import descendants
 from tests.support.waiting import until

@@ -23,11 +23,11 @@ from app.local.children import Program, run
 from app.local.ports import free_port
 from app.store.database import Database
 from config.settings import CHECKOUT
-from tests.bench.asked import Go, client
 from tests.bench.contenders.base import CannotStart, Contender, answers
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.contenders.peer import HOST, MODES
 from tests.bench.load import ON_PATHS, Load
+from tests.bench.measurement import Go, client
 from tests.bench.processes import Role, resident
 from tests.support.services import Services
 
@@ -99,7 +99,7 @@ class Longhaul(Contender):
             await asyncio.to_thread(self._services.close)
             self._services = None
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- runner ------------------------------------------------------------------------------------------------
 
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:
         return client(replace(load, url=self.url, body={"model": NAME, **load.body}))

@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from app.local.ports import free_port
-from tests.bench.asked import Go, client
 from tests.bench.contenders.base import Contender, answers
 from tests.bench.contenders.models import NAME, Served
 from tests.bench.load import Load, Mode
+from tests.bench.measurement import Go, client
 from tests.bench.processes import Role
 
 HOST = "127.0.0.1"

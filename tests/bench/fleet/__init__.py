@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tests.bench.fleet import journals, simulation, units
 from tests.bench.fleet.costs import Costs
-from tests.bench.fleet.place import yard
+from tests.bench.fleet.rig import started_rig
 from tests.bench.fleet.simulation import SHAPES, Shape
 from tests.bench.processes import engines
 from tests.bench.results import BUILD, Results
 from tests.bench.rounds import Say
-from tests.bench.scale.place import told
+from tests.bench.scale.setup import row_text
 
 __all__ = ["JOURNALS", "PRICES", "RUN", "measure"]
 
@@ -32,21 +32,21 @@ async def measure(
     results = {name: Results.begin(name, build) for name in names}
     for each in results.values():
         each.disturbed = bool(engines())
-    async with yard(size) as place:
+    async with started_rig(size) as place:
         found = await units.measured(place)
         found["bystander"] = await journals.bystander(place)
         for row in await journals.rows(place):
             results[JOURNALS].rows.append(row)
-            say(f"  {told(row)}")
+            say(f"  {row_text(row)}")
         costs = Costs(**(found | journals.lines(results[JOURNALS].rows)))
         results[PRICES].rows = costs.rows()
         for price in results[PRICES].rows:
-            say(f"  {told(price)}")
+            say(f"  {row_text(price)}")
         for name in (JOURNALS, PRICES):
             results[name].save()
         for shape in shapes:
             say(f"running {asdict(shape)}")
             results[RUN].rows.append(await simulation.row(place, costs, shape))
             results[RUN].save()
-            say(f"  {told(results[RUN].rows[-1])}")
+            say(f"  {row_text(results[RUN].rows[-1])}")
     return results

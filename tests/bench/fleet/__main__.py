@@ -13,7 +13,7 @@ import orjson
 
 from app.store.database import Database
 from config.settings import load_settings
-from tests.bench.fleet.place import model
+from tests.bench.fleet.rig import model
 from tests.bench.fleet.worker import PaperWorker, Squad, summed
 
 POOL = 2

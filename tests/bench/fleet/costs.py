@@ -50,7 +50,7 @@ class Costs:
     merge: Annotated[Line, "Postgres: merging the log of a response and vacuuming after it, and each of its chunks"]
     merge_wal: Annotated[Line, "WAL of merging a log, and of each of its chunks"]
     tidy: Annotated[Line, "maintenance: merging the log of a response, and each of its chunks"]
-    beat: Annotated[float, "Postgres: a heartbeat"]
+    heartbeat: Annotated[float, "Postgres: a heartbeat"]
     presence: Annotated[float, "Postgres: a check of a worker's presence"]
     looks: Annotated[Line, "Postgres: a second of maintenance's looks, and for each worker"]
     publish: Annotated[Line, "Redis: what a commit rings for, and each message of it"]
@@ -61,7 +61,7 @@ class Costs:
     tick: Annotated[float, "Redis: a second in which nothing is asked of it"]
     post: Annotated[float, "API: a POST"]
     get: Annotated[float, "API: a GET of a response"]
-    hear: Annotated[float, "API: a chunk heard"]
+    receive: Annotated[float, "API: a chunk heard"]
     write: Annotated[float, "API: a chunk written to one reader"]
 
     @classmethod

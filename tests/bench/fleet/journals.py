@@ -10,8 +10,8 @@ from typing import Any
 from app.store import journal
 from tests.bench.fleet.costs import MICRO, Line
 from tests.bench.fleet.meter import Own
-from tests.bench.fleet.place import Yard
-from tests.bench.fleet.rows import OPENED, Said, make_running
+from tests.bench.fleet.rig import Rig
+from tests.bench.fleet.rows import OPENED, SampleEvents, make_running
 from tests.bench.numbers import quantiles
 from tests.bench.processes import Role
 
@@ -28,30 +28,30 @@ WORKER = "paper"
 Row = dict[str, Any]
 
 
-async def rows(yard: Yard) -> list[Row]:
+async def rows(rig: Rig) -> list[Row]:
     """One for each size of a transaction and number of journals."""
-    ids = await make_running(yard.db, max(CHUNKS) * max(JOURNALS), "resp_journal", WORKER)
+    ids = await make_running(rig.db, max(CHUNKS) * max(JOURNALS), "resp_journal", WORKER)
     numbers = iter(range(OPENED, 1 << 30))
-    await _committed(yard, ids, max(JOURNALS), 1, 0.2, numbers)  # every connection is made, every statement known
-    return [await _row(yard, ids, journals, chunks, numbers) for chunks in CHUNKS for journals in JOURNALS]
+    await _committed(rig, ids, max(JOURNALS), 1, 0.2, numbers)  # every connection is made, every statement known
+    return [await _row(rig, ids, journals, chunks, numbers) for chunks in CHUNKS for journals in JOURNALS]
 
 
-async def bystander(yard: Yard) -> float:
+async def bystander(rig: Rig) -> float:
     """Seconds of Postgres for a transaction, for each response in progress that is not in it.
 
     It should not look at any, not even where Postgres' statistics are of a time when nothing was in progress.
     """
-    ids = await make_running(yard.db, BESIDE, "resp_beside", WORKER, noticed=False)
+    ids = await make_running(rig.db, BESIDE, "resp_beside", WORKER, noticed=False)
     numbers = iter(range(OPENED, 1 << 30))
     spent: list[float] = []
-    for others in (0, yard.times(BYSTANDERS)):
+    for others in (0, rig.times(BYSTANDERS)):
         if others:
-            await make_running(yard.db, others, "resp_other", "another", noticed=False)
-        await _committed(yard, ids, 1, BESIDE, 0.2, numbers)
-        row = await _row(yard, ids, 1, BESIDE, numbers)
+            await make_running(rig.db, others, "resp_other", "another", noticed=False)
+        await _committed(rig, ids, 1, BESIDE, 0.2, numbers)
+        row = await _row(rig, ids, 1, BESIDE, numbers)
         spent.append(row["Postgres µs/commit"] / MICRO)
     more = spent[1] - spent[0]
-    return more / yard.times(BYSTANDERS) if more > NOISE * spent[0] else 0.0
+    return more / rig.times(BYSTANDERS) if more > NOISE * spent[0] else 0.0
 
 
 def lines(found: Sequence[Row]) -> dict[str, Line]:
@@ -62,10 +62,10 @@ def lines(found: Sequence[Row]) -> dict[str, Line]:
     }
 
 
-async def _row(yard: Yard, ids: Sequence[str], journals: int, chunks: int, numbers: Iterator[int]) -> Row:
+async def _row(rig: Rig, ids: Sequence[str], journals: int, chunks: int, numbers: Iterator[int]) -> Row:
     begun = time.perf_counter()
-    async with yard.meter.measure() as used:
-        waits = await _committed(yard, ids, journals, chunks, SECONDS * yard.size, numbers)
+    async with rig.meter.measure() as used:
+        waits = await _committed(rig, ids, journals, chunks, SECONDS * rig.size, numbers)
     spent, all_chunks = time.perf_counter() - begun, len(waits) * chunks
     return {
         "chunks/commit": chunks,
@@ -82,16 +82,16 @@ async def _row(yard: Yard, ids: Sequence[str], journals: int, chunks: int, numbe
 
 
 async def _committed(
-    yard: Yard, ids: Sequence[str], journals: int, chunks: int, seconds: float, numbers: Iterator[int]
+    rig: Rig, ids: Sequence[str], journals: int, chunks: int, seconds: float, numbers: Iterator[int]
 ) -> list[float]:
     """How long each transaction took."""
-    said, waits, until = Said(), list[float](), time.perf_counter() + seconds
+    said, waits, until = SampleEvents(), list[float](), time.perf_counter() + seconds
 
     async def write(mine: Sequence[str]) -> None:
         while not waits or time.perf_counter() < until:
             begun = time.perf_counter()
             entries = said.entries(WORKER, mine, next(numbers))
-            appended = await journal.append(yard.db, entries)
+            appended = await journal.append(rig.db, entries)
             waits.append(time.perf_counter() - begun)
             if len(appended) != chunks:
                 raise ValueError("a chunk was refused")

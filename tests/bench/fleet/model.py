@@ -17,9 +17,9 @@ from workers.generation.flush_clock import MAX_SECONDS
 
 FULL = 0.7
 """A part that is busier than this answers late."""
-MOST = 1_000_000
+MAX_WORKERS = 1_000_000
 """Workers; whoever can have so many is not limited here."""
-BEATS_PER_LEASE = 3
+HEARTBEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
 """workers/generation/lease.py"""
 MAINTENANCE_POOL = 4
@@ -112,7 +112,7 @@ class Fleet:
         return self.workers * self.streams * self.rate / self.tokens
 
     @property
-    def hearing(self) -> float:
+    def receiving(self) -> float:
         """API processes that hear a stream: its readers are spread over them by chance."""
         missed: float = (1 - 1 / self.api) ** self.readers
         return self.api * (1 - missed)
@@ -131,7 +131,7 @@ def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
         Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _pubsub(fleet, costs)),
         Part.RELAY: _pubsub(fleet, costs) if fleet.relays else 0.0,
         Part.API: fleet.requests * (costs.post + fleet.polls * costs.get)
-        + fleet.chunks * (fleet.hearing * costs.hear + fleet.readers * costs.write),
+        + fleet.chunks * (fleet.receiving * costs.receive + fleet.readers * costs.write),
         Part.MAINTENANCE: fleet.requests * costs.tidy.fixed + fleet.chunks * costs.tidy.each,
     }
 
@@ -164,7 +164,7 @@ def bottleneck(fleet: Fleet, costs: Costs) -> tuple[Part, float]:
 
 def capacity(fleet: Fleet, costs: Costs, full: float = FULL) -> int:
     """The most workers with which no part is busier than `full`."""
-    low, high = 0, MOST
+    low, high = 0, MAX_WORKERS
     while low < high:
         middle = (low + high + 1) // 2
         if bottleneck(replace(fleet, workers=middle), costs)[1] <= full:
@@ -203,7 +203,7 @@ def _postgres(fleet: Fleet, costs: Costs) -> float:
     journal = fleet.commits * (costs.commit.fixed + bystanders) + fleet.chunks * (costs.commit.each + costs.merge.each)
     requests = costs.create + costs.claim + costs.finish + costs.merge.fixed
     polls = fleet.polls * costs.poll * (0 if fleet.replicas else 1)
-    alive = fleet.workers * (costs.beat * BEATS_PER_LEASE / fleet.lease + costs.presence / PRESENCE_SECONDS)
+    alive = fleet.workers * (costs.heartbeat * HEARTBEATS_PER_LEASE / fleet.lease + costs.presence / PRESENCE_SECONDS)
     looks = fleet.postgres * fleet.maintenance * costs.looks.at(fleet.workers / fleet.postgres)
     return journal + fleet.requests * (requests + polls) + alive + looks
 
@@ -222,7 +222,7 @@ def _connections(fleet: Fleet) -> float:
 
 def _pubsub(fleet: Fleet, costs: Costs) -> float:
     rung = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
-    return rung + fleet.chunks * fleet.hearing * costs.deliver + fleet.relays * costs.tick
+    return rung + fleet.chunks * fleet.receiving * costs.deliver + fleet.relays * costs.tick
 
 
 def _broker(fleet: Fleet, costs: Costs) -> float:

@@ -33,7 +33,7 @@ def blocks(found: Mapping[str, Results]) -> Iterator[Block]:
 
 def _prices(results: Results) -> list[str]:
     rows = [(row["what"], number(row["price"]), number(row["each"]), row["unit"]) for row in results.rows]
-    return markdown(("what", "price", "for each", "unit"), rows)
+    return markdown(("price of", "price", "for each", "unit"), rows)
 
 
 def _model(costs: Costs) -> list[str]:
@@ -45,7 +45,7 @@ def _model(costs: Costs) -> list[str]:
         found = shares(fleet, costs)
         busy = [f"**{_percent(found[part])}**" if part is first else _percent(found[part]) for part in Part]
         rows.append((number(workers), number(fleet.chunks), first.value, *busy, _seconds(event_seconds(fleet, costs))))
-    return markdown(("workers", "events/s", "first full", *Part, "Postgres keeps up with an event every"), rows)
+    return markdown(("workers", "events/s", "first limit", *Part, "Postgres keeps up with an event every"), rows)
 
 
 def _remedies(costs: Costs) -> list[str]:
@@ -56,7 +56,7 @@ def _remedies(costs: Costs) -> list[str]:
         first, _ = bottleneck(replace(fleet, workers=most + 1), costs)
         found = shares(replace(fleet, workers=SIZES[-1]), costs)
         rows.append((what, number(most), first.value, *(_percent(found[part]) for part in Part)))
-    return markdown(("what", "workers", "first full", *Part), rows)
+    return markdown(("remedy", "workers", "first limit", *Part), rows)
 
 
 def _plot(costs: Costs) -> str:

@@ -78,12 +78,12 @@ async def make_finished(db: Database, count: int, prefix: str, chunks: int) -> l
     """So many responses that have ended, each with so many chunks that are not merged yet."""
     ids = await make_running(db, count, prefix, "gone")
     async with db.begin() as connection:
-        await connection.execute(text(_FILL), {"ids": ids, "chunks": chunks, "frames": Said().frame})
+        await connection.execute(text(_FILL), {"ids": ids, "chunks": chunks, "frames": SampleEvents().frame})
         await connection.execute(text(_END), {"ids": ids})
     return ids
 
 
-class Said:
+class SampleEvents:
     """What a stream says: real frames, made once."""
 
     def __init__(self) -> None:

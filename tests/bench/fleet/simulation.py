@@ -15,13 +15,13 @@ import orjson
 from tests.bench.fleet.costs import Costs, Line
 from tests.bench.fleet.meter import Used
 from tests.bench.fleet.model import Fleet, Part, demand
-from tests.bench.fleet.place import Yard
+from tests.bench.fleet.rig import Rig
 from tests.bench.fleet.rows import make_queued
 from tests.bench.fleet.worker import Counts, Squad, summed
+from tests.bench.measuring_process import measuring_process
 from tests.bench.numbers import quantiles
 from tests.bench.processes import Role
-from tests.bench.scale.place import MIB, WentWrong
-from tests.bench.told import told_process
+from tests.bench.scale.setup import MIB, MeasurementFailed
 
 PROCESSES = 2
 SECONDS = 5.0
@@ -42,27 +42,27 @@ SHAPES = (Shape(4, 16, 5.0), Shape(16, 32, 4.0), Shape(64, 4, 2.0), Shape(64, 16
 """The last one asks for more than any small machine has."""
 
 
-async def row(yard: Yard, costs: Costs, shape: Shape) -> Row:
+async def row(rig: Rig, costs: Costs, shape: Shape) -> Row:
     """Runs one fleet. That its responses are made and claimed is not measured."""
     count = shape.workers * shape.streams
-    ids = await make_queued(yard.db, count, f"resp_fleet{shape.workers}x{shape.streams}x{shape.rate:g}_")
+    ids = await make_queued(rig.db, count, f"resp_fleet{shape.workers}x{shape.streams}x{shape.rate:g}_")
     each = [ids[first : first + shape.streams] for first in range(0, count, shape.streams)]
-    tokens = max(2, round(shape.rate * SECONDS * yard.size))
+    tokens = max(2, round(shape.rate * SECONDS * rig.size))
     async with AsyncExitStack() as stack:
         groups = [each[number::PROCESSES] for number in range(min(PROCESSES, shape.workers))]
-        running = [await stack.enter_async_context(_squad(yard, Squad(group, shape.rate, tokens))) for group in groups]
+        running = [await stack.enter_async_context(_squad(rig, Squad(group, shape.rate, tokens))) for group in groups]
         begun = time.perf_counter()
-        async with yard.meter.measure() as used:
+        async with rig.meter.measure() as used:
             found = await asyncio.gather(*(go() for go in running))
             seconds = time.perf_counter() - begun
-        memory = yard.longhaul.memory()[Role.POSTGRES]
+        memory = rig.longhaul.memory()[Role.POSTGRES]
     return {**_compared(shape, costs, summed(found), used, seconds), "Postgres MiB": round(memory / MIB, 1)}
 
 
 def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: float) -> Row:
     """What was used, beside what the model says of a fleet whose streams had so many events as these."""
     if counts.refused:
-        raise WentWrong(f"{counts.refused} chunks were refused")
+        raise MeasurementFailed(f"{counts.refused} chunks were refused")
     chunks, streams = counts.chunks / seconds, shape.workers * shape.streams
     fleet = Fleet(
         shape.workers, shape.streams, chunks / streams, tokens=math.inf, events=0.0, readers=0.0, maintenance=0
@@ -73,7 +73,7 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
         "workers": shape.workers,
         "streams each": shape.streams,
         "steps/s": shape.rate,
-        "chunks/s asked for": streams * shape.rate,
+        "chunks/s required": streams * shape.rate,
         "chunks/s": round(chunks, 1),
         "tokens/chunk": round(counts.tokens / counts.chunks, 2),
         "commits/s": round(counts.commits / seconds, 1),
@@ -90,15 +90,18 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
 
 
 @asynccontextmanager
-async def _squad(yard: Yard, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
+async def _squad(rig: Rig, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
     """A process whose workers are ready; what is given lets them begin, and returns what they counted."""
-    urls = {"DATABASE_URL": yard.settings.database_url or "", "REDIS_URL": yard.settings.broker_url}
-    async with told_process("tests.bench.fleet", WentWrong, "a squad of workers", urls) as (told, process):
+    urls = {"DATABASE_URL": rig.settings.database_url or "", "REDIS_URL": rig.settings.broker_url}
+    async with measuring_process("tests.bench.fleet", MeasurementFailed, "a squad of workers", urls) as (
+        measuring,
+        process,
+    ):
 
         async def go() -> Counts:
-            return Counts(**orjson.loads(await told.go()))
+            return Counts(**orjson.loads(await measuring.go()))
 
-        await told.prepare(orjson.dumps(squad))
+        await measuring.prepare(orjson.dumps(squad))
         yield go
-        told.close()
+        measuring.close()
         await process.wait()

@@ -1,4 +1,4 @@
-"""Every price of `Costs`, measured where `place.yard` is: each thing is done often enough to be seen on the clocks."""
+"""Measures every price of `Costs` in `rig.started_rig`, each often enough for the clocks to show it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from app.queue.publisher import TaskQueue
 from app.store import journal, retention, workers
 from app.store.workers import WorkerIdentity
 from app.streaming.pubsub import CHANNEL, PubSub
-from tests.bench.asked import Asked, ask
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used
-from tests.bench.fleet.place import Yard, model
-from tests.bench.fleet.rows import OPENED, Said, make_finished, make_queued, make_running, vacuum
+from tests.bench.fleet.rig import Rig, model
+from tests.bench.fleet.rows import OPENED, SampleEvents, make_finished, make_queued, make_running, vacuum
 from tests.bench.fleet.worker import PaperWorker
 from tests.bench.load import Load, Mode
+from tests.bench.measurement import Measured, measure_load
 from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
-from tests.bench.scale.place import WentWrong, body, when
+from tests.bench.scale.setup import MeasurementFailed, body, when
 from tests.support.rows import claim
 from workers.maintenance import Maintenance
 
@@ -34,9 +34,9 @@ ENDING = 4
 """Responses that end in one commit."""
 LOOKED = (10, 100, 1000)
 """Workers, for maintenance's looks."""
-RUNG = (4, 64)
+BATCH_SIZES = (4, 64)
 """Messages of one commit."""
-HEARERS = 16
+SUBSCRIBERS = 16
 READERS = (1, 4)
 STREAMS = 32
 IDLE_SECONDS = 5.0
@@ -44,14 +44,14 @@ IDLE_SECONDS = 5.0
 Found = dict[str, Any]
 
 
-async def measured(yard: Yard) -> Found:
+async def measured(rig: Rig) -> Found:
     """All prices but those of the journal (journals.py), by the names that they have in `Costs`."""
     found: Found = {}
     # Maintenance's looks come first: they would take what others leave behind.
     for part in (_looks, _alive, _requests, _polls, _claims, _merges, _pubsub):
-        found |= await part(yard)
-    found |= await _readers(yard, found["get"])
-    found |= await _broker(yard)
+        found |= await part(rig)
+    found |= await _readers(rig, found["get"])
+    found |= await _broker(rig)
     found["request_wal"] = sum(found.pop(name) for name in ("create_wal", "claim_wal", "finish_wal"))
     return found
 
@@ -59,12 +59,12 @@ async def measured(yard: Yard) -> Found:
 # -- requests ----------------------------------------------------------------------------------------------------
 
 
-async def _requests(yard: Yard) -> Found:
-    """POSTs that nobody takes yet."""
-    count = yard.times(300)
-    await _asked(yard, Load("", Mode.ENQUEUE, CLIENTS, CLIENTS, body(1), SCRIPT, warmup=0, busy=0, keep=True))
-    async with yard.meter.measure() as used:
-        await _asked(yard, Load("", Mode.ENQUEUE, CLIENTS, count, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+async def _requests(rig: Rig) -> Found:
+    """POSTs, while no worker runs."""
+    count = rig.times(300)
+    await _asked(rig, Load("", Mode.ENQUEUE, CLIENTS, CLIENTS, body(1), SCRIPT, warmup=0, busy=0, keep=True))
+    async with rig.meter.measure() as used:
+        await _asked(rig, Load("", Mode.ENQUEUE, CLIENTS, count, body(1), SCRIPT, warmup=0, busy=0, keep=True))
     return {
         "post": used.of(Role.API) / count,
         "create": used.of(Role.POSTGRES) / count,
@@ -73,35 +73,35 @@ async def _requests(yard: Yard) -> Found:
     }
 
 
-async def _polls(yard: Yard) -> Found:
-    count = yard.times(400)
-    ids = await make_queued(yard.db, 1, "resp_poll")
+async def _polls(rig: Rig) -> Found:
+    count = rig.times(400)
+    ids = await make_queued(rig.db, 1, "resp_poll")
     paths = [f"/v1/responses/{each}" for each in ids]
-    async with yard.meter.measure() as used:
-        await _asked(yard, Load("", Mode.GET, CLIENTS, count, paths=paths))
+    async with rig.meter.measure() as used:
+        await _asked(rig, Load("", Mode.GET, CLIENTS, count, paths=paths))
     return {"get": used.of(Role.API) / count, "poll": used.of(Role.POSTGRES) / count}
 
 
-async def _asked(yard: Yard, load: Load) -> Asked:
-    asked = await ask(yard.longhaul, load)
-    if asked.figures.errors:
-        raise WentWrong(f"{asked.figures.errors} errors: {asked.figures.complaints[0]}")
-    return asked
+async def _asked(rig: Rig, load: Load) -> Measured:
+    measured = await measure_load(rig.longhaul, load)
+    if measured.figures.errors:
+        raise MeasurementFailed(f"{measured.figures.errors} errors: {measured.figures.complaints[0]}")
+    return measured
 
 
-async def _claims(yard: Yard) -> Found:
-    """Claims one by one, and endings in batches, beside as many chunks that end nothing."""
-    count, said = yard.times(256), Said()
-    ids = await make_queued(yard.db, count, "resp_claim")
-    async with yard.meter.measure() as claims:
+async def _claims(rig: Rig) -> Found:
+    """Claims one by one; chunks that end their response in batches, compared with as many that do not."""
+    count, said = rig.times(256), SampleEvents()
+    ids = await make_queued(rig.db, count, "resp_claim")
+    async with rig.meter.measure() as claims:
         for response_id in ids:
-            await claim(yard.db, response_id, "paper")
+            await claim(rig.db, response_id, "paper")
 
     async def append(number: int, final: bool) -> Used:
-        async with yard.meter.measure() as used:
+        async with rig.meter.measure() as used:
             for first in range(0, count, ENDING):
                 batch = [said.entry("paper", each, number, final=final) for each in ids[first : first + ENDING]]
-                await journal.append(yard.db, batch)
+                await journal.append(rig.db, batch)
         return used
 
     await append(OPENED, False)  # every statement is known then
@@ -117,54 +117,54 @@ async def _claims(yard: Yard) -> Found:
 # -- workers that live -------------------------------------------------------------------------------------------
 
 
-async def _alive(yard: Yard) -> Found:
+async def _alive(rig: Rig) -> Found:
     """A heartbeat of a worker with 64 responses, and the check of its presence."""
     worker = "alive"
-    await workers.register(yard.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1), 3600.0)
-    running = dict.fromkeys(await make_running(yard.db, 64, "resp_alive", worker), 1)
-    count = yard.times(400)
-    beats = await _repeated(yard, count, lambda: workers.heartbeat(yard.db, worker, 3600.0, running))
-    async with workers.presence(yard.db, worker) as check:
-        checks = await _repeated(yard, count, check)
-    await workers.unregister(yard.db, worker)
-    return {"beat": beats.of(Role.POSTGRES) / count, "presence": checks.of(Role.POSTGRES) / count}
+    await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1), 3600.0)
+    running = dict.fromkeys(await make_running(rig.db, 64, "resp_alive", worker), 1)
+    count = rig.times(400)
+    beats = await _repeated(rig, count, lambda: workers.heartbeat(rig.db, worker, 3600.0, running))
+    async with workers.presence(rig.db, worker) as check:
+        checks = await _repeated(rig, count, check)
+    await workers.unregister(rig.db, worker)
+    return {"heartbeat": beats.of(Role.POSTGRES) / count, "presence": checks.of(Role.POSTGRES) / count}
 
 
-async def _looks(yard: Yard) -> Found:
+async def _looks(rig: Rig) -> Found:
     """A second of maintenance, by the number of workers; all of them are present, nothing is to be done."""
-    settings = yard.settings
+    settings = rig.settings
     pubsub, queue = PubSub(settings.broker_url), TaskQueue(settings)
-    maintenance = Maintenance(settings, yard.db, pubsub, queue)
+    maintenance = Maintenance(settings, rig.db, pubsub, queue)
     often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
     points: list[tuple[float, float]] = []
     try:
         for count in LOOKED:
             async with AsyncExitStack() as stack:
-                await _present(yard, stack, count)
-                again = yard.times(20)
+                await _present(rig, stack, count)
+                again = rig.times(20)
                 looks = (maintenance.release_dead_workers, maintenance.send_released, maintenance.expire)
-                used = [await _repeated(yard, again, look) for look in (*looks, maintenance.redeliver)]
+                used = [await _repeated(rig, again, look) for look in (*looks, maintenance.redeliver)]
             *each, lost = [one.of(Role.POSTGRES) / again for one in used]
             points.append((count, sum(each) * often + lost * seldom))
-        await _register(yard, ())
+        await _register(rig, ())
     finally:
         await queue.close()
         await pubsub.close()
     return {"looks": Line.through(points)}
 
 
-async def _present(yard: Yard, stack: AsyncExitStack, count: int) -> None:
+async def _present(rig: Rig, stack: AsyncExitStack, count: int) -> None:
     """So many workers, all of whose locks one connection holds."""
-    connection = await stack.enter_async_context(yard.db.begin())
+    connection = await stack.enter_async_context(rig.db.begin())
     ids = [f"look-{number}" for number in range(count)]
     lock = "SELECT pg_advisory_xact_lock(hashtextextended(id, 0)) FROM unnest(CAST(:ids AS text[])) id"
     await connection.execute(text(lock), {"ids": ids})
-    await _register(yard, ids)
+    await _register(rig, ids)
 
 
-async def _register(yard: Yard, ids: Sequence[str]) -> None:
+async def _register(rig: Rig, ids: Sequence[str]) -> None:
     """These are the workers now, and no others."""
-    async with yard.db.begin() as other:
+    async with rig.db.begin() as other:
         await other.execute(text("DELETE FROM workers"))
         register = """
             INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until)
@@ -172,13 +172,13 @@ async def _register(yard: Yard, ids: Sequence[str]) -> None:
             FROM unnest(CAST(:ids AS text[])) id
         """
         await other.execute(text(register), {"ids": list(ids)})
-    async with yard.db.autocommit() as other:
+    async with rig.db.autocommit() as other:
         await other.execute(text("VACUUM ANALYZE workers"))
 
 
-async def _repeated(yard: Yard, count: int, work: Callable[[], Awaitable[object]]) -> Used:
+async def _repeated(rig: Rig, count: int, work: Callable[[], Awaitable[object]]) -> Used:
     await work()
-    async with yard.meter.measure() as used:
+    async with rig.meter.measure() as used:
         for _ in range(count):
             await work()
     return used
@@ -187,16 +187,16 @@ async def _repeated(yard: Yard, count: int, work: Callable[[], Awaitable[object]
 # -- what maintenance merges -------------------------------------------------------------------------------------
 
 
-async def _merges(yard: Yard) -> Found:
+async def _merges(rig: Rig) -> Found:
     costs: dict[str, list[tuple[float, float]]] = {"merge": [], "merge_wal": [], "tidy": []}
-    for chunks, count in ((8, yard.times(200)), (128, yard.times(100))):
-        await make_finished(yard.db, count, f"resp_merge{chunks}_", chunks)
+    for chunks, count in ((8, rig.times(200)), (128, rig.times(100))):
+        await make_finished(rig.db, count, f"resp_merge{chunks}_", chunks)
         due = datetime.now(UTC) + timedelta(hours=1)
-        async with yard.meter.measure() as used:
+        async with rig.meter.measure() as used:
             merged = 0
-            while found := await retention.merge_finished(yard.db, due, 50):
+            while found := await retention.merge_finished(rig.db, due, 50):
                 merged += found
-            await vacuum(yard.db)
+            await vacuum(rig.db)
         for name, value in (("merge", used.of(Role.POSTGRES)), ("merge_wal", used.wal), ("tidy", used.of(Own.SELF))):
             costs[name].append((chunks, value / merged))
     return {name: Line.through(points) for name, points in costs.items()}
@@ -205,24 +205,24 @@ async def _merges(yard: Yard) -> Found:
 # -- the relay ---------------------------------------------------------------------------------------------------
 
 
-async def _pubsub(yard: Yard) -> Found:
-    """What commits ring for, heard by nobody; then by as many connections as there may be API processes."""
-    names = [f"resp_relay{number}" for number in range(max(RUNG))]
-    rung = [(count, await _rung(yard, names[:count])) for count in RUNG]
+async def _pubsub(rig: Rig) -> Found:
+    """Publishing without subscribers, then with as many as there may be API processes."""
+    names = [f"resp_relay{number}" for number in range(max(BATCH_SIZES))]
+    rung = [(count, await _publish_seconds(rig, names[:count])) for count in BATCH_SIZES]
     async with AsyncExitStack() as stack:
-        for first in range(HEARERS):
-            await _hear(yard, stack, names[first::HEARERS])
-        heard = await _rung(yard, names)
+        for first in range(SUBSCRIBERS):
+            await _subscribe(rig, stack, names[first::SUBSCRIBERS])
+        heard = await _publish_seconds(rig, names)
     publish = Line.through(rung)
     return {"publish": publish, "deliver": max(0.0, heard - publish.at(len(names))) / len(names)}
 
 
-async def _rung(yard: Yard, names: Sequence[str]) -> float:
+async def _publish_seconds(rig: Rig, names: Sequence[str]) -> float:
     """Seconds of Redis for a message to each of these, in one go."""
-    frame, times = Said().frame, yard.times(12_800 // len(names))
-    publisher = PubSub(yard.settings.broker_url)
+    frame, times = SampleEvents().frame, rig.times(12_800 // len(names))
+    publisher = PubSub(rig.settings.broker_url)
     try:
-        async with yard.meter.measure() as used:
+        async with rig.meter.measure() as used:
             for number in range(times):
                 await publisher.publish(Chunk(name, number, number, 1, (), frame) for name in names)
     finally:
@@ -230,9 +230,9 @@ async def _rung(yard: Yard, names: Sequence[str]) -> float:
     return used.of(Role.REDIS) / times
 
 
-async def _hear(yard: Yard, stack: AsyncExitStack, names: Sequence[str]) -> None:
-    """One connection that hears all of these and throws away what it hears."""
-    redis = yard.longhaul.redis
+async def _subscribe(rig: Rig, stack: AsyncExitStack, names: Sequence[str]) -> None:
+    """One connection that subscribes to all of these and discards what it receives."""
+    redis = rig.longhaul.redis
     stack.push_async_callback(redis.aclose)
     pubsub = redis.pubsub()
     await pubsub.subscribe(*(CHANNEL + name for name in names))
@@ -251,22 +251,22 @@ async def _hear(yard: Yard, stack: AsyncExitStack, names: Sequence[str]) -> None
     stack.push_async_callback(stop)
 
 
-async def _readers(yard: Yard, opening: float) -> Found:
+async def _readers(rig: Rig, opening: float) -> Found:
     """One worker's streams through the real API: what a chunk costs there, and what each reader of it.
 
     `opening`: CPU seconds that the API needs for the request of each, which is no part of that.
     """
-    tokens, rate = yard.times(60), 15.0
+    tokens, rate = rig.times(60), 15.0
     points: list[tuple[float, float]] = []
     for readers in READERS:
-        ids = await make_queued(yard.db, STREAMS, f"resp_readers{readers}_")
-        worker = PaperWorker(yard.settings.database_dsn, yard.settings.broker_url, model(), 3)
+        ids = await make_queued(rig.db, STREAMS, f"resp_readers{readers}_")
+        worker = PaperWorker(rig.settings.database_dsn, rig.settings.broker_url, model(), 3)
         paths = [f"/v1/responses/{each}?stream=true" for each in ids]
         count = STREAMS * readers
         try:
-            await worker.start(ids, yard.db)
-            async with yard.meter.measure() as used:
-                reading = asyncio.create_task(_asked(yard, Load("", Mode.READ, count, count, paths=paths)))
+            await worker.start(ids, rig.db)
+            async with rig.meter.measure() as used:
+                reading = asyncio.create_task(_asked(rig, Load("", Mode.READ, count, count, paths=paths)))
                 await asyncio.wait([reading], timeout=2.0)  # the client starts; who comes late costs no less
                 await asyncio.gather(reading, worker.run(rate, tokens))
             points.append((readers, max(0.0, used.of(Role.API) - opening * count) / worker.counts.chunks))
@@ -274,25 +274,25 @@ async def _readers(yard: Yard, opening: float) -> Found:
             await worker.stop()
     # In a very short run the price of the requests may be off by more than all that was read cost.
     line = Line.through(points) if all(value > 0 for _, value in points) else Line(0.0, 0.0)
-    return {"hear": line.fixed, "write": line.each}
+    return {"receive": line.fixed, "write": line.each}
 
 
 # -- the broker --------------------------------------------------------------------------------------------------
 
 
-async def _broker(yard: Yard) -> Found:
+async def _broker(rig: Rig) -> Found:
     """A real worker takes all that was posted above, and then has nothing to do."""
     waiting = "SELECT count(*) FROM responses WHERE status = 'queued' AND queue = 'model.bench'"
-    count, seconds = int(await _scalar(yard, waiting)), IDLE_SECONDS * yard.size
-    alone = await _quiet(yard, seconds)
+    count, seconds = int(await _scalar(rig, waiting)), IDLE_SECONDS * rig.size
+    alone = await _quiet(rig, seconds)
     begun = time.perf_counter()
-    async with yard.meter.measure() as used:
-        await yard.longhaul.begin(Role.WORKER)
-        await when(lambda: _none(yard, waiting))
+    async with rig.meter.measure() as used:
+        await rig.longhaul.begin(Role.WORKER)
+        await when(lambda: _none(rig, waiting))
         spent = time.perf_counter() - begun
     await asyncio.sleep(1.0)
-    idle = await _quiet(yard, seconds)
-    await yard.longhaul.end(Role.WORKER)
+    idle = await _quiet(rig, seconds)
+    await rig.longhaul.end(Role.WORKER)
     return {
         "consume": max(0.0, used.of(Role.REDIS) - spent * idle) / count,
         "idle": max(0.0, idle - alone),
@@ -300,17 +300,17 @@ async def _broker(yard: Yard) -> Found:
     }
 
 
-async def _quiet(yard: Yard, seconds: float) -> float:
-    """CPU seconds that Redis takes in a second in which nothing is asked of anybody."""
-    async with yard.meter.measure() as used:
+async def _quiet(rig: Rig, seconds: float) -> float:
+    """CPU seconds that Redis takes in a second in which no client sends anything."""
+    async with rig.meter.measure() as used:
         await asyncio.sleep(seconds)
     return used.of(Role.REDIS) / seconds
 
 
-async def _none(yard: Yard, statement: str) -> bool:
-    return not await _scalar(yard, statement)
+async def _none(rig: Rig, statement: str) -> bool:
+    return not await _scalar(rig, statement)
 
 
-async def _scalar(yard: Yard, statement: str) -> Any:
-    async with yard.db.autocommit() as connection:
+async def _scalar(rig: Rig, statement: str) -> Any:
+    async with rig.db.autocommit() as connection:
         return (await connection.execute(text(statement))).scalar_one()

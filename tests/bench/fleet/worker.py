@@ -15,7 +15,7 @@ from app.store.database import Database
 from app.store.journal import Entry
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
-from tests.bench.fleet.rows import OPENED, Said
+from tests.bench.fleet.rows import OPENED, SampleEvents
 from tests.support.rows import claim
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
@@ -83,20 +83,20 @@ class Stream:
         self.attempt = attempt
         self._next = OPENED
         self._given = 0
-        self._rang = asyncio.Event()
+        self._has_tokens = asyncio.Event()
 
     def give(self) -> None:
         """A token."""
         self._given += 1
-        self._rang.set()
+        self._has_tokens.set()
 
     async def run(
-        self, tokens: int, lease: Lease, journal: Journal, said: Said, counts: Counts, *, ending: bool
+        self, tokens: int, lease: Lease, journal: Journal, said: SampleEvents, counts: Counts, *, ending: bool
     ) -> None:
         """Until so many tokens are said and committed; `ending`: the last of them ends the response."""
         while tokens > 0:
-            await self._rang.wait()
-            self._rang.clear()
+            await self._has_tokens.wait()
+            self._has_tokens.clear()
             given, self._given = self._given, 0
             tokens -= given
             counts.tokens += given
@@ -129,7 +129,7 @@ class PaperWorker:
         self._journal = CountingJournal(self._db, self._pubsub, self.counts)
         self._streams: list[Stream] = []
         self._runs = PaperRuns(self._streams)
-        self._said = Said()
+        self._said = SampleEvents()
         self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs)
 
     async def start(self, ids: Sequence[str], claims: Database) -> None:

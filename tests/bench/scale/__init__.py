@@ -10,14 +10,14 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.bench.contenders.longhaul import Variant
-from tests.bench.plan import Who
+from tests.bench.plan import Name
 from tests.bench.results import BUILD, Results
 from tests.bench.rounds import Say
 from tests.bench.scale import chain, long, memory, queued, readers, stored, streams
-from tests.bench.scale.place import Place, WentWrong, told
+from tests.bench.scale.setup import MeasurementFailed, Setup, row_text
 from tests.support.services import open_folder
 
-__all__ = ["MEASUREMENTS", "PREFIX", "WentWrong", "measure"]
+__all__ = ["MEASUREMENTS", "PREFIX", "MeasurementFailed", "measure"]
 
 PREFIX = "scale-"
 MEASUREMENTS: dict[str, ModuleType] = {
@@ -35,18 +35,18 @@ async def measure(
     name: str,
     sizes: Sequence[int] | None,
     say: Say,
-    label: str = Who.LONGHAUL,
+    label: str = Name.LONGHAUL,
     variant: Variant | None = None,
     build: Path = BUILD,
 ) -> Results:
     """One measurement; what there is is saved after each row. `sizes`: in place of its own."""
     module = MEASUREMENTS[name]
-    stem = PREFIX + name if label == Who.LONGHAUL else f"{PREFIX}{name}@{label}"
+    stem = PREFIX + name if label == Name.LONGHAUL else f"{PREFIX}{name}@{label}"
     results = Results.begin(stem, build, says=module.SAYS)
     say(f"{name}: {module.SAYS}")
     with open_folder() as folder:
-        async for row in module.rows(Place(folder, variant or Variant()), sizes or module.SIZES):
+        async for row in module.rows(Setup(folder, variant or Variant()), sizes or module.SIZES):
             results.rows.append(row)
             results.save()
-            say(f"  {told(row)}")
+            say(f"  {row_text(row)}")
     return results

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tests.bench.results import Results
-from tests.bench.scale.place import Place, Row, body, curves, post, scalar
+from tests.bench.scale.setup import Row, Setup, body, curves, post, scalar
 
 SAYS = "a chain of 200 turns"
 SIZES = (1, 10, 25, 50, 100, 150, 200)
@@ -18,8 +18,8 @@ AROUND = 5
 """Turns of which the median is told."""
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
-    async with place.longhaul(context_length=1_000_000) as longhaul:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
+    async with setup.longhaul(context_length=1_000_000) as longhaul:
         previous: str | None = None
         spent: list[float] = []
         for turn in range(1, max(sizes) + 1):

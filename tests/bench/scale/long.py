@@ -12,7 +12,7 @@ import httpx
 from app.store import retention
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.results import Results
-from tests.bench.scale.place import Place, Row, body, curves, mebibytes, post, scalar, when
+from tests.bench.scale.setup import Row, Setup, body, curves, mebibytes, post, scalar, when
 
 SAYS = "a response of 100,000 tokens, at up to 2,000 a second"
 SIZES = (100_000,)
@@ -23,16 +23,16 @@ _BYTES = "SELECT coalesce(sum(octet_length(frames)), 0) FROM chunks WHERE respon
 _STATUS = "SELECT status FROM responses WHERE id = :id"
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
-    async with place.longhaul(context_length=max(sizes) + 32768, tokens_per_second=float(RATE)) as longhaul:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
+    async with setup.longhaul(context_length=max(sizes) + 32768, tokens_per_second=float(RATE)) as longhaul:
         for size in sizes:
             response_id = str((await post(longhaul, background=True, **body(size)))["id"])
             async for row in _while_it_runs(longhaul, response_id, size):
                 yield row
-            yield {"tokens": size, "when": "ended", **await _reading(longhaul, response_id)}
+            yield {"tokens": size, "state": "ended", **await _reading(longhaul, response_id)}
             while await retention.merge_finished(longhaul.db, datetime.now(UTC)):
                 pass
-            yield {"tokens": size, "when": "merged", **await _reading(longhaul, response_id)}
+            yield {"tokens": size, "state": "merged", **await _reading(longhaul, response_id)}
 
 
 async def _while_it_runs(longhaul: Longhaul, response_id: str, size: int) -> AsyncIterator[Row]:
@@ -43,7 +43,7 @@ async def _while_it_runs(longhaul: Longhaul, response_id: str, size: int) -> Asy
         if part < PARTS and await _has(longhaul, response_id, size + 1):
             return  # so fast that there is nothing to see
         tokens, now = await scalar(longhaul, _TOKENS, id=response_id), time.perf_counter()
-        row: Row = {"tokens": int(tokens), "when": "running", "seconds": round(now - begun, 2)}
+        row: Row = {"tokens": int(tokens), "state": "running", "seconds": round(now - begun, 2)}
         yield row | await _reading(longhaul, response_id) | mebibytes(longhaul)
     await when(partial(_has, longhaul, response_id, size + 1))
 
@@ -66,7 +66,7 @@ async def _reading(longhaul: Longhaul, response_id: str) -> Row:
 
 
 def plots(results: Results) -> dict[str, str]:
-    running = Results(results.name, rows=[row for row in results.rows if row["when"] == "running"])
+    running = Results(results.name, rows=[row for row in results.rows if row["state"] == "running"])
     return {
         "scale-long": curves(running, "A response of 100,000 tokens", "tokens", "s", {"seconds": "seconds so far"}),
         "scale-long-poll": curves(running, "A look at it while it runs", "tokens", "ms", {"poll ms": "GET, ms"}),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from tests.bench.load import Load, Mode
 from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
-from tests.bench.scale.place import Place, Row, body, curves, mebibytes, put
+from tests.bench.scale.setup import Row, Setup, body, curves, mebibytes, put
 
 SAYS = "memory of every process after up to 20,000 finished responses, half of them streamed"
 SIZES = (0, 1_000, 2_000, 4_000, 6_000, 8_000, 10_000, 12_000, 14_000, 16_000, 18_000, 20_000)
@@ -15,8 +15,8 @@ CLIENTS = 32
 TOKENS = 16
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
-    async with place.longhaul() as longhaul:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
+    async with setup.longhaul() as longhaul:
         done = 0
         for size in sizes:
             half = (size - done) // 2

@@ -10,7 +10,7 @@ from tests.bench.load import Load, Mode, Time
 from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
-from tests.bench.scale.place import MIB, Place, Row, body, curves, mebibytes, put, scalar, when
+from tests.bench.scale.setup import MIB, Row, Setup, body, curves, mebibytes, put, scalar, when
 
 SAYS = "up to 100,000 queued responses: taken in, cancelled, taken in again, worked off"
 SIZES = (1_000, 10_000, 100_000)
@@ -23,8 +23,8 @@ _SPENT = """
 """
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
-    async with place.longhaul() as longhaul:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
+    async with setup.longhaul() as longhaul:
         for size in sizes:
             await longhaul.end(Role.WORKER)
             row: Row = {"responses": size}

@@ -27,7 +27,7 @@ from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
 from tests.bench.scale.explained import Explainer
-from tests.bench.scale.place import Place, Row, WentWrong, body, curves, post, put, scalar
+from tests.bench.scale.setup import MeasurementFailed, Row, Setup, body, curves, post, put, scalar
 from tests.support.rows import claim
 from workers.maintenance import Maintenance
 
@@ -44,7 +44,7 @@ LIMIT = 500
 AGES = 72_000
 """Seconds over which the ends of the copies are spread: none is due by the default retention."""
 WORKER = "bench"
-SCANS = "whole scans"
+SCANS = "full scans"
 
 # Newer ids are greater, as the product makes them. The template's columns are copied, whatever they are.
 _COPY = """
@@ -70,8 +70,8 @@ _SOME = "SELECT array_agg(id) FROM (SELECT id FROM responses WHERE finished_at I
 Work = Callable[[], Awaitable[object]]
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
-    async with place.longhaul() as longhaul:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
+    async with setup.longhaul() as longhaul:
         template = await _template(longhaul)
         for role in (Role.WORKER, Role.MAINTENANCE):
             await longhaul.end(role)  # nobody else looks for work
@@ -86,7 +86,7 @@ async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
                 row |= await _inside(longhaul, probes)
             yield row
             if row[SCANS] and size >= LARGE:
-                raise WentWrong(f"these scan a whole table: {row[SCANS]}")
+                raise MeasurementFailed(f"these scan a whole table: {row[SCANS]}")
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
     due = now - timedelta(seconds=AGES - 600)
     try:
         yield {
-            "claim": lambda: _claimed(longhaul, waiting),
-            "append": lambda: _appended(longhaul, waiting),
-            "give back": lambda: _given_back(longhaul, waiting),
+            "claim": lambda: _claim_one(longhaul, waiting),
+            "append": lambda: _append_one(longhaul, waiting),
+            "give back": lambda: _released(longhaul, waiting),
             "cancel": lambda: endings.cancel(db, waiting[-1], None),
             "read events": lambda: journal.read(db, template),
             "context": lambda: context.chain_items(db, "default", template),
@@ -181,24 +181,24 @@ async def _inside(longhaul: Longhaul, probes: Mapping[str, Work]) -> Row:
     return row | {SCANS: "; ".join(f"{name}: {', '.join(tables)}" for name, tables in scans.items())}
 
 
-async def _claimed(longhaul: Longhaul, waiting: Sequence[str]) -> None:
+async def _claim_one(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     for response_id in waiting:
         if await claim(longhaul.db, response_id, WORKER):
             return
-    raise WentWrong("there is nothing left to claim")
+    raise MeasurementFailed("there is nothing left to claim")
 
 
-async def _appended(longhaul: Longhaul, waiting: Sequence[str]) -> None:
+async def _append_one(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     """A chunk of the first one, behind what it has."""
     found = await journal.read(longhaul.db, waiting[0])
     attempt = await scalar(longhaul, "SELECT attempt FROM responses WHERE id = :id", id=waiting[0])
     first = found.chunks[-1].last + 1
     chunk = Chunk(waiting[0], first, first, attempt, (1,), b'event: response.output_text.delta\ndata: {"type":"x"}\n\n')
     if not await journal.append(longhaul.db, [Entry(WORKER, chunk)]):
-        raise WentWrong("the chunk was refused")
+        raise MeasurementFailed("the chunk was refused")
 
 
-async def _given_back(longhaul: Longhaul, waiting: Sequence[str]) -> None:
+async def _released(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     attempt = await scalar(longhaul, "SELECT attempt FROM responses WHERE id = :id", id=waiting[0])
     await claims.release(longhaul.db, waiting[0], attempt, WORKER)
 

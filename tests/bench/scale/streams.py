@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from tests.bench.load import Load, Mode, Time
 from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
-from tests.bench.scale.place import Place, Row, body, curves, per_thousand, put
+from tests.bench.scale.setup import Row, Setup, body, curves, per_thousand, put
 
 SAYS = "1 to 500 streams at once, 20 tokens a second each"
 SIZES = (1, 10, 50, 100, 200, 350, 500)
@@ -15,21 +15,21 @@ RATE = 20
 SECONDS = 10
 
 
-async def rows(place: Place, sizes: Sequence[int]) -> AsyncIterator[Row]:
+async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
     settings = {"LONGHAUL_WORKER_CONCURRENCY": str(max(1024, *sizes))}
-    async with place.longhaul(settings=settings, tokens_per_second=float(RATE)) as longhaul:
+    async with setup.longhaul(settings=settings, tokens_per_second=float(RATE)) as longhaul:
         for size in sizes:
             load = Load("", Mode.STREAM, size, size, body(RATE * SECONDS), SCRIPT)
-            asked = await put(longhaul, load)
-            figures = asked.figures
+            measured = await put(longhaul, load)
+            figures = measured.figures
             yield {
                 "streams": size,
                 "tokens/s": round(figures.tokens / figures.seconds, 1),
-                "of the rate": round(figures.tokens / figures.seconds / (size * RATE), 3),
+                "share of the rate": round(figures.tokens / figures.seconds / (size * RATE), 3),
                 "first text p95 ms": figures.times[Time.TTFT]["p95"],
                 "gap p95 ms": figures.times[Time.GAP]["p95"],
                 "tokens/event": round(figures.tokens / figures.deltas, 2),
-                **per_thousand(asked, figures.tokens),
+                **per_thousand(measured, figures.tokens),
             }
 
 

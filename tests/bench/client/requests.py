@@ -13,7 +13,7 @@ import orjson
 
 from tests.bench.client.scan import Scan
 from tests.bench.client.tally import Tally
-from tests.bench.client.wire import Broken, Wire
+from tests.bench.client.wire import ConnectionBroken, Wire
 from tests.bench.load import IN_BACKGROUND, ON_PATHS, STREAMING, Load, Mode, Time
 
 UNFINISHED = frozenset({"queued", "in_progress"})
@@ -30,7 +30,7 @@ class Refused(Exception):
     """An answer other than 200."""
 
 
-class Asking:
+class LoadRunner:
     """Asks as its load says; `tally` holds what it has seen."""
 
     def __init__(self, load: Load) -> None:
@@ -94,7 +94,7 @@ class Asking:
                     async with asyncio.timeout(patience or self.load.patience):
                         await way(wire, number)
                     self.tally.ok += 1
-                except (Refused, Broken, OSError, ValueError, KeyError, TimeoutError) as error:
+                except (Refused, ConnectionBroken, OSError, ValueError, KeyError, TimeoutError) as error:
                     self.tally.complain(error)
                     wire.close()
             wire.close()

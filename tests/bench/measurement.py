@@ -1,4 +1,4 @@
-"""One load put to one contender, and what it cost: the client's figures and the servers' counters around them."""
+"""One load on one contender, and what it cost: the client's figures, and what the servers used meanwhile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.bench.load import Figures, Load
+from tests.bench.measuring_process import MeasuringProcess, measuring_process
 from tests.bench.processes import busy_seconds
-from tests.bench.told import Told, told_process
 
 if TYPE_CHECKING:
     from tests.bench.contenders.base import Contender
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 READY = b"ready\n"
 
 Go = Callable[[], Awaitable[Figures]]
-"""Starts what was prepared, and returns when it has been asked."""
+"""Starts the prepared load; returns the client's figures when it is done."""
 
 
 class ClientFailed(Exception):
-    """The client could not go on; what it said is on stderr."""
+    """The client failed; its message is on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """CPU in seconds by role. `others_cpu` is what processes of nobody here have used meanwhile."""
+class Measured:
+    """`cpu` is seconds by role. `others_cpu` is what unrelated processes used meanwhile."""
 
     figures: Figures
     cpu: dict[str, float]
@@ -36,23 +36,25 @@ class Asked:
 
 @asynccontextmanager
 async def client(load: Load) -> AsyncIterator[Go]:
-    """A client process, warmed up. It is given its time to clean up at the end."""
-    async with told_process("tests.bench.client", ClientFailed, "the client") as (told, process):
-        await told.prepare(load.encode())
-        yield figures_of(told)
+    """A client process that has warmed up. The end of the block waits until it has cleaned up."""
+    async with measuring_process("tests.bench.client", ClientFailed, "the client") as (measuring, process):
+        await measuring.prepare(load.encode())
+        yield figures_of(measuring)
         if await process.wait():
             raise ClientFailed("the client could not clean up")
 
 
-def figures_of(told: Told) -> Go:
+def figures_of(measuring: MeasuringProcess) -> Go:
     async def go() -> Figures:
-        return Figures.decode(await told.go())
+        return Figures.decode(await measuring.go())
 
     return go
 
 
-async def ask(contender: Contender, load: Load, around: AbstractAsyncContextManager[None] | None = None) -> Asked:
-    """`around` is entered for what is measured, without the warm-up. Raises ClientFailed."""
+async def measure_load(
+    contender: Contender, load: Load, around: AbstractAsyncContextManager[None] | None = None
+) -> Measured:
+    """Measures one load. `around` is entered for the measurement, not for the warm-up. Raises ClientFailed."""
     async with contender.client(load) as go, around or nullcontext():
         machine, wal, cpu = busy_seconds(), await contender.wal_bytes(), contender.cpu()
         figures = await go()
@@ -61,4 +63,6 @@ async def ask(contender: Contender, load: Load, around: AbstractAsyncContextMana
         wal_after = await contender.wal_bytes()
     written = None if wal is None or wal_after is None else wal_after - wal
     others = max(0.0, all_used - sum(used.values()) - figures.client_cpu)
-    return Asked(figures, {role.value: round(seconds, 3) for role, seconds in used.items()}, written, round(others, 3))
+    return Measured(
+        figures, {role.value: round(seconds, 3) for role, seconds in used.items()}, written, round(others, 3)
+    )

@@ -1,6 +1,6 @@
-"""Processes that measure, and how they are told.
+"""Processes that measure, and the lines by which they are controlled.
 
-A line says what, theirs says that they are ready; `go` begins, and theirs says what came.
+We send a line that says what to measure, the process answers when it is ready; we send `go`, it answers with figures.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from config.settings import CHECKOUT
 MAX_LINE_BYTES = 1 << 28
 
 
-class Told:
-    """One of them. `ended` makes the error of one that says nothing any more."""
+class MeasuringProcess:
+    """A measuring process. `ended` makes the exception to raise when its output has ended."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, ended: Callable[[], Awaitable[Exception]]) -> None:
         self._reader = reader
         self._writer = writer
         self._ended = ended
 
-    async def prepare(self, what: bytes) -> None:
-        """Returns once it is ready."""
-        self._writer.write(what + b"\n")
+    async def prepare(self, work: bytes) -> None:
+        """Sends the work; returns when the process is ready."""
+        self._writer.write(work + b"\n")
         await self._line()
 
     async def go(self) -> bytes:
-        """Returns what it says at the end."""
+        """Starts the measurement; returns the figures."""
         self._writer.write(b"go\n")
         return await self._line()
 
@@ -40,16 +40,16 @@ class Told:
         self._writer.close()
 
     async def _line(self) -> bytes:
-        if not (said := await self._reader.readline()):
+        if not (line := await self._reader.readline()):
             raise await self._ended()
-        return said
+        return line
 
 
 @asynccontextmanager
-async def told_process(
-    module: str, failure: Callable[[str], Exception], who: str, env: Mapping[str, str] | None = None
-) -> AsyncIterator[tuple[Told, Process]]:
-    """`python -m MODULE`, with `env` on top of ours; it is killed where it is left before its end."""
+async def measuring_process(
+    module: str, failure: Callable[[str], Exception], name: str, env: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[MeasuringProcess, Process]]:
+    """`python -m MODULE` with `env` on top of our environment. If it still runs when the block ends, it is killed."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module),
         stdin=asyncio.subprocess.PIPE,
@@ -61,10 +61,10 @@ async def told_process(
     assert process.stdin and process.stdout
 
     async def ended() -> Exception:
-        return failure(f"{who} ended with status {await process.wait()}")
+        return failure(f"{name} ended with status {await process.wait()}")
 
     try:
-        yield Told(process.stdout, process.stdin, ended), process
+        yield MeasuringProcess(process.stdout, process.stdin, ended), process
     finally:
         if process.returncode is None:
             process.kill()

@@ -1,4 +1,4 @@
-"""Where a measurement takes place: one Longhaul on the scripted engine, and what is asked about it."""
+"""The setup of a scale measurement: one Longhaul on the scripted engine, and helpers to load and inspect it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 from sqlalchemy import text
 
-from tests.bench.asked import Asked, ask
 from tests.bench.contenders.longhaul import Longhaul, Variant
 from tests.bench.contenders.models import scripted
 from tests.bench.load import Load
-from tests.bench.plan import Who
+from tests.bench.measurement import Measured, measure_load
+from tests.bench.plan import Name
 from tests.bench.prompts import SCRIPT
 from tests.bench.results import Results
 from tests.bench.svg import lines
@@ -26,12 +26,12 @@ MIB = 1 << 20
 PATIENCE = 3600.0
 
 
-class WentWrong(Exception):
-    """Some of what was asked was not answered as it should."""
+class MeasurementFailed(Exception):
+    """The server refused a request of the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Setup:
     folder: Path
     variant: Variant
 
@@ -42,7 +42,7 @@ class Place:
         """Started; `engine` are the scripted engine's arguments."""
         variant = replace(self.variant, settings={**(settings or {}), **self.variant.settings})
         engine = {"max_num_seqs": 4096, **engine}
-        made = Longhaul(Who.LONGHAUL, self.folder, scripted(context_length, **engine), variant)
+        made = Longhaul(Name.LONGHAUL, self.folder, scripted(context_length, **engine), variant)
         try:
             await made.start()
             yield made
@@ -50,12 +50,12 @@ class Place:
             await made.stop()
 
 
-async def put(longhaul: Longhaul, load: Load) -> Asked:
-    """Raises WentWrong where anything was refused."""
-    asked = await ask(longhaul, replace(load, realtime=False, patience=PATIENCE))
-    if asked.figures.errors:
-        raise WentWrong(f"{asked.figures.errors} errors: {asked.figures.complaints[0]}")
-    return asked
+async def put(longhaul: Longhaul, load: Load) -> Measured:
+    """Raises MeasurementFailed where anything was refused."""
+    measured = await measure_load(longhaul, replace(load, realtime=False, patience=PATIENCE))
+    if measured.figures.errors:
+        raise MeasurementFailed(f"{measured.figures.errors} errors: {measured.figures.complaints[0]}")
+    return measured
 
 
 def body(tokens: int, **more: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ async def post(longhaul: Longhaul, **fields: Any) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=longhaul.url, timeout=PATIENCE, verify=False) as http:
         answer = await http.post("/v1/responses", json={"model": "bench", "input": SCRIPT, **fields})
     if answer.status_code != httpx.codes.OK:
-        raise WentWrong(f"{answer.status_code}: {answer.text[:300]}")
+        raise MeasurementFailed(f"{answer.status_code}: {answer.text[:300]}")
     made: dict[str, Any] = answer.json()
     return made
 
@@ -85,9 +85,9 @@ async def when(check: Callable[[], Awaitable[bool]], pause: float = 0.1) -> None
         await asyncio.sleep(pause)
 
 
-def per_thousand(asked: Asked, count: int) -> Row:
+def per_thousand(measured: Measured, count: int) -> Row:
     """CPU seconds by role for each 1,000 of `count`."""
-    return {f"{role} CPU s": round(1000 * seconds / count, 4) for role, seconds in asked.cpu.items() if count}
+    return {f"{role} CPU s": round(1000 * seconds / count, 4) for role, seconds in measured.cpu.items() if count}
 
 
 def mebibytes(longhaul: Longhaul) -> Row:
@@ -95,8 +95,8 @@ def mebibytes(longhaul: Longhaul) -> Row:
     return {f"{role} MiB": round(size / MIB, 1) for role, size in longhaul.memory().items()}
 
 
-def told(row: Row) -> str:
-    """One line for whoever waits."""
+def row_text(row: Row) -> str:
+    """One line of progress."""
     values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in row.items()}
     return ", ".join(f"{name} {value}" for name, value in values.items())
 

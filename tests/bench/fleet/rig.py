@@ -12,7 +12,7 @@ from config.settings import Settings, load_settings
 from tests.bench.contenders.longhaul import Longhaul
 from tests.bench.contenders.models import scripted
 from tests.bench.fleet.meter import Meter
-from tests.bench.plan import Who
+from tests.bench.plan import Name
 from tests.bench.processes import Role
 from tests.support.services import open_folder
 
@@ -20,7 +20,7 @@ POOL = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Yard:
+class Rig:
     """`size` shrinks how often each thing is done, for tests."""
 
     longhaul: Longhaul
@@ -34,10 +34,10 @@ class Yard:
 
 
 @asynccontextmanager
-async def yard(size: float = 1.0) -> AsyncIterator[Yard]:
+async def started_rig(size: float = 1.0) -> AsyncIterator[Rig]:
     """Services, schema and an API; no worker, no maintenance."""
     with open_folder() as folder:
-        longhaul = Longhaul(Who.LONGHAUL, folder, scripted(max_num_seqs=4096))
+        longhaul = Longhaul(Name.LONGHAUL, folder, scripted(max_num_seqs=4096))
         try:
             await longhaul.prepare()
             await longhaul.begin(Role.API)
@@ -45,7 +45,7 @@ async def yard(size: float = 1.0) -> AsyncIterator[Yard]:
             settings = load_settings(**urls)
             db = Database(settings.database_dsn, POOL)
             try:
-                yield Yard(longhaul, db, Meter(longhaul), settings, size)
+                yield Rig(longhaul, db, Meter(longhaul), settings, size)
             finally:
                 await db.close()
         finally:
