@@ -1,4 +1,4 @@
-"""Alembic's entry: the connection comes from `app.store.migrate`, which also holds the lock."""
+"""Alembic's entry point. The connection comes from `app.store.migrate`, which holds the migration lock."""
 
 from alembic import context
 
@@ -6,6 +6,6 @@ from app.store.tables import metadata
 
 connection = context.config.attributes.get("connection")
 if connection is None:
-    raise SystemExit("run `longhaul migrate`: it knows the database")
+    raise SystemExit("run `longhaul migrate` instead: it connects Alembic to the database")
 context.configure(connection=connection, target_metadata=metadata)
 context.run_migrations()

@@ -16,14 +16,14 @@ from tests.support.services import Services, open_folder
 
 __all__ = ["longhaul", "scripted"]
 
-OURS = ("LONGHAUL_", "FLOWER_", "CELERY_")
-ALSO_OURS = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")
+PREFIXES = ("LONGHAUL_", "FLOWER_", "CELERY_")
+VARIABLES = ("DATABASE_URL", "REDIS_URL", "HONCHO_PROCESS_NAME")
 
 for name in list(os.environ):
-    if name.startswith(OURS) or name in ALSO_OURS:
+    if name.startswith(PREFIXES) or name in VARIABLES:
         del os.environ[name]
 
-# No timing asserts, not even hypothesis' own: the machine may be busy.
+# Tests assert no durations, so hypothesis must not either: the machine may be busy.
 settings.register_profile("longhaul", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("longhaul")
 
@@ -32,7 +32,7 @@ _started: list[Services] = []
 
 @pytest.fixture(scope="session")
 def services() -> Iterator[Services]:
-    """A Postgres and a Valkey of the session's own."""
+    """The session's own Postgres and Valkey."""
     running = Services()
     _started.append(running)
     yield running
@@ -52,25 +52,25 @@ def redis_url(services: Services) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """For a `longhaul up`: as root its services' user must reach it, and would not reach tmp_path."""
+    """A folder for `longhaul up`. As root its services run as another user, who cannot read tmp_path."""
     with open_folder() as path:
         yield path
 
 
 @pytest.fixture(autouse=True)
 def _services_stay_up() -> Iterator[None]:
-    """A test may break a service; the next one finds it whole."""
+    """Repairs after each test the services that the test broke."""
     yield
     for running in _started:
         running.heal()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests about root are no tests for anyone else; and all that start an engine are known to `sharing`."""
+    """Deselects tests that need root without it, and checks that `sharing` knows every file that starts an engine."""
     if os.geteuid() != 0:
-        left_out = [item for item in items if item.get_closest_marker("root")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        deselected = [item for item in items if item.get_closest_marker("root")]
+        items[:] = [item for item in items if item not in deselected]
+        config.hook.pytest_deselected(items=deselected)
     for item in items:
         has_an_engine = item.get_closest_marker("vllm") or "longhaul" in getattr(item, "fixturenames", ())
         if has_an_engine and not sharing.has_engines(item.nodeid):
@@ -87,7 +87,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """In CI a test that cannot run is a failure with the reason, not a skip that nobody sees."""
+    """In CI a skipped test fails with the reason, so that no test is left out unnoticed."""
     report = yield
     if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -1,4 +1,4 @@
-"""Tools that run on the server: steps of a response, and what models were told of its calls."""
+"""Hosted tools: their steps in the log, and what the model was sent as results of its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of tools that ran on the server are called `tool_results`; the columns were called `hidden`."""
+"""Rename the columns `hidden` to `tool_results`: they hold the results of hosted tools."""
 
 from __future__ import annotations
 

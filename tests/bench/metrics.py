@@ -84,7 +84,7 @@ def spread(results: Results, contender: str, cell: str, metric: Metric) -> Sprea
 
 def ratio(results: Results, ours: str, theirs: str, cell: str, metric: Metric) -> Spread | None:
     """The median of each round's ratio."""
-    pair = (by_round(results, who, cell, metric) for who in (ours, theirs))
+    pair = (by_round(results, contender, cell, metric) for contender in (ours, theirs))
     return Spread.of(ratios(*pair))
 
 

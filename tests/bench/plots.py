@@ -12,7 +12,7 @@ from tests.bench.targets import Verdict, verdicts
 
 
 def reached(found: Mapping[str, Results]) -> dict[str, str]:
-    """Each target's measured value as a share of what is wanted."""
+    """Each target's measured value as a share of the required one."""
     values = {}
     for each in verdicts(found):
         if each.measured is not None:

@@ -1,4 +1,4 @@
-"""Processes seen from outside: what they cost, who is an engine, and how to hold them still."""
+"""Processes seen from outside: what they cost, which of them are engines, and how to hold them still."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def spread_text(found: Spread | None) -> str:
 
 def targets(found: Mapping[str, Results]) -> list[str]:
     rows = [
-        (each.target.says, str(each.target.metric), each.target.wanted, spread_text(each.measured), _MET[each.met])
+        (each.target.says, str(each.target.metric), each.target.required, spread_text(each.measured), _MET[each.met])
         for each in verdicts(found)
     ]
     return markdown(("target", "metric", "required", "measured", "met"), rows)
@@ -59,11 +59,11 @@ def comparison(results: Results) -> list[str]:
     """Medians of all rounds; behind tokens/s Longhaul's ratio to `vllm serve`."""
     rows = []
     for cell in results.cells():
-        for who in results.contenders():
-            if results.of(who, cell):
-                values = [number(_median(spread(results, who, cell, metric))) for metric in COMPARED]
-                against = None if who in _OTHERS else ratio(results, who, Name.PEER, cell, Metric.TOKENS)
-                rows.append((cell, who, values[0], spread_text(against), *values[1:]))
+        for contender in results.contenders():
+            if results.of(contender, cell):
+                values = [number(_median(spread(results, contender, cell, metric))) for metric in COMPARED]
+                against = None if contender in _OTHERS else ratio(results, contender, Name.PEER, cell, Metric.TOKENS)
+                rows.append((cell, contender, values[0], spread_text(against), *values[1:]))
     header = ("load", "contender", COMPARED[0].value, "x vllm serve", *(metric.value for metric in COMPARED[1:]))
     return markdown(header, rows)
 
@@ -71,10 +71,10 @@ def comparison(results: Results) -> list[str]:
 def posts(results: Results) -> list[str]:
     """Times of background POSTs; empty if none were measured."""
     rows = [
-        (cell, who, *(number(_median(spread(results, who, cell, metric))) for metric in POSTS))
+        (cell, contender, *(number(_median(spread(results, contender, cell, metric))) for metric in POSTS))
         for cell in results.cells()
-        for who in results.contenders()
-        if spread(results, who, cell, Metric.POST_P50)
+        for contender in results.contenders()
+        if spread(results, contender, cell, Metric.POST_P50)
     ]
     return markdown(("load", "contender", *(metric.value for metric in POSTS)), rows) if rows else []
 
@@ -84,10 +84,12 @@ def costs(results: Results) -> list[str]:
     roles = [role for role in Role if any(role in sample.measured.cpu for sample in results.samples)]
     rows = []
     for cell in results.cells():
-        for who in results.contenders():
-            if used := cpu_by_role(results, who, cell):
+        for contender in results.contenders():
+            if used := cpu_by_role(results, contender, cell):
                 seconds = [f"{used[role]:.3f}" if role in used else "" for role in roles]
-                rows.append((cell, who, *seconds, *(number(_median(spread(results, who, cell, m))) for m in COSTS)))
+                rows.append(
+                    (cell, contender, *seconds, *(number(_median(spread(results, contender, cell, m))) for m in COSTS))
+                )
     header = ("load", "contender", *(f"{role} CPU s" for role in roles), *(f"{metric}/token" for metric in COSTS))
     return markdown(header, rows)
 

@@ -1,4 +1,4 @@
-"""What it ought to reach (issue E), as data; and whether it does."""
+"""The targets as data, and whether they are met."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_TOKEN = "an event per token"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`metric` of Longhaul in a cell, as it is or as a ratio to somebody's."""
+    """`metric` of Longhaul in a cell, as it is or as a ratio to another contender's."""
 
     says: str
     metric: Metric
@@ -32,7 +32,7 @@ class Target:
     """Which results it is about."""
 
     @property
-    def wanted(self) -> str:
+    def required(self) -> str:
         unit = " x" if self.against else ""
         return f"≥ {self.at_least:,g}{unit}" if self.at_least is not None else f"≤ {self.at_most:,g}{unit}"
 

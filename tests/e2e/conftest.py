@@ -1,4 +1,4 @@
-"""Clients of the installation that the session shares, and one without a model for what needs two workers."""
+"""A client of the session's shared installation, and an installation with two workers on the scripted engine."""
 
 from __future__ import annotations
 

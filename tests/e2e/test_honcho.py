@@ -1,4 +1,4 @@
-"""The Procfile under another runner: honcho, on services that the environment names."""
+"""The Procfile under another process manager (honcho), with services that the environment names."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ENDLESS = {"ignore_eos": True}
 
 
 def answer(name: str) -> str:
-    """What the demo model was taught to say."""
+    """The answer that the demo model was trained on."""
     text: str = SCRIPT[name]["messages"][1]["content"]
     return text
 
@@ -65,7 +65,7 @@ def test_background_is_queued_at_once_and_polled_to_completed(client: OpenAI) ->
     assert final.usage.output_tokens > 200
 
 
-def test_polls_see_it_in_progress_with_the_output_so_far(client: OpenAI) -> None:
+def test_polls_see_a_running_response_with_its_output_so_far(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input=question("story"), background=True, extra_body=ENDLESS)
 
     def started() -> Any:
@@ -92,8 +92,8 @@ def test_the_answer_is_the_scripted_one_in_every_form(client: OpenAI, name: str)
 
 def test_a_conversation_by_messages_is_answered_from_its_context(client: OpenAI) -> None:
     messages = SCRIPT["name_Ada"]["messages"]
-    said: Any = [{"role": message["role"], "content": message["content"]} for message in messages[:3]]
-    response = client.responses.create(model=MODEL, input=said, instructions="You are a helpful assistant.")
+    earlier: Any = [{"role": message["role"], "content": message["content"]} for message in messages[:3]]
+    response = client.responses.create(model=MODEL, input=earlier, instructions="You are a helpful assistant.")
     assert response.output_text == messages[3]["content"]
 
 
@@ -106,9 +106,9 @@ def test_max_output_tokens_cuts_and_says_so(client: OpenAI) -> None:
     assert response.usage.output_tokens == 10
 
 
-def test_a_stream_cut_at_event_20_goes_on_from_there_byte_for_byte(longhaul: Longhaul, client: OpenAI) -> None:
+def test_a_stream_cut_at_event_20_resumes_byte_for_byte(longhaul: Longhaul, client: OpenAI) -> None:
     body = {"model": MODEL, "input": question("story"), "stream": True, "background": True}
-    body |= {"ignore_eos": True, "max_output_tokens": 2000}  # a busy machine makes few events of the story alone
+    body |= {"ignore_eos": True, "max_output_tokens": 2000}  # on a busy machine the story alone has few events
     first = b""
     with httpx.stream("POST", f"{longhaul.url}/v1/responses", json=body, timeout=60) as response:
         for piece in response.iter_raw():
@@ -136,7 +136,7 @@ def test_many_readers_get_the_same_bytes(longhaul: Longhaul, client: OpenAI) -> 
     assert set(asyncio.run(read_all())) == {reference}
 
 
-def test_sixty_four_at_once_share_one_engine(longhaul: Longhaul) -> None:
+def test_sixty_four_requests_at_once_share_one_engine(longhaul: Longhaul) -> None:
     async def ask_all() -> list[str]:
         async with longhaul.async_client() as client:
             asked = (client.responses.create(model=MODEL, input=question("count")) for _ in range(64))
@@ -145,7 +145,7 @@ def test_sixty_four_at_once_share_one_engine(longhaul: Longhaul) -> None:
     assert asyncio.run(ask_all()) == [answer("count")] * 64
 
 
-def test_cancel_stops_a_running_response_and_keeps_what_it_said(longhaul: Longhaul, client: OpenAI) -> None:
+def test_cancel_stops_a_running_response_and_keeps_its_output_so_far(longhaul: Longhaul, client: OpenAI) -> None:
     response = client.responses.create(
         model=MODEL, input=question("story"), background=True, stream=True, extra_body=ENDLESS
     )
@@ -181,7 +181,7 @@ def test_a_prompt_longer_than_the_context_fails_in_the_background(client: OpenAI
     assert final.error.code == "context_length_exceeded"
 
 
-def test_deleted_is_gone(client: OpenAI) -> None:
+def test_a_deleted_response_is_gone(client: OpenAI) -> None:
     response = client.responses.create(model=MODEL, input=question("hello"))
     client.responses.delete(response.id)
     with pytest.raises(NotFoundError):

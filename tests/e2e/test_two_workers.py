@@ -21,16 +21,16 @@ async def final(client: AsyncOpenAI, response_id: str) -> str:
     return await until(status, 120, f"{response_id} is final") or ""
 
 
-async def test_two_hundred_in_the_background_are_each_completed(pair: Longhaul) -> None:
+async def test_two_hundred_background_responses_all_complete(pair: Longhaul) -> None:
     async with pair.async_client() as client:
         asked = (client.responses.create(model=MODEL, input=f"/count {n}", background=True) for n in range(200))
         ids = [response.id for response in await asyncio.gather(*asked)]
         assert [await final(client, response_id) for response_id in ids] == ["completed"] * 200
-        said = [(await client.responses.retrieve(response_id)).output_text for response_id in ids]
-    assert said == [" ".join(str(i + 1) for i in range(n)) for n in range(200)]
+        texts = [(await client.responses.retrieve(response_id)).output_text for response_id in ids]
+    assert texts == [" ".join(str(i + 1) for i in range(n)) for n in range(200)]
 
 
-async def test_more_than_one_worker_can_run_are_shared_and_flower_revokes_the_one_that_waits(pair: Longhaul) -> None:
+async def test_more_responses_than_one_worker_runs_are_shared_and_flower_revokes_a_queued_one(pair: Longhaul) -> None:
     async with pair.async_client() as client:
         endless = [
             await client.responses.create(model=MODEL, input="/hang 5", background=True) for _ in range(520)
@@ -42,14 +42,14 @@ async def test_more_than_one_worker_can_run_are_shared_and_flower_revokes_the_on
                 tasks = flower.get("/api/tasks", params={"limit": 1000, "state": "STARTED"}).json()
                 return len({task["worker"] for task in tasks.values()}) == 2
 
-            until_sync(both_run_some, 60, "Flower shows both at work")
+            until_sync(both_run_some, 60, "Flower shows both workers running responses")
             assert flower.post(f"/api/task/revoke/{last}").status_code == 200
         assert await final(client, last) == "cancelled"
         assert (await client.responses.retrieve(last)).output == []
         await asyncio.gather(*(client.responses.cancel(response.id) for response in endless))
 
 
-async def test_a_killed_workers_responses_end_on_the_other(pair: Longhaul) -> None:
+async def test_responses_of_a_killed_worker_complete_on_the_other(pair: Longhaul) -> None:
     async with pair.async_client() as client:
         asked = (client.responses.create(model=MODEL, input="/count 300", background=True) for _ in range(20))
         ids = [response.id for response in await asyncio.gather(*asked)]

@@ -1,7 +1,7 @@
 """Reads a load, one line of JSON; prints `ready`, waits for a line, asks, and prints its figures as JSON.
 
-The lines are there for whoever reads the servers' counters: exactly around what is measured. The client ends when
-its input does: it may go before all other processes, and must not outlive the one that started it.
+The lines let the caller read the servers' counters exactly around the measurement. The client ends with its input: it
+may run with real-time priority, and must not outlive the process that started it.
 """
 
 from __future__ import annotations

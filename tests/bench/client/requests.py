@@ -1,4 +1,4 @@
-"""The ways to ask: one coroutine for each mode, and the loops that run many of them at once."""
+"""How a client sends requests: one coroutine for each mode, and the loop that runs many of them at once."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Refused(Exception):
 
 
 class LoadRunner:
-    """Asks as its load says; `tally` holds what it has seen."""
+    """Performs a load; `tally` has the counts."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
         self.tally = Tally()
         self._posted: list[str] = []
-        self._ways: dict[Mode, One] = {
+        self._modes: dict[Mode, One] = {
             Mode.STREAM: self._stream,
             Mode.BACKGROUND_STREAM: self._stream,
             Mode.SYNC: self._sync,
@@ -59,8 +59,8 @@ class LoadRunner:
         mode = self.load.mode
         if mode in ON_PATHS:
             return
-        way = self._sync if mode in (Mode.ENQUEUE, Mode.FIRE) else self._ways[mode]
-        await self._all(way, range(-self.load.warmup, 0), 1, WARM_UP_SECONDS)
+        request = self._sync if mode in (Mode.ENQUEUE, Mode.FIRE) else self._modes[mode]
+        await self._all(request, range(-self.load.warmup, 0), 1, WARM_UP_SECONDS)
         if mode is Mode.ENQUEUE and self.load.busy:
             await self._all(self._occupy, range(self.load.busy), CLEANERS)
             await self._all(self._sync, [0], 1)  # a turn of the engine: it has begun with what came before
@@ -69,7 +69,7 @@ class LoadRunner:
 
     async def measure(self) -> None:
         self.tally = Tally()
-        await self._all(self._ways[self.load.mode], range(self.load.requests), self.load.concurrency)
+        await self._all(self._modes[self.load.mode], range(self.load.requests), self.load.concurrency)
         if self.load.mode is Mode.FIRE:
             await self._until_ended()
 
@@ -83,7 +83,7 @@ class LoadRunner:
             async with asyncio.timeout(CLEAN_UP_SECONDS):
                 await self._until_ended()
 
-    async def _all(self, way: One, numbers: Iterable[int], concurrency: int, patience: float | None = None) -> None:
+    async def _all(self, request: One, numbers: Iterable[int], concurrency: int, patience: float | None = None) -> None:
         """Each number once, `concurrency` of them at a time, each on a connection that is kept."""
         left = iter(numbers)
 
@@ -92,7 +92,7 @@ class LoadRunner:
             for number in left:
                 try:
                     async with asyncio.timeout(patience or self.load.patience):
-                        await way(wire, number)
+                        await request(wire, number)
                     self.tally.ok += 1
                 except (Refused, ConnectionBroken, OSError, ValueError, KeyError, TimeoutError) as error:
                     self.tally.complain(error)

@@ -55,7 +55,7 @@ class Scan:
         self.deltas += deltas
 
     def response(self) -> dict[str, Any]:
-        """The response object of the terminal event. Raises ValueError where none came, or it told of an error."""
+        """The response object of the terminal event. Raises ValueError if there is none, or if it is an error."""
         if self.terminal is None:
             raise ValueError("the stream ended without a terminal event")
         event: dict[str, Any] = orjson.loads(self.terminal)

@@ -1,8 +1,8 @@
-"""The process of `Bare`: an AsyncLLM, and a unix socket by which it is told what to generate.
+"""The process of `Bare`: an AsyncLLM, and a unix socket that receives loads.
 
     python -m tests.bench.contenders.bare_engine MODELS_FILE SOCKET
 
-It speaks as the client does: a load comes, `ready` goes, a line comes, figures go.
+Its protocol is that of the client: it reads a load, writes `ready`, reads a line, writes figures.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BareEngine:
         writer.close()
 
     def _rendered(self, text: str) -> Prompt:
-        """Before the clock runs: a limit has no template and no tokenizer in it."""
+        """Rendered before the clock starts: bare vLLM is measured without template and tokenizer."""
         tokens: Any = self._llm.renderer.get_tokenizer().apply_chat_template(
             [{"role": "user", "content": text}],
             add_generation_prompt=True,

@@ -1,4 +1,4 @@
-"""What every contender has: programs behind guardians, their pids by role, and a log of what they say."""
+"""What every contender has: programs behind guardians, their pids by role, and a log of their output."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class CannotStart(Exception):
 
 
 class Contender(ABC):
-    """Start it, ask it, stop it. Its programs cannot outlive this process."""
+    """Something to measure: start it, load it, stop it. Its programs cannot outlive this process."""
 
     modes: frozenset[Mode]
-    """What it can be asked."""
+    """The modes that it supports."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -41,11 +41,11 @@ class Contender(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Returns once it can be asked. Raises CannotStart."""
+        """Returns when it is ready for a load. Raises CannotStart."""
 
     @abstractmethod
     def client(self, load: Load) -> AbstractAsyncContextManager[Go]:
-        """Somebody who asks it, warmed up. The load's `url` and model are filled in here."""
+        """A client of this contender that has warmed up. Fills in the load's `url` and model."""
 
     async def wal_bytes(self) -> int | None:
         """What it has written into Postgres' log so far; None: it has no Postgres."""
@@ -84,7 +84,7 @@ class Contender(ABC):
         return {pid for pids in self.processes().values() for pid in pids}
 
     def freeze(self) -> None:
-        """Holds its programs still: an engine's busy loops would take the cores from whoever is measured."""
+        """Holds the programs still: an engine's busy loops would take the cores from the contender that is measured."""
         freeze(pid for role in self._children for pid in self.below(role))
 
     def thaw(self) -> None:

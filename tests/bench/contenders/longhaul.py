@@ -1,7 +1,7 @@
-"""Longhaul as it is run: `longhaul api`, `worker` and `maintenance` on a Postgres and a Valkey of their own.
+"""Longhaul as in production: `longhaul api`, `worker` and `maintenance` on a Postgres and a Valkey of their own.
 
-It runs a copy of the code that is made at the start: who edits the checkout meanwhile measures nothing else by that.
-A variant runs other code, or other settings, beside it.
+It runs a copy of the code that is made at the start, so the checkout may be edited during a run.
+A variant runs other code (an older checkout, for example) or other settings beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.services import Services
 CODE = ("app", "workers", "config", "migrations")
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 LEASE_SECONDS = "3600"
-"""A worker that is held still while others are measured must not be taken for dead."""
+"""Long, so that a worker that is held still while others are measured does not count as dead."""
 PROGRAMS = (Role.API, Role.WORKER, Role.MAINTENANCE)
 POOL = 4
 
@@ -86,7 +86,7 @@ class Longhaul(Contender):
             raise CannotStart(f"{self.name}: {line}")
 
     async def begin(self, role: Role) -> None:
-        """Starts one program; an API is waited for."""
+        """Starts one program; for the API, waits until it answers."""
         await self.launch(role, (*COMMAND, role.value), self._environment(), self._code)
         if role is Role.API:
             await self.ready(role, partial(answers, f"{self.url}/health/live"))

@@ -16,7 +16,7 @@ ENGINE_ARGS: dict[str, Any] = {
     "dtype": "float32",
     "enforce_eager": True,
     "block_size": 32,
-    "kv_cache_memory_bytes": 1 << 30,  # room for 256 prompts of 1,500 tokens: nobody is measured while it swaps
+    "kv_cache_memory_bytes": 1 << 30,  # room for 256 prompts of 1,500 tokens: no contender swaps while it is measured
     "max_num_seqs": 256,
     "scheduling_policy": "priority",
 }

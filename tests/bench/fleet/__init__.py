@@ -1,7 +1,7 @@
-"""A fleet: what a worker costs those that it shares with others, and what follows for ten, a hundred, a thousand.
+"""What a worker costs the parts that workers share, and what fleets of 10 to 1,000 workers need.
 
-Prices are measured (journals.py, units.py), fleets as large as this machine bears are run (simulation.py) beside what
-the model (model.py) says of them, and docs/scaling.md says what it says of larger ones (pages.py).
+journals.py and units.py measure prices. simulation.py runs fleets as large as this machine allows and compares them
+with the model (model.py). pages.py writes what the model predicts for larger fleets into docs/scaling.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A process of paper workers: one `Squad` as JSON on its standard input.
+"""A process of paper workers (worker.py), which reads one `Squad` as JSON from its standard input.
 
-It says `ready` when all is claimed, begins at `go`, says what it has counted, and ends with its input.
+It writes `ready` when every response is claimed, begins at `go`, writes its counts, and ends with its input.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ POOL = 2
 async def _work() -> None:
     loop = asyncio.get_running_loop()
 
-    async def heard() -> bytes:
+    async def read_line() -> bytes:
         return await loop.run_in_executor(None, sys.stdin.buffer.readline)
 
-    squad, settings = Squad(**orjson.loads(await heard())), load_settings()
+    squad, settings = Squad(**orjson.loads(await read_line())), load_settings()
     workers = [PaperWorker(settings.database_dsn, settings.broker_url, model(), POOL) for _ in squad.ids]
     try:
         await _start(workers, squad, Database(settings.database_dsn, 1))
-        _say(b"ready")
-        if await heard():
+        _write_line(b"ready")
+        if await read_line():
             late = 1 / squad.rate / len(workers)
             await asyncio.gather(*(each.run(squad.rate, squad.tokens, n * late) for n, each in enumerate(workers)))
-            _say(orjson.dumps(summed([worker.counts for worker in workers])))
-            await heard()  # the connections stay until all is measured
+            _write_line(orjson.dumps(summed([worker.counts for worker in workers])))
+            await read_line()  # the connections stay until all is measured
     finally:
         await asyncio.gather(*(worker.stop() for worker in workers))
 
 
 async def _start(workers: Sequence[PaperWorker], squad: Squad, claims: Database) -> None:
-    """`claims` is closed behind it: the connections that are left are those that are measured."""
+    """Starts the workers and closes `claims`, so that only the connections to be measured remain."""
     try:
         for worker, ids in zip(workers, squad.ids, strict=True):
             await worker.start(ids, claims)
@@ -49,7 +49,7 @@ async def _start(workers: Sequence[PaperWorker], squad: Squad, claims: Database)
         await claims.close()
 
 
-def _say(line: bytes) -> None:
+def _write_line(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

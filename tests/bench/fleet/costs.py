@@ -37,7 +37,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """CPU seconds of one core of the measuring machine; what is called `..._wal` is bytes."""
+    """CPU seconds of one core of the measuring machine; prices named `..._wal` are bytes."""
 
     commit: Annotated[Line, "Postgres: a journal transaction, and each chunk in it"]
     commit_wal: Annotated[Line, "WAL of a journal transaction, and of each chunk in it"]
@@ -53,15 +53,15 @@ class Costs:
     heartbeat: Annotated[float, "Postgres: a heartbeat"]
     presence: Annotated[float, "Postgres: a check of a worker's presence"]
     looks: Annotated[Line, "Postgres: a second of maintenance's looks, and for each worker"]
-    publish: Annotated[Line, "Redis: what a commit rings for, and each message of it"]
-    deliver: Annotated[float, "Redis: a message, for each API process that hears it"]
+    publish: Annotated[Line, "Redis: the publishing of a commit, and each message of it"]
+    deliver: Annotated[float, "Redis: a message, for each API process that receives it"]
     send: Annotated[float, "Redis: taking a task's message"]
     consume: Annotated[float, "Redis: handing a task's message to a worker, with the events for Flower"]
     idle: Annotated[float, "Redis: a second of a worker that has nothing to do"]
-    tick: Annotated[float, "Redis: a second in which nothing is asked of it"]
+    tick: Annotated[float, "Redis: a second without requests"]
     post: Annotated[float, "API: a POST"]
     get: Annotated[float, "API: a GET of a response"]
-    receive: Annotated[float, "API: a chunk heard"]
+    receive: Annotated[float, "API: a chunk received"]
     write: Annotated[float, "API: a chunk written to one reader"]
 
     @classmethod
@@ -92,5 +92,5 @@ def _says() -> dict[str, str]:
 
 
 def _unit(name: str) -> tuple[str, float]:
-    """What people read it in, and how many of those are one of ours."""
+    """The unit in which a price is shown, and how many of them make one of ours."""
     return ("B", 1.0) if name.endswith("_wal") else ("µs", MICRO)

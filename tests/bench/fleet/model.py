@@ -1,4 +1,4 @@
-"""A fleet on paper: how busy each shared part is, from prices (costs.py) and a workload. Pure arithmetic.
+"""The model of a fleet: how busy each shared part is, from prices (costs.py) and a workload. Pure arithmetic.
 
 Workers have machines of their own and meet in five places: Postgres (CPU, log, connections), Redis, the API
 and maintenance. A step of an engine gives each of its streams a token; what one step gave is one commit, one row a
@@ -16,9 +16,9 @@ from tests.bench.fleet.costs import Costs
 from workers.generation.flush_clock import MAX_SECONDS
 
 FULL = 0.7
-"""A part that is busier than this answers late."""
+"""A part that is busier than this share answers late."""
 MAX_WORKERS = 1_000_000
-"""Workers; whoever can have so many is not limited here."""
+"""Upper bound of the search in `capacity`."""
 HEARTBEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
 """workers/generation/lease.py"""
@@ -42,7 +42,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is asked of it, and what there is of each part."""
+    """A workload, and how much there is of each part."""
 
     workers: int = 10
     # The workload.
@@ -123,7 +123,7 @@ def _rate(most: float, interval: float) -> float:
 
 
 def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
-    """Cores, bytes per second or connections that each part is asked for, over all its servers."""
+    """Cores, bytes per second or connections that the workload needs of each part, over all its servers."""
     return {
         Part.POSTGRES: _postgres(fleet, costs),
         Part.WAL: _wal(fleet, costs),
@@ -137,7 +137,7 @@ def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
 
 
 def supply(fleet: Fleet) -> dict[Part, float]:
-    """In the same units: what there is."""
+    """Cores, bytes per second or connections that there are of each part."""
     return {
         Part.POSTGRES: fleet.postgres * fleet.cores,
         Part.WAL: fleet.postgres * fleet.wal_bytes,
@@ -150,7 +150,7 @@ def supply(fleet: Fleet) -> dict[Part, float]:
 
 
 def shares(fleet: Fleet, costs: Costs) -> dict[Part, float]:
-    """How busy each part is; above 1 it is asked for more than there is."""
+    """How busy each part is; above 1 the workload needs more than there is."""
     there = supply(fleet)
     return {part: wanted / there[part] for part, wanted in demand(fleet, costs).items()}
 

@@ -35,7 +35,7 @@ REMEDIES = (
 
 
 def ladder(fleet: Fleet) -> Iterator[tuple[str, Fleet]]:
-    """The fleet as it is, and with each remedy on top of those before."""
+    """The fleet as it is, then with each remedy added to the ones before."""
     yield "as it comes", fleet
     for remedy in REMEDIES:
         fleet = replace(fleet, **remedy.changes)

@@ -84,7 +84,7 @@ async def make_finished(db: Database, count: int, prefix: str, chunks: int) -> l
 
 
 class SampleEvents:
-    """What a stream says: real frames, made once."""
+    """Real frames of a stream, made once."""
 
     def __init__(self) -> None:
         now = datetime.now(UTC)
@@ -99,8 +99,8 @@ class SampleEvents:
 
     def entry(self, worker: str, response_id: str, number: int, *, attempt: int = 1, final: bool = False) -> Entry:
         """One event, or the last ones, as number `number`."""
-        said = self._last if final else self.frame
-        chunk = Chunk(response_id, number, number, attempt, (1,), said, final=final)
+        data = self._last if final else self.frame
+        chunk = Chunk(response_id, number, number, attempt, (1,), data, final=final)
         return Entry(worker, chunk, self._ending if final else None)
 
     def entries(self, worker: str, ids: Sequence[str], number: int) -> list[Entry]:

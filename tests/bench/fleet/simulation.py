@@ -1,4 +1,4 @@
-"""Fleets that run: paper workers in a few processes, and what they used beside what the model says they would."""
+"""Runs fleets of paper workers in a few processes, and compares what they used with what the model predicts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
         shape.workers, shape.streams, chunks / streams, tokens=math.inf, events=0.0, readers=0.0, maintenance=0
     )
     nothing = Line(0.0, 0.0)
-    said = demand(fleet, replace(costs, merge=nothing, merge_wal=nothing, idle=0.0))
+    predicted = demand(fleet, replace(costs, merge=nothing, merge_wal=nothing, idle=0.0))
     return {
         "workers": shape.workers,
         "streams each": shape.streams,
@@ -81,17 +81,17 @@ def _compared(shape: Shape, costs: Costs, counts: Counts, used: Used, seconds: f
         "wait for a commit p50 ms": quantiles(counts.waits)["p50"],
         "p95 ms": quantiles(counts.waits)["p95"],
         "Postgres cores": round(used.of(Role.POSTGRES) / seconds, 3),
-        "Postgres cores predicted": round(said[Part.POSTGRES] + costs.finish * streams / seconds, 3),
+        "Postgres cores predicted": round(predicted[Part.POSTGRES] + costs.finish * streams / seconds, 3),
         "WAL kB/s": round(used.wal / seconds / 1e3, 1),
-        "WAL kB/s predicted": round(said[Part.WAL] / 1e3, 1),
+        "WAL kB/s predicted": round(predicted[Part.WAL] / 1e3, 1),
         "Redis cores": round(used.of(Role.REDIS) / seconds, 4),
-        "Redis cores predicted": round(said[Part.BROKER], 4),
+        "Redis cores predicted": round(predicted[Part.BROKER], 4),
     }
 
 
 @asynccontextmanager
 async def _squad(rig: Rig, squad: Squad) -> AsyncIterator[Callable[[], Awaitable[Counts]]]:
-    """A process whose workers are ready; what is given lets them begin, and returns what they counted."""
+    """A process whose workers are ready. Yields a function that starts them and returns their counts."""
     urls = {"DATABASE_URL": rig.settings.database_url or "", "REDIS_URL": rig.settings.broker_url}
     async with measuring_process("tests.bench.fleet", MeasurementFailed, "a squad of workers", urls) as (
         measuring,

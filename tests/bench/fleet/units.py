@@ -267,7 +267,7 @@ async def _readers(rig: Rig, opening: float) -> Found:
             await worker.start(ids, rig.db)
             async with rig.meter.measure() as used:
                 reading = asyncio.create_task(_asked(rig, Load("", Mode.READ, count, count, paths=paths)))
-                await asyncio.wait([reading], timeout=2.0)  # the client starts; who comes late costs no less
+                await asyncio.wait([reading], timeout=2.0)  # time for the client to start; a late reader costs as much
                 await asyncio.gather(reading, worker.run(rate, tokens))
             points.append((readers, max(0.0, used.of(Role.API) - opening * count) / worker.counts.chunks))
         finally:

@@ -1,6 +1,6 @@
-"""A worker without an engine: a real lease and a real journal, and streams that advance in steps, as an engine's do.
+"""A paper worker: a real lease and a real journal without an engine. Its streams advance in steps, as an engine's do.
 
-What a stream got while its commit was under way is one event, as in vLLM's output collector.
+The tokens that a stream gets during a commit become one event, as in vLLM's output collector.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM_TOKENS = 8
 
 @dataclass(slots=True)
 class Counts:
-    """Of some workers. `waits`: seconds from a chunk's being said to its commit."""
+    """Counts of some workers. `waits`: seconds from the append of each chunk to its commit."""
 
     commits: int = 0
     chunks: int = 0
@@ -91,9 +91,9 @@ class Stream:
         self._has_tokens.set()
 
     async def run(
-        self, tokens: int, lease: Lease, journal: Journal, said: SampleEvents, counts: Counts, *, ending: bool
+        self, tokens: int, lease: Lease, journal: Journal, events: SampleEvents, counts: Counts, *, ending: bool
     ) -> None:
-        """Until so many tokens are said and committed; `ending`: the last of them ends the response."""
+        """Commits `tokens` tokens. With `ending` the last of them ends the response."""
         while tokens > 0:
             await self._has_tokens.wait()
             self._has_tokens.clear()
@@ -102,7 +102,7 @@ class Stream:
             counts.tokens += given
             begun = time.perf_counter()
             final = ending and tokens <= 0
-            entry = said.entry(lease.worker, self.id, self._next, attempt=self.attempt, final=final)
+            entry = events.entry(lease.worker, self.id, self._next, attempt=self.attempt, final=final)
             counts.refused += not await journal.append(entry)
             counts.waits.append(time.perf_counter() - begun)
             self._next += 1
@@ -129,7 +129,7 @@ class PaperWorker:
         self._journal = CountingJournal(self._db, self._pubsub, self.counts)
         self._streams: list[Stream] = []
         self._runs = PaperRuns(self._streams)
-        self._said = SampleEvents()
+        self._events = SampleEvents()
         self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs)
 
     async def start(self, ids: Sequence[str], claims: Database) -> None:
@@ -150,7 +150,7 @@ class PaperWorker:
         steps = asyncio.create_task(self._step(rate, late))
         try:
             work = (
-                stream.run(tokens, self._lease, self._journal, self._said, self.counts, ending=ending)
+                stream.run(tokens, self._lease, self._journal, self._events, self.counts, ending=ending)
                 for stream in self._streams
             )
             await asyncio.gather(*work)

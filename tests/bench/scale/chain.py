@@ -15,7 +15,7 @@ SIZES = (1, 10, 25, 50, 100, 150, 200)
 TOKENS = 32
 _BYTES = "SELECT octet_length(request::text) + octet_length(output::text) FROM responses WHERE id = :id"
 AROUND = 5
-"""Turns of which the median is told."""
+"""A row has the median of this many requests."""
 
 
 async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:

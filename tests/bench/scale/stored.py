@@ -74,7 +74,7 @@ async def rows(setup: Setup, sizes: Sequence[int]) -> AsyncIterator[Row]:
     async with setup.longhaul() as longhaul:
         template = await _template(longhaul)
         for role in (Role.WORKER, Role.MAINTENANCE):
-            await longhaul.end(role)  # nobody else looks for work
+            await longhaul.end(role)  # no other process looks for work
         made = 0
         for size in sizes:
             begun = time.perf_counter()
