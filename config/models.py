@@ -18,6 +18,9 @@ Format = Literal["auto", "chat", "harmony"]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w./:@+-]+$")]
 
 
+EngineName = Literal["vllm", "scripted"]
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A LoRA adapter: it has its own model name, and the workers of its base model serve it."""
@@ -38,7 +41,7 @@ class ServedModel:
     """The Celery queue of its workers; no other model uses it."""
     context_length: int | None
     """The most tokens of prompt and output together; None: the limit of the model's own config."""
-    engine: Literal["vllm", "scripted"]
+    engine: EngineName
     engine_args: Mapping[str, Any]
     """Arguments of vLLM's AsyncEngineArgs, or of the scripted engine."""
     chat_template_args: Mapping[str, Any]
@@ -124,7 +127,7 @@ class _Entry(BaseModel):
     path: str = ""
     queue: Name | None = None
     context_length: Annotated[int, Field(ge=16)] | None = None
-    engine: Literal["vllm", "scripted"] = "vllm"
+    engine: EngineName = "vllm"
     engine_args: dict[str, Any] = {}
     chat_template_args: dict[str, Any] = {}
     default_sampling: _DefaultSampling = _DefaultSampling()

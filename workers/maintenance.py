@@ -1,7 +1,7 @@
 """Maintenance, in any number of copies (`python -m workers.maintenance`): redelivers, releases, fails, deletes.
 
-Each step is one statement that takes the rows it finds (SKIP LOCKED), so copies share the work. If a copy dies between
-taking a row and acting on it, a later round finds the row.
+Copies share the work: a step locks the rows it takes (SKIP LOCKED), or changes them only if nobody else has. If a copy
+dies between taking a row and acting on it, a later look finds the row.
 """
 
 from __future__ import annotations

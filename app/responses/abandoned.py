@@ -32,7 +32,7 @@ class AbandonedResponses:
             self._task = asyncio.create_task(self._run(), name="abandoned responses")
 
     async def close(self, seconds: float) -> None:
-        """Waits up to `seconds` for the pending cancellations; maintenance and workers end the rest."""
+        """Waits up to `seconds` for the pending cancellations. Responses that are left run to their end."""
         if self._task is None:
             return
         await asyncio.wait([self._task], timeout=seconds)

@@ -5,20 +5,17 @@ subscribe -> insert, commit -> message -> events up to the end | the client leav
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.responses.reader import Pulse
-from app.store.database import StoreUnavailable
+from app.store.database import retry_until_available
 from app.store.rows import ResponseRow
 
 LAST_OPENING_EVENT = 1
 """The sequence number of the last event that a response is inserted with: created, queued."""
-
-RETRY_SECONDS = 0.5
 
 
 class AttachedResponse:
@@ -92,12 +89,7 @@ class AttachedResponse:
         return row.as_object()
 
     async def _final_row(self) -> ResponseRow | None:
-        """Reads the row, and retries while Postgres cannot be reached."""
-        while True:
-            try:
-                return await self._read_row()
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+        return await retry_until_available(self._read_row)
 
 
 def _raise_bad_prompt(row: ResponseRow | None) -> None:

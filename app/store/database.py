@@ -117,8 +117,8 @@ class Database:
     async def driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
         """The driver's own connection, beside the pool, used by one caller at a time. Raises StoreUnavailable.
 
-        It is for the journal's append alone, because it skips SQLAlchemy: an append takes 0.2 ms of the worker's CPU in
-        place of 0.6 ms (docs/decisions/journal-statement.md). After any error the next caller gets a new connection. A
+        It is for the journal's append alone, because it skips SQLAlchemy's layers
+        (docs/decisions/journal-statement.md). After any error the next caller gets a new connection. A
         statement outside of `transaction()` commits by itself.
         """
         async with self._driver_lock:

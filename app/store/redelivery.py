@@ -54,7 +54,7 @@ async def lists_to_check(db: Database, seconds: float) -> Sequence[BrokerList]:
 async def take_undelivered(
     db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
 ) -> list[Message]:
-    """Marks responses whose message is neither in its list nor led to a claim as sent now; returns their messages.
+    """Marks responses whose message has left its list without leading to a claim as sent now; returns their messages.
 
     `heads` has each list's next message (a response's id), or None if the list is empty. A message sent `seconds`
     before the head has left the list, because lists are first in, first out. If it was also sent `seconds` ago, a

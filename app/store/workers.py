@@ -141,8 +141,8 @@ async def remove_dead_workers(
 ) -> Sequence[str]:
     """Removes dead workers; returns the ids of all workers that own responses and have no row.
 
-    A worker is dead if its lease ran out, or if its lock was missing `absence_seconds` ago and is missing now. An id
-    is returned until `claims.release_all` has released its responses, so maintenance may die between the two.
+    A worker is dead if its lease ran out, or if its lock has been missing at two looks, at least `absence_seconds`
+    apart. An id is returned until `claims.release_all` has released its responses: maintenance may die between them.
     """
     async with db.autocommit() as connection:
         await connection.execute(_UPDATE_ABSENCE)

@@ -2,7 +2,7 @@
 
 One engine serves one model on the worker's event loop. It knows nothing of responses, events or Postgres. It generates
 token ids, not text: the worker decodes and parses them with the engine's output format. So the text is a function of
-the whole token list, and a second worker that gets the same tokens reads the same characters (law 3, resume).
+the whole token list, and a second worker that gets the same tokens reads the same characters, and can resume.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted_items.py.
 
 To add an item type: list it in `ITEM_TYPES` (app/protocol/item_types.py), write its model, and make the model a member
-of `Item`. CONTRIBUTING.md lists the other steps.
+of `Item`. docs/where.md lists the other steps.
 """
 
 from __future__ import annotations

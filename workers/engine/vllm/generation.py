@@ -12,7 +12,7 @@ from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
 from workers.engine.vllm import forcing
 from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.sampling import has_memory, sampling_params
+from workers.engine.vllm.sampling import has_state, sampling_params
 
 _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -42,7 +42,7 @@ class Generation:
         self._reader = logprobs
         self._forced: list[int] = []
         """Tokens that the engine has still to generate, in order; they are not delivered."""
-        if committed and has_memory(sampling):
+        if committed and has_state(sampling):
             self._force(committed, can_force)
         else:
             self._tokens += committed

@@ -36,7 +36,7 @@ detokenizer), several choices, and what decides the form of the output."""
 _NOT_SAMPLED = frozenset({"cache_salt"})
 _MAX = {"top_k": 2**31 - 1, "min_tokens": 2**31 - 1, "seed": 2**63 - 1}
 """Bounds that vLLM does not check: a larger number would break the engine for all requests."""
-_WITHOUT_MEMORY: Mapping[str, tuple[Any, ...]] = {
+_STATEFUL: Mapping[str, tuple[Any, ...]] = {
     "bad_words": (None, []),
     "min_tokens": (None, 0),
     "repetition_detection": (None,),
@@ -45,11 +45,11 @@ _WITHOUT_MEMORY: Mapping[str, tuple[Any, ...]] = {
     "structured_outputs": (None,),
     "thinking_token_budget": (None,),
 }
-"""Parameters that give the sampler a memory, each with the values that do not."""
+"""Parameters that give the sampler a state, each with the values that do not."""
 _PARAMS: TypeAdapter[Any] = TypeAdapter(SamplingParams)
 
 
-def has_memory(sampling: Sampling) -> bool:
+def has_state(sampling: Sampling) -> bool:
     """Whether the next token depends on which of the tokens before it were sampled.
 
     If not, a request may continue from prompt + committed tokens alone. Penalties count output tokens, a seed counts
@@ -60,7 +60,7 @@ def has_memory(sampling: Sampling) -> bool:
         sampling.structured
         or sampling.presence_penalty
         or sampling.frequency_penalty
-        or any(sampling.extra.get(name) not in without for name, without in _WITHOUT_MEMORY.items())
+        or any(sampling.extra.get(name) not in without for name, without in _STATEFUL.items())
     )
 
 
