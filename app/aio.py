@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 log = logging.getLogger("longhaul.aio")
@@ -66,17 +66,21 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
 
 
 class BackgroundTasks:
-    """Tasks that outlive the code that started them. Keeps a reference to each task until it ends."""
+    """Tasks that outlive the code that started them. Keeps a reference to each task until it ends.
 
-    def __init__(self) -> None:
+    `on_error` gets the error of a task that failed. Without it, the type is logged: the text may hold a prompt.
+    """
+
+    def __init__(self, on_error: Callable[[BaseException], None] | None = None) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_error = on_error or _log_type
 
     def __iter__(self) -> Iterator[asyncio.Task[Any]]:
         """The tasks that still run."""
         return iter(list(self._tasks))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs `work` in a task of its own. Logs only the type of an error: its text may hold a prompt."""
+        """Runs `work` in a task of its own."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_end)
@@ -93,4 +97,8 @@ class BackgroundTasks:
     def _on_end(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a background task failed: %s", type(error).__name__)
+            self._on_error(error)
+
+
+def _log_type(error: BaseException) -> None:
+    log.warning("a background task failed: %s", type(error).__name__)

@@ -36,15 +36,19 @@ class Batcher(Generic[T, R]):
         self._weight = weight
         self._shared_errors = shared_errors
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._closed = False
         self._worker: asyncio.Task[None] | None = None
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """Adds `item` to the next batch and returns the future of its result, or of what `perform` raised for it.
 
-        If the future is cancelled before its batch starts, the item is left out.
+        If the future is cancelled before its batch starts, the item is left out. After `close` it is cancelled at once.
         """
         loop = asyncio.get_running_loop()
         result: asyncio.Future[R] = loop.create_future()
+        if self._closed:
+            result.cancel()
+            return result
         self._waiting.append((item, result))
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work(), name="batches")
@@ -52,6 +56,7 @@ class Batcher(Generic[T, R]):
 
     async def close(self) -> None:
         """Cancels the running batch and everything that waits."""
+        self._closed = True
         for _, result in self._waiting:
             result.cancel()
         if self._worker is not None:
@@ -88,8 +93,13 @@ class Batcher(Generic[T, R]):
 
     async def _fail(self, batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> None:
         if len(batch) > 1 and not isinstance(error, self._shared_errors):
-            for single in batch:
-                await self._run([single])
+            try:
+                for single in batch:
+                    await self._run([single])
+            except BaseException:  # this batcher is being closed, or the loop is: the rest of the batch must not wait
+                for _, result in batch:
+                    result.cancel()
+                raise
             return
         for _, result in batch:
             if not result.done():

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from app.aio import end_tasks
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.queue.message import Message
@@ -52,12 +53,19 @@ class Maintenance:
     async def run(self) -> None:
         """Repeats every step at its interval until cancelled."""
         often = self._settings.maintenance_seconds
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(often, self.release_dead_workers))
-            group.create_task(self._repeat(often, self.send_released))
-            group.create_task(self._repeat(self._settings.lost_seconds, self.redeliver))
-            group.create_task(self._repeat(often, self.expire))
-            group.create_task(self._repeat(SWEEP_SECONDS, self.sweep))
+        steps = (
+            self._repeat(often, self.release_dead_workers),
+            self._repeat(often, self.send_released),
+            self._repeat(self._settings.lost_seconds, self.redeliver),
+            self._repeat(often, self.expire),
+            self._repeat(SWEEP_SECONDS, self.sweep),
+        )
+        tasks = [asyncio.create_task(step) for step in steps]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Not a TaskGroup: redis-py may swallow a cancellation, and a TaskGroup cancels only once.
+            await end_tasks(*tasks)
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""

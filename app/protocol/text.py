@@ -1,6 +1,9 @@
-"""Cutting text to a length: for messages to callers, and for the log."""
+"""Short texts: values cut to a length for messages to callers, and errors for the log."""
 
 from __future__ import annotations
+
+import traceback
+from pathlib import PurePath
 
 MAX_SHOWN_CHARS = 64
 """How much of a caller's own value an error message repeats."""
@@ -17,3 +20,13 @@ def one_line(error: BaseException, max_chars: int = MAX_ERROR_CHARS) -> str:
     """Returns an error's type and message without line ends, in at most `max_chars` characters."""
     message = " ".join(str(error).split()) or "no message"
     return shortened(f"{type(error).__name__}: {message}", max_chars)
+
+
+def type_and_places(error: BaseException) -> str:
+    """Returns an error's type and the frames that it came through, innermost first, without its message.
+
+    The message of an unforeseen error may quote a prompt; the frames do not.
+    """
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = (f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
+    return f"{type(error).__name__} at {' < '.join(places)}"

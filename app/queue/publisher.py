@@ -100,15 +100,22 @@ class TaskQueue:
 
     async def _send(self, batch: Sequence[Sequence[Message]]) -> Sequence[None]:
         messages = list(chain.from_iterable(batch))
+        try:
+            await self._send_messages(messages)
+        except QueueUnavailable as error:
+            log.warning("%d message(s) were not sent (%s); maintenance sends them again", len(messages), error)
+            raise
+        return [None] * len(batch)
+
+    async def _send_messages(self, messages: Sequence[Message]) -> None:
         if self._templates is None:
             await self._in_thread(lambda: self._send_by_celery(messages))
-            return [None] * len(batch)
+            return
         commands = self._templates.commands(messages)
         try:
             await send(self._client, commands, REPLY_SECONDS)
         except Exception as error:  # of redis-py, asyncio, the system or uvloop: in each case Redis is away
             raise QueueUnavailable(one_line(error)) from error
-        return [None] * len(batch)
 
     def _send_by_celery(self, messages: Sequence[Message]) -> None:
         with self._celery.producer_or_acquire() as producer:

@@ -75,7 +75,7 @@ class ResponseCreator:
         try:
             await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
         except QueueUnavailable as error:
-            log.warning("%s: its message was not sent (%s); maintenance will send it", row.id, error)
+            log.debug("%s: its message was not sent (%s)", row.id, error)  # the queue has warned of the whole batch
 
 
 def _check_same_body(row: ResponseRow, idempotency: Idempotency | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 import orjson
 from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, InvalidRequestError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -39,6 +39,9 @@ _UNAVAILABLE = (
     TimeoutError,
 )
 
+_CLOSED_AT_CHECKOUT = "This connection is closed"
+"""SQLAlchemy 2.1's text for a checkout that `_refuse_closed` refused twice."""
+
 
 class StoreUnavailable(Exception):
     """Postgres cannot be reached, or went away during a statement. Nobody knows whether the last commit took effect."""
@@ -50,6 +53,8 @@ def _is_unavailable(error: BaseException) -> bool:
             return True
         cause = getattr(error.orig, "__cause__", None) or error.orig
         return isinstance(cause, _UNAVAILABLE)
+    if isinstance(error, InvalidRequestError):  # a new connection was closed, too, before the pool could hand it over
+        return str(error) == _CLOSED_AT_CHECKOUT
     # SQLAlchemy wraps the driver's errors while it connects for `Database.driver_connection`: the cause decides.
     return isinstance(error, (*_UNAVAILABLE, PoolTimeout)) or isinstance(error.__cause__, _UNAVAILABLE)
 

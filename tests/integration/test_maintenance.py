@@ -140,3 +140,26 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
     assert (await row_of(db, response_id)).log == "deleted"
     await maintenance(db, pubsub, Queue(), stored_retention_seconds=60.0).sweep()
     assert await responses.find(db, response_id) is None
+
+
+async def test_maintenance_ends_although_a_step_swallows_its_cancellation(db: Database, pubsub: PubSub) -> None:
+    """redis-py swallows a CancelledError that reaches it while it connects."""
+    swallowed, begun = [0], asyncio.Event()
+    loop = maintenance(db, pubsub, Queue(), maintenance_seconds=0.01)
+
+    async def expire() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed[0] += 1
+            if swallowed[0] > 1:
+                raise
+
+    loop.expire = expire  # type: ignore[method-assign]
+    running = asyncio.create_task(loop.run())
+    await begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert swallowed == [2]

@@ -96,6 +96,31 @@ async def test_close_cancels_the_running_batch_and_the_waiting_items() -> None:
     assert double.batches == [[1]]
 
 
+async def test_close_cancels_every_item_of_a_batch_that_is_retried_one_by_one() -> None:
+    retried = asyncio.Event()
+
+    async def perform(items: Sequence[int]) -> list[int]:
+        if len(items) > 1:
+            raise ValueError("a bad batch")
+        retried.set()
+        await asyncio.Event().wait()
+        return list(items)
+
+    batcher = Batcher(perform)
+    futures = [batcher.submit(number) for number in (1, 2, 3)]
+    await retried.wait()
+    await batcher.close()
+    assert [future.cancelled() for future in futures] == [True, True, True]
+
+
+async def test_a_closed_batcher_cancels_what_is_submitted() -> None:
+    double = Doubling(go=True)
+    batcher = Batcher(double)
+    await batcher.close()
+    assert batcher.submit(1).cancelled()
+    assert double.batches == []
+
+
 async def test_a_batcher_works_on_after_an_error() -> None:
     double = Doubling(go=True)
     batcher = Batcher(double)

@@ -32,6 +32,7 @@ from billiard.exceptions import WorkerLostError
 from celery.exceptions import Ignore
 
 from app.aio import BackgroundTasks
+from app.protocol.text import type_and_places
 from workers.generation.cancellation import Cancelled, current_job
 
 log = logging.getLogger("longhaul.pool")
@@ -69,7 +70,7 @@ class Jobs:
         self._slots = CapacityLimiter(limit)
         self._slot_freed = slot_freed
         self._jobs: dict[int, Job] = {}
-        self._background = BackgroundTasks()
+        self._background = BackgroundTasks(_log_bug)
         self._draining = False
         self._grace_over = asyncio.Event()
         self.context = contextvars.copy_context()
@@ -207,3 +208,7 @@ def _drop_frames(result: Result) -> None:
     failed, info, _ = result
     if failed:
         info.exception.__traceback__ = info.exception.__context__ = None
+
+
+def _log_bug(error: BaseException) -> None:
+    log.error("background work of the pool went wrong: %s", type_and_places(error))

@@ -86,8 +86,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     async def _live(self) -> None:
         """Holds the lifespan. One task enters and exits it, as cancel scopes and task groups require."""
-        self._jobs = Jobs(self.limit, self._wake_consumer)
         try:
+            self._jobs = Jobs(self.limit, self._wake_consumer)
             async with type(self).lifespan(self._stop_worker) as runner:
                 current_runner.set(runner)
                 self._jobs.context = contextvars.copy_context()

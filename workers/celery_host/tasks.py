@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Collection, Sequence
 from contextvars import ContextVar
-from pathlib import PurePath
 from typing import Any, Protocol
 
 from celery import Celery
 from celery.exceptions import Ignore
 
+from app.protocol.text import type_and_places
 from app.queue.message import TASK
 from workers.generation.cancellation import current_job
 from workers.generation.outcome import Outcome, ResponseFailed
@@ -72,16 +71,9 @@ async def _run(response_id: str) -> Outcome | ResponseFailed:
     except asyncio.CancelledError:
         raise
     except Exception as error:
-        # The text of an unforeseen exception may quote a prompt; the places that it came through do not.
-        log.error("%s went wrong: %s at %s", response_id, type(error).__name__, _places(error))
+        log.error("%s went wrong: %s", response_id, type_and_places(error))
         return ResponseFailed("server_error", type(error).__name__)
     return ResponseFailed("server_error", "no reason known") if outcome is Outcome.FAILED else outcome
-
-
-def _places(error: Exception) -> str:
-    """The frames that the exception came through, innermost first."""
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    return " < ".join(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 def _announce_revoked() -> None:

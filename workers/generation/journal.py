@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.store import journal as store
@@ -20,6 +21,7 @@ from app.streaming.pubsub import PubSub, PubSubUnavailable
 log = logging.getLogger("longhaul.journal")
 
 RETRY_SECONDS = 0.5
+CLOSE_SECONDS = 2.0
 MAX_BATCH = 512
 
 
@@ -38,10 +40,11 @@ class Journal:
         self._redis_is_away = False
 
     async def close(self) -> None:
-        """Cancels the commits that wait, and publishes everything that was committed."""
+        """Cancels the commits that wait, and publishes what was committed, for CLOSE_SECONDS: readers poll Postgres."""
         await self._commits.close()
         if self._publisher is not None:
-            await self._publisher
+            await asyncio.wait([self._publisher], timeout=CLOSE_SECONDS)
+            await end_tasks(self._publisher)
 
     def append(self, entry: Entry) -> asyncio.Future[bool]:
         """The future of the entry's commit. False: it was fenced, the response is not this worker's any more.

@@ -66,7 +66,7 @@ def test_the_pool_grows_and_shrinks_by_remote_control(bench: Bench, start: Any) 
 def test_ended_responses_leave_nothing_for_the_garbage_collector(bench: Bench, start: Any) -> None:
     """Connections and the latest responses may hold a few objects, but no more of them after more responses."""
     start(concurrency=4).ready()
-    kinds = ["Job", "Request", "Message", "Task", "Context", "TraceInfo"]
+    kinds = ["Job", "Request", "Message", "Task", "Context", "CancelScope", "TaskState"]
     begun = bench.ask("count_objects", kinds=kinds)
     ids = [f"{how}-{n}" for n in range(25) for how in ("ok", "short", "dup", "gone", "fenced", "bad", "fail", "bug")]
     held = [f"hold-{n}" for n in range(20)]

@@ -259,7 +259,7 @@ def test_background_work_that_fails_is_logged(task_pool: TaskPool, caplog: pytes
         raise ValueError
 
     task_pool.run_in_background(work())
-    until_sync(lambda: "a background task failed" in caplog.text)
+    until_sync(lambda: "background work of the pool went wrong: ValueError at test_pool.py" in caplog.text)
 
 
 def test_our_revoke_terminates_every_job_of_the_id_once_through_celerys_request(task_pool: TaskPool) -> None:

@@ -140,3 +140,16 @@ async def test_the_journal_publishes_after_an_absence_of_redis(postgres: Postgre
     assert await journal.append(entry("b"))
     await journal.close()
     assert redis.published == ["b"]
+
+
+async def test_closing_does_not_wait_for_a_redis_that_never_answers(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NeverAnswering(Redis):
+        async def publish(self, chunks: Iterable[Chunk]) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.01)
+    journal = journal_on(NeverAnswering())
+    assert await journal.append(entry("a"))
+    await journal.close()
