@@ -6,6 +6,7 @@ start fast and nothing that is installed can break them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -24,7 +25,7 @@ def command_of(module: str) -> list[str]:
 
     The program ignores PYTHON* variables, its working directory and site-packages.
     """
-    code = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from {module} import main; main()"
+    code = f"import sys; sys.path.append({str(CHECKOUT)!r}); from {module} import main; main()"
     return [sys.executable, "-I", "-S", "-c", code]
 
 
@@ -45,8 +46,13 @@ def set_parent_death_signal(number: int = signal.SIGKILL) -> None:
     prctl(PR_SET_PDEATHSIG, int(number))
 
 
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """`set_parent_death_signal`; ends this process with status 1 where `parent`, its process id, died before that."""
-    set_parent_death_signal(number)
+def die_with_parent(parent: int, number: int = signal.SIGKILL, *, strict: bool = False) -> None:
+    """`set_parent_death_signal`; ends this process with status 1 if `parent`, its process id, died before that.
+
+    A container may forbid the request. That raises OSError only if `strict`: a program that also watches a pipe to its
+    parent can do without.
+    """
+    with contextlib.suppress(*() if strict else (OSError,)):
+        set_parent_death_signal(number)
     if os.getppid() != parent:
         os._exit(1)

@@ -172,4 +172,6 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
         return []
     known = {variable_of(field) for field in Settings.model_fields}
     names = (name for name in environ if name.upper().startswith(PREFIX))
-    return sorted(name for name in names if name.upper() not in known and not name.startswith(PREFIXES_OF_OTHERS))
+    return sorted(
+        name for name in names if name.upper() not in known and not name.upper().startswith(PREFIXES_OF_OTHERS)
+    )

@@ -159,7 +159,8 @@ def main() -> None:
     options = _options()
     for descriptor in (options.lifeline, *options.hold):
         os.set_inheritable(descriptor, False)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    with contextlib.suppress(OSError):  # a container may forbid it; then only direct children are found
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _handle_signals()
     guardian = os.getpid()
     child = os.fork()

@@ -56,7 +56,8 @@ class ChunkWriter:
         if not self._interval:
             await self.flush(parsed)
         elif (loop := asyncio.get_running_loop()).time() < self._due:
-            self._held.append(parsed)
+            if parsed.tokens or parsed.deltas:
+                self._held.append(parsed)
             self._timer = self._timer or loop.call_at(self._due, self._on_timer)
         else:
             await self.flush(parsed)

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
@@ -137,6 +138,7 @@ class Session:
             yield await stack.enter_async_context(Client(transport, client_info=info, cache=None))
 
 
+@cache
 def _version() -> str:
     try:
         return version("longhaul")

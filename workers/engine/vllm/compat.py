@@ -135,7 +135,14 @@ def end_streams(llm: AsyncLLM) -> None:
 def shut_down(llm: AsyncLLM, timeout: float | None = None) -> None:
     """Ends the engine's processes; after `timeout` seconds they are killed. Blocks."""
     llm.shutdown(timeout=timeout)
-    llm.engine_core.resources.ctx.destroy()  # ZeroMQ's threads, which vLLM leaves to the garbage collector
+
+
+def end_zeromq(llm: AsyncLLM) -> None:
+    """Ends ZeroMQ's threads, which vLLM leaves to the garbage collector. To be called after `shut_down`, on the loop.
+
+    It waits until the sockets are closed, and vLLM closes them on the loop.
+    """
+    llm.engine_core.resources.ctx.destroy()
 
 
 def end_token_ids(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:

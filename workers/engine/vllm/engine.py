@@ -111,6 +111,7 @@ class VllmEngine:
         compat.end_streams(loaded.llm)
         shut_down = partial(compat.shut_down, loaded.llm, _SHUTDOWN_SECONDS)
         await asyncio.get_running_loop().run_in_executor(self._thread, shut_down)
+        compat.end_zeromq(loaded.llm)
 
     async def _abandon_start(self) -> None:
         launch, self._launch = self._launch, None

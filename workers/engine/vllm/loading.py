@@ -52,6 +52,7 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         formats = OutputFormats(model, tokenizer, compat.end_token_ids(llm, tokenizer), llm.model_config)
     except Exception:
         compat.shut_down(llm)
+        compat.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
     return Loaded(llm, Rendering(llm), formats, LogprobReader(tokenizer), adapters, can_force)

@@ -93,8 +93,11 @@ def arguments_of(text: str) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def as_object(arguments: str) -> str:
-    """Arguments as the JSON object that chat templates require; anything else becomes a string in one."""
+def as_object(arguments: str, *, ascii_only: bool = False) -> str:
+    """Arguments as the JSON object that chat templates require; anything else becomes a string in one.
+
+    Calls of MCP tools are `ascii_only`: a prompt must stay what it was for the tokens that are committed behind it.
+    """
     if arguments_of(arguments) is not None:
         return arguments or "{}"
-    return json.dumps({"arguments": arguments}, ensure_ascii=False)
+    return json.dumps({"arguments": arguments}, ensure_ascii=ascii_only)

@@ -57,7 +57,7 @@ class Approvals:
         else:
             return None
         name = chat_name({**request, "type": MCP_CALL})
-        return RenderedCall(request["id"], name, as_object(request["arguments"]), result, None)
+        return RenderedCall(request["id"], name, as_object(request["arguments"], ascii_only=True), result, None)
 
 
 def rendered_call(item: Item) -> RenderedCall:

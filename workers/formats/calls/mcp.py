@@ -119,7 +119,7 @@ MCP = HostedToolFormat(
     is_chosen=_is_chosen,
     open_call=open_mcp_call,
     chat_name=_chat_name,
-    chat_arguments=lambda item: as_object(item["arguments"]),
+    chat_arguments=lambda item: as_object(item["arguments"], ascii_only=True),
     harmony_call=_harmony_call,
     shown_result=_shown_result,
 )

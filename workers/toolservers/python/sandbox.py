@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from config.process import command_of
+from workers.toolservers.python import jail
 from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader
 from workers.toolservers.python.errors import SandboxError
-from workers.toolservers.python.jail import jailer as jailer_program
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, PipeReader, TruncatedOutput, truncate_middle
@@ -31,7 +31,7 @@ END_SECONDS = 5.0
 ESCAPED_BYTES = 6
 """The most bytes that JSON needs for one byte of text."""
 
-_JAILER = command_of(jailer_program.__name__)
+_JAILER = command_of(f"{jail.__name__}.jailer")  # not imported here: it needs Linux
 _PIPES = ("requests", "answers", "stdout", "stderr")
 
 

@@ -28,8 +28,9 @@ from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.calls.hosted import HostedCall, McpServerKind, NameStyle
+from workers.formats.calls.hosted import HostedCall, McpServerKind, NameStyle, as_object
 from workers.formats.calls.hosted_formats import hosted_tools_of
+from workers.formats.calls.mcp import MCP as MCP_FORMAT
 from workers.formats.calls.permission import is_offered, needs_approval
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import tools_of
@@ -292,3 +293,18 @@ def test_a_call_with_approval_is_rendered_in_the_position_of_its_request() -> No
     items.append(mcp(0, "t", {}, approval_request_id="r2"))
     shown = calls_and_results(items)
     assert shown == [["s__t", "s__t"], "The user did not allow this call. No.", "told", "Go on."]
+
+
+@pytest.mark.parametrize(
+    ("ascii_only", "shown"), [(True, '{"arguments": "n\\u00e9e"}'), (False, '{"arguments": "née"}')]
+)
+def test_arguments_that_are_no_object_go_into_one_as_the_prompts_of_earlier_versions_have_them(
+    ascii_only: bool, shown: str
+) -> None:
+    assert as_object("née", ascii_only=ascii_only) == shown
+    assert as_object('{"city":"née"}', ascii_only=ascii_only) == '{"city":"née"}'
+
+
+def test_a_call_of_an_mcp_tool_is_shown_with_ascii_arguments() -> None:
+    item = {"type": "mcp_call", "server_label": "docs", "name": "find", "arguments": "née"}
+    assert MCP_FORMAT.chat_arguments(item) == '{"arguments": "n\\u00e9e"}'

@@ -38,7 +38,7 @@ def main() -> None:
     spec = json.loads(sys.stdin.buffer.readline())
     try:
         signal.signal(signal.SIGTERM, lambda *_: None)
-        die_with_parent(spec["parent"])
+        die_with_parent(spec["parent"], strict=True)
         child, control, proc = _start(spec)
     except OSError as error:
         _send({"failed": _reason(error)})
