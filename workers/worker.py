@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -30,6 +31,10 @@ log = logging.getLogger("longhaul.worker")
 ENGINE_DIED = 1
 """Exit code of a worker whose engine died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
+SWITCH_SECONDS = 0.001
+"""How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
+message: with Python's default of 5 ms, the last of many simultaneous requests begins late
+(docs/decisions/first-token.md)."""
 
 
 @asynccontextmanager
@@ -65,6 +70,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         await lease.start()
 
         freeze_gc()
+        sys.setswitchinterval(SWITCH_SECONDS)
         stack.push_async_callback(end_tasks, asyncio.create_task(_watch(engine, stop_worker), name="engine-watch"))
         log.info("%s is ready", model.name)
         yield Runner(

@@ -26,6 +26,10 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 
 # Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
 # are on the locked rows, because those of the statement's snapshot may be older.
+#
+# The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
+# it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
+# maintenance sends the response again (docs/decisions/first-token.md).
 _CLAIM = text(
     f"""
     WITH batch AS (
@@ -34,13 +38,15 @@ _CLAIM = text(
         SELECT r.id, r.status, r.worker, r.queue_deadline, b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
+    ), unflushed AS MATERIALIZED (
+        SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant,
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
-    FROM locked l
-    WHERE r.id = l.id AND (
+    FROM locked l, unflushed
+    WHERE unflushed.setting = 'off' AND r.id = l.id AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL
     )

@@ -171,3 +171,14 @@ async def test_a_run_deadline_starts_with_the_first_claim_and_a_takeover_does_no
     await claims.release(db, row.id, row.attempt, WORKER)
     await claim(db, new.id, "other")
     assert list(await endings.find_overdue(db)) == [(new.id, Status.IN_PROGRESS)]
+
+
+async def test_a_claim_does_not_wait_for_the_disk_and_leaves_the_connection_as_it_was(db: Database) -> None:
+    response_id = await queued(db)
+    assert await claim(db, response_id, "w") is not None
+    show = text("SHOW synchronous_commit")
+    async with db.autocommit() as connection:
+        assert (await connection.execute(show)).scalar_one() == "on"
+    async with db.begin() as connection:
+        await connection.execute(claims._CLAIM, {"id": [await queued(db)], "worker": ["w"]})
+        assert (await connection.execute(show)).scalar_one() == "off"
