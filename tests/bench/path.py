@@ -1,4 +1,4 @@
-"""Our own path alone: API, queue, worker, journal, relay and SSE, on an engine that costs nothing.
+"""Our own path alone: API, queue, worker, journal, pub/sub and SSE, on an engine that costs nothing.
 
 The scripted engine either keeps to a rate (what a fast GPU would ask of us: does it arrive, and at what price?) or
 has none, or too much of one, and then the path itself is the limit: for chunks, or for events.

@@ -72,7 +72,7 @@ def test_larger_events_are_fewer_rows_of_as_many_tokens() -> None:
     assert (held_back.chunks, held_back.commits) == (100, 100)  # each stream at a moment of its own
 
 
-def test_an_api_process_hears_a_stream_once_however_many_read_it_there() -> None:
+def test_an_api_process_receives_a_stream_once_however_many_read_it_there() -> None:
     assert replace(PLAIN, api=1, readers=50).receiving == 1
     assert replace(PLAIN, api=8, readers=0).receiving == 0
     assert replace(PLAIN, api=1000, readers=2).receiving == pytest.approx(2, rel=0.01)
@@ -82,11 +82,11 @@ def test_an_api_process_hears_a_stream_once_however_many_read_it_there() -> None
     assert wanted[Part.BROKER] == pytest.approx(100 * 1e-4 + 1000 * (1e-6 + 1e-5))
 
 
-def test_a_relay_of_its_own_takes_load_from_the_broker() -> None:
+def test_pubsub_servers_of_their_own_take_load_from_the_broker() -> None:
     costs = replace(NOTHING, publish=Line(0.0, 1e-4), send=1e-2)
-    one, many = (shares(replace(PLAIN, relays=number), costs) for number in (0, 4))
-    assert [one[Part.BROKER], one[Part.RELAY]] == pytest.approx([0.2, 0.0])
-    assert [many[Part.BROKER], many[Part.RELAY]] == pytest.approx([0.1, 0.025])
+    one, many = (shares(replace(PLAIN, pubsub_servers=number), costs) for number in (0, 4))
+    assert [one[Part.BROKER], one[Part.PUBSUB]] == pytest.approx([0.2, 0.0])
+    assert [many[Part.BROKER], many[Part.PUBSUB]] == pytest.approx([0.1, 0.025])
 
 
 def test_a_statement_that_looks_at_bystanders_grows_with_the_square_of_the_fleet() -> None:

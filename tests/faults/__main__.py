@@ -37,7 +37,7 @@ def _plan() -> tuple[Plan, int]:
     parser.add_argument("--pause", type=float, help="mean seconds from one fault to the next")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--apis", type=int)
-    parser.add_argument("--settle", dest="settle_seconds", type=float, help="seconds that responses have to end")
+    parser.add_argument("--end-seconds", dest="settle_seconds", type=float, help="seconds that responses have to end")
     parser.add_argument("--at-once", type=int, help="maximum of responses in flight")
     parser.add_argument("--demo", action="store_true", default=None, help="run the demo model on real vLLM")
     parser.add_argument(

@@ -21,7 +21,7 @@ from tests.faults import audit
 from tests.faults.audit import Write
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence
-from tests.faults.records import Form, Seen, Story
+from tests.faults.records import Form, ReaderRecord, Story
 from tests.support import grammar
 
 STOP_SECONDS = 3.0
@@ -315,7 +315,7 @@ def _committed(writes: Sequence[Write]) -> dict[int, float]:
     return found
 
 
-def _read_id(story: Story, seen: Seen) -> str | None:
+def _read_id(story: Story, seen: ReaderRecord) -> str | None:
     """The response of these events. A repeated foreground stream has its id in its first event."""
     if story.form is not Form.STREAM or not seen.frames:
         return story.response_id
@@ -323,7 +323,7 @@ def _read_id(story: Story, seen: Seen) -> str | None:
     return first
 
 
-def _difference(seen: Seen, whole: bytes) -> str:
+def _difference(seen: ReaderRecord, whole: bytes) -> str:
     log = frames.split(whole)
     for number, frame in enumerate(seen.frames):
         if number >= len(log) or log[number] != frame:

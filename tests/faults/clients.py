@@ -13,7 +13,7 @@ import orjson
 
 from app.protocol.status import Status
 from tests.faults.readers import Gone, resume, take
-from tests.faults.records import Form, Json, Poll, Seen, Story
+from tests.faults.records import Form, Json, Poll, ReaderRecord, Story
 
 TIMEOUT = httpx.Timeout(5.0, connect=2.0)
 """Streams have a keep-alive every 1.5 s: a client that reads nothing for 5 s takes the API process for dead."""
@@ -104,7 +104,7 @@ class Client:
         story = self._story
         max_events = self._random.randint(2, 30) if self._random.random() < 0.2 else None
         while True:
-            seen = Seen()
+            seen = ReaderRecord()
             try:
                 await self._post_stream(seen, max_events)
             except _CONNECTION_ERRORS as error:
@@ -136,10 +136,10 @@ class Client:
 
     async def _background_stream(self, group: asyncio.TaskGroup) -> None:
         """Reads the stream of the POST until it breaks or is dropped, then resumes it."""
-        story, seen = self._story, Seen()
+        story, seen = self._story, ReaderRecord()
         max_events = self._random.randint(1, 40) if self._random.random() < 0.5 else None
         while story.response_id is None:
-            seen = Seen()
+            seen = ReaderRecord()
             try:
                 await self._post_stream(seen, max_events)
             except _CONNECTION_ERRORS as error:
@@ -150,7 +150,7 @@ class Client:
                 await self._pause()
         group.create_task(self._resume(seen))
 
-    async def _post_stream(self, seen: Seen, max_events: int | None) -> None:
+    async def _post_stream(self, seen: ReaderRecord, max_events: int | None) -> None:
         story = self._story
         request = {"json": self._body(), "headers": self._headers()}
         async with self._http.stream("POST", self._url(), **request) as answer:
@@ -172,7 +172,7 @@ class Client:
         story, random = self._story, self._random
         if story.form.stream:
             for _ in range(random.choice((0, 1, 1, 2, 3))):
-                seen = Seen(after=random.choice((-1, -1, -1, 0, 1, 7)))
+                seen = ReaderRecord(after=random.choice((-1, -1, -1, 0, 1, 7)))
                 story.readers.append(seen)
                 group.create_task(self._resume(seen))
         chance = random.random()
@@ -182,7 +182,7 @@ class Client:
             group.create_task(self._delete(random.uniform(0, 4)))
         await self._poll()
 
-    async def _resume(self, seen: Seen) -> None:
+    async def _resume(self, seen: ReaderRecord) -> None:
         assert self._story.response_id is not None
         random = Random(f"{self._story.key} {self._story.readers.index(seen)}")
         try:

@@ -25,7 +25,7 @@ from tests.faults.member import Member, Role
 from tests.faults.polling import with_pause
 from tests.faults.questions import counting
 from tests.faults.readers import frames_of
-from tests.faults.records import Json, Seen
+from tests.faults.records import Json, ReaderRecord
 from tests.support.waiting import until
 
 SECONDS = 30.0
@@ -142,7 +142,7 @@ async def _receives(fleet: Fleet, api: Member) -> bool:
 
 async def _read_until_probe(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str | None:
     """Publishes probes until the stream has one. Returns the response's id, or None if the stream ends without one."""
-    seen = Seen(frames=[await anext(stream)])
+    seen = ReaderRecord(frames=[await anext(stream)])
     response_id: str = frames.decode(seen.frames[0])[0]["response"]["id"]
     probing = asyncio.create_task(_probe(pubsub, response_id, seen))
     try:
@@ -156,7 +156,7 @@ async def _read_until_probe(pubsub: PubSub, stream: AsyncIterator[bytes]) -> str
         await end_tasks(probing)
 
 
-async def _probe(pubsub: PubSub, response_id: str, seen: Seen) -> None:
+async def _probe(pubsub: PubSub, response_id: str, seen: ReaderRecord) -> None:
     """Publishes an event with the next sequence number, repeatedly: the worker may publish one of its own first."""
     while True:
         event = {"type": PROBE, "sequence_number": seen.next}

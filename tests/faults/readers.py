@@ -11,7 +11,7 @@ from random import Random
 import httpx
 
 from app.protocol.events.frames import DONE
-from tests.faults.records import Seen
+from tests.faults.records import ReaderRecord
 
 PAUSE_SECONDS = (0.05, 0.4)
 _SEQUENCE = re.compile(rb'"sequence_number":(\d+)')
@@ -32,7 +32,7 @@ async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield frame + b"\n\n"
 
 
-async def take(response: httpx.Response, seen: Seen, max_events: int | None = None) -> None:
+async def take(response: httpx.Response, seen: ReaderRecord, max_events: int | None = None) -> None:
     """Reads a stream into `seen`, to its end or for `max_events` events."""
     seen.connections += 1
     async for frame in frames_of(response.aiter_raw()):
@@ -46,7 +46,7 @@ async def take(response: httpx.Response, seen: Seen, max_events: int | None = No
             return
 
 
-def _record(frame: bytes, seen: Seen) -> None:
+def _record(frame: bytes, seen: ReaderRecord) -> None:
     found = _SEQUENCE.search(frame)
     number = int(found[1]) if found else None
     if number != seen.next:
@@ -59,7 +59,7 @@ def _record(frame: bytes, seen: Seen) -> None:
 
 
 async def resume(
-    client: httpx.AsyncClient, urls: list[str], response_id: str, seen: Seen, random: Random, restless: float
+    client: httpx.AsyncClient, urls: list[str], response_id: str, seen: ReaderRecord, random: Random, restless: float
 ) -> None:
     """Reads to the end of the stream, each time through a random API process.
 

@@ -28,7 +28,7 @@ class Form(Enum):
 
 
 @dataclass(slots=True)
-class Seen:
+class ReaderRecord:
     """Everything that one reader of a stream was sent, over all its connections."""
 
     after: int = -1
@@ -88,7 +88,7 @@ class Story:
     """Whether a DELETE was answered."""
     left: bool = False
     """Whether the client left, or was cut off from, a foreground request without an Idempotency-Key."""
-    readers: list[Seen] = field(default_factory=list)
+    readers: list[ReaderRecord] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """Answers that no fault explains."""
     gave_up: bool = False

@@ -12,7 +12,7 @@ import httpx
 from app.protocol.events import frames
 from tests.faults.questions import counting
 from tests.faults.readers import frames_of, resume
-from tests.faults.records import Form, Seen, Story
+from tests.faults.records import Form, ReaderRecord, Story
 from tests.support.waiting import until
 
 SECONDS = 90.0
@@ -33,7 +33,7 @@ class Streams:
         self.stories: list[Story] = []
 
     @property
-    def seen(self) -> dict[str, Seen]:
+    def seen(self) -> dict[str, ReaderRecord]:
         """Response id -> what its reader was sent."""
         return {story.response_id: story.readers[0] for story in self.stories if story.response_id is not None}
 
@@ -55,7 +55,7 @@ class Streams:
             assert answer.status_code == httpx.codes.OK, await answer.aread()
             first = await anext(frames_of(answer.aiter_raw()))
         story.response_id = frames.decode(first)[0]["response"]["id"]
-        story.readers.append(Seen())
+        story.readers.append(ReaderRecord())
         reading = resume(self._http, self._urls, story.response_id, story.readers[0], self._random, restless=0)
         self._readers.append(asyncio.create_task(reading))
 

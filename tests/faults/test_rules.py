@@ -10,14 +10,14 @@ from tests.faults.audit import Transition, Write
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence
 from tests.faults.questions import counting
-from tests.faults.records import Form, Poll, Seen, Story
+from tests.faults.records import Form, Poll, ReaderRecord, Story
 
 ID = "resp_1"
 EVENTS = [frames.encode({"type": "response.output_text.delta", "sequence_number": number}) for number in range(4)]
 AT = 1000.0
 
 
-def story(*readers: Seen) -> Story:
+def story(*readers: ReaderRecord) -> Story:
     return Story("1-1", False, Form.BACKGROUND_STREAM, counting(3), AT, response_id=ID, readers=list(readers))
 
 
@@ -46,7 +46,7 @@ def test_a_doorbell_that_does_not_arrive_is_noticed() -> None:
 
 
 def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:
-    seen = Seen(frames=EVENTS, arrivals=[AT, AT, AT + 1, AT + 1], terminal=True)
+    seen = ReaderRecord(frames=EVENTS, arrivals=[AT, AT, AT + 1, AT + 1], terminal=True)
     writes = [Write(0, 1, 0, None, AT - 0.1), Write(2, 3, 1, None, AT + 1.5)]
     assert "durable_before_visible" in broken_rules(Evidence([story(seen)], writes={ID: writes}))
     in_time = [Write(0, 1, 0, None, AT - 0.1), Write(2, 3, 1, None, AT + 0.5), Write(2, 3, 1, None, AT + 9)]
@@ -54,7 +54,7 @@ def test_an_event_that_is_seen_before_its_commit_is_noticed() -> None:
 
 
 def test_a_reader_that_starts_late_breaks_no_rule() -> None:
-    seen = Seen(after=1, frames=EVENTS[2:], arrivals=[AT + 2, AT + 2], terminal=True)
+    seen = ReaderRecord(after=1, frames=EVENTS[2:], arrivals=[AT + 2, AT + 2], terminal=True)
     writes = [Write(0, 1, 0, None, AT), Write(2, 3, 1, None, AT + 1)]
     assert "durable_before_visible" not in broken_rules(Evidence([story(seen)], writes={ID: writes}))
 
@@ -86,9 +86,9 @@ def test_a_reader_that_saw_another_event_than_the_log_has_is_noticed() -> None:
     other = frames.encode({"type": "response.output_text.delta", "sequence_number": 1, "delta": "other"})
     chunk = Chunk(ID, 0, 3, 0, (), b"".join(EVENTS))
     for saw in ([EVENTS[0], other], EVENTS[:2]):  # the second list ends too early
-        evidence = Evidence([story(Seen(frames=saw, arrivals=[AT] * 2))], logs={ID: (chunk,)})
+        evidence = Evidence([story(ReaderRecord(frames=saw, arrivals=[AT] * 2))], logs={ID: (chunk,)})
         assert "readers_see_the_log" in broken_rules(evidence)
-    whole = Evidence([story(Seen(frames=EVENTS, arrivals=[AT] * 4))], logs={ID: (chunk,)})
+    whole = Evidence([story(ReaderRecord(frames=EVENTS, arrivals=[AT] * 4))], logs={ID: (chunk,)})
     assert "readers_see_the_log" not in broken_rules(whole)
 
 

@@ -34,8 +34,8 @@ class Part(StrEnum):
     WAL = "Postgres WAL"
     CONNECTIONS = "Postgres connections"
     BROKER = "broker's Redis CPU"
-    """With the relay's, where that has none of its own."""
-    RELAY = "relay's Redis CPU"
+    """With the pub/sub's, if that has no servers of its own."""
+    PUBSUB = "pub/sub Redis CPU"
     API = "API CPU"
     MAINTENANCE = "maintenance CPU"
 
@@ -55,7 +55,7 @@ class Fleet:
     interval: float = 0.0
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
     events: float = Settings.model_fields["events_per_second"].default
-    """Of all streams of a worker in a second, at most (`LONGHAUL_EVENTS_PER_SECOND`): by its beat; 0: no bound."""
+    """Bound of the events of all streams of a worker, in a second (`LONGHAUL_EVENTS_PER_SECOND`); 0: no bound."""
     event_interval: float = 0.0
     """Seconds between two events of a stream, at least (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
     readers: float = 1.0
@@ -79,8 +79,8 @@ class Fleet:
     """That of an API process, for each server."""
     brokers: int = 1
     """Redis servers, each with the queues of its share of the workers."""
-    relays: int = 0
-    """Redis servers for the relay alone; 0: the brokers relay, too."""
+    pubsub_servers: int = 0
+    """Redis servers for pub/sub alone; 0: the brokers carry it, too."""
     api: int = 16
     """Processes."""
     maintenance: int = 1
@@ -103,8 +103,8 @@ class Fleet:
     @property
     def _pause(self) -> float:
         """Seconds from one commit of a worker to the next, at least."""
-        beat = min(MAX_SECONDS, self.streams / self.events) if self.events else 0.0
-        return max(self.interval, beat)
+        flush_interval = min(MAX_SECONDS, self.streams / self.events) if self.events else 0.0
+        return max(self.interval, flush_interval)
 
     @property
     def requests(self) -> float:
@@ -113,7 +113,7 @@ class Fleet:
 
     @property
     def receiving(self) -> float:
-        """API processes that hear a stream: its readers are spread over them by chance."""
+        """API processes that receive a stream: its readers are spread over them by chance."""
         missed: float = (1 - 1 / self.api) ** self.readers
         return self.api * (1 - missed)
 
@@ -128,8 +128,8 @@ def demand(fleet: Fleet, costs: Costs) -> dict[Part, float]:
         Part.POSTGRES: _postgres(fleet, costs),
         Part.WAL: _wal(fleet, costs),
         Part.CONNECTIONS: _connections(fleet),
-        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.relays else _pubsub(fleet, costs)),
-        Part.RELAY: _pubsub(fleet, costs) if fleet.relays else 0.0,
+        Part.BROKER: _broker(fleet, costs) + (0.0 if fleet.pubsub_servers else _pubsub(fleet, costs)),
+        Part.PUBSUB: _pubsub(fleet, costs) if fleet.pubsub_servers else 0.0,
         Part.API: fleet.requests * (costs.post + fleet.polls * costs.get)
         + fleet.chunks * (fleet.receiving * costs.receive + fleet.readers * costs.write),
         Part.MAINTENANCE: fleet.requests * costs.tidy.fixed + fleet.chunks * costs.tidy.each,
@@ -143,7 +143,7 @@ def supply(fleet: Fleet) -> dict[Part, float]:
         Part.WAL: fleet.postgres * fleet.wal_bytes,
         Part.CONNECTIONS: fleet.postgres * fleet.connections,
         Part.BROKER: fleet.brokers,
-        Part.RELAY: max(1, fleet.relays),
+        Part.PUBSUB: max(1, fleet.pubsub_servers),
         Part.API: fleet.api,
         Part.MAINTENANCE: fleet.maintenance,
     }
@@ -221,8 +221,8 @@ def _connections(fleet: Fleet) -> float:
 
 
 def _pubsub(fleet: Fleet, costs: Costs) -> float:
-    rung = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
-    return rung + fleet.chunks * fleet.receiving * costs.deliver + fleet.relays * costs.tick
+    published = fleet.commits * costs.publish.fixed + fleet.chunks * costs.publish.each
+    return published + fleet.chunks * fleet.receiving * costs.deliver + fleet.pubsub_servers * costs.tick
 
 
 def _broker(fleet: Fleet, costs: Costs) -> float:

@@ -27,7 +27,7 @@ REMEDIES = (
     Remedy("64 API processes", True, {"api": 64}),
     Remedy("8 copies of maintenance", True, {"maintenance": 8}),
     Remedy("`LONGHAUL_EVENT_INTERVAL_SECONDS=0.1`", True, {"event_interval": 0.1}),
-    Remedy("8 Redis for the relay alone", False, {"relays": 8}),
+    Remedy("8 Redis for pub/sub alone", False, {"pubsub_servers": 8}),
     Remedy("8 Postgres, and a broker beside each", False, {"postgres": 8, "brokers": 8}),
     Remedy("GETs answered by replicas", False, {"replicas": 1}),
     Remedy("256 API processes and 32 copies of maintenance", True, {"api": 256, "maintenance": 32}),

@@ -202,19 +202,19 @@ async def _merges(rig: Rig) -> Found:
     return {name: Line.through(points) for name, points in costs.items()}
 
 
-# -- the relay ---------------------------------------------------------------------------------------------------
+# -- pub/sub -----------------------------------------------------------------------------------------------------
 
 
 async def _pubsub(rig: Rig) -> Found:
     """Publishing without subscribers, then with as many as there may be API processes."""
-    names = [f"resp_relay{number}" for number in range(max(BATCH_SIZES))]
-    rung = [(count, await _publish_seconds(rig, names[:count])) for count in BATCH_SIZES]
+    names = [f"resp_{number}" for number in range(max(BATCH_SIZES))]
+    published = [(count, await _publish_seconds(rig, names[:count])) for count in BATCH_SIZES]
     async with AsyncExitStack() as stack:
         for first in range(SUBSCRIBERS):
             await _subscribe(rig, stack, names[first::SUBSCRIBERS])
-        heard = await _publish_seconds(rig, names)
-    publish = Line.through(rung)
-    return {"publish": publish, "deliver": max(0.0, heard - publish.at(len(names))) / len(names)}
+        delivered = await _publish_seconds(rig, names)
+    publish = Line.through(published)
+    return {"publish": publish, "deliver": max(0.0, delivered - publish.at(len(names))) / len(names)}
 
 
 async def _publish_seconds(rig: Rig, names: Sequence[str]) -> float:

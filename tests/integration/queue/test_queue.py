@@ -76,7 +76,7 @@ def unix_url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
+def unresponsive() -> Iterator[str]:
     """A Redis that accepts connections and never replies."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -263,8 +263,8 @@ async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys
     assert keys.llen(QUEUE) == 3
 
 
-async def test_close_drops_the_messages_that_were_not_sent(silent: str) -> None:
-    queue = queue_at(silent)
+async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) -> None:
+    queue = queue_at(unresponsive)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
     await asyncio.sleep(0)
     await queue.close()
@@ -272,8 +272,8 @@ async def test_close_drops_the_messages_that_were_not_sent(silent: str) -> None:
     assert {type(result) for result in results} <= {asyncio.CancelledError, QueueUnavailable}
 
 
-async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(silent: str) -> None:
-    queue = queue_at(silent, 0.3)
+async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:
+    queue = queue_at(unresponsive, 0.3)
     sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
     turns = 0
     while not all(task.done() for task in sending):

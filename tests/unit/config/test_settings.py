@@ -93,13 +93,13 @@ def test_every_field_has_a_variable() -> None:
 
 def test_a_variable_that_is_no_setting_is_unknown() -> None:
     environ = {
-        "LONGHAUL_MAX_ATTEMPTS": "3",
+        "LONGHAUL_MAX_TRIES": "3",
         "longhaul_prot": "1",
         "LONGHAUL_PORT": "1",
         "longhaul_host": "x",
         "PATH": "",
     }
-    assert unknown_variables(environ) == ["LONGHAUL_MAX_ATTEMPTS", "longhaul_prot"]
+    assert unknown_variables(environ) == ["LONGHAUL_MAX_TRIES", "longhaul_prot"]
 
 
 def test_variables_of_tool_servers_and_tests_are_known() -> None:
@@ -114,7 +114,7 @@ def test_unknown_variables_are_reported_once_by_a_supervisor_and_its_processes()
 def test_a_command_warns_of_a_variable_that_is_no_setting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("LONGHAUL_MAX_ATTEMPTS", "3")
+    monkeypatch.setenv("LONGHAUL_MAX_TRIES", "3")
     cli(["models"], standalone_mode=False)
-    warning = "longhaul: LONGHAUL_MAX_ATTEMPTS is no setting and has no effect; docs/settings.md lists them all\n"
+    warning = "longhaul: LONGHAUL_MAX_TRIES is no setting and has no effect; docs/settings.md lists them all\n"
     assert capsys.readouterr().err == warning

@@ -92,8 +92,8 @@ class _Position:
 
     def leads_to_call(self) -> bool:
         """Whether a call is the next item after this one and reasoning."""
-        following = (item["type"] for item in self._items[self._index + 1 :] if item["type"] != "reasoning")
-        return next(following, None) in _CALLS
+        next_types = (item["type"] for item in self._items[self._index + 1 :] if item["type"] != "reasoning")
+        return next(next_types, None) in _CALLS
 
 
 def _is_answer(message: Message) -> bool:
