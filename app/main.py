@@ -66,7 +66,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 @contextlib.asynccontextmanager
 async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool)
-    pubsub = PubSub(settings.broker_url)
+    pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
     responses = ResponseService(db, sealer, pubsub, queue, catalog, settings)

@@ -150,7 +150,7 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     db = Database(settings.database_dsn, 4)
-    pubsub = PubSub(settings.broker_url)
+    pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
     queue = TaskQueue(settings)
     try:
         await wait_for_schema(db)

@@ -48,7 +48,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url)
+        pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
         stack.push_async_callback(pubsub.close)
         queue = TaskQueue(settings)
         stack.push_async_callback(queue.close)

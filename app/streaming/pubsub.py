@@ -57,7 +57,9 @@ class PubSub:
     reconnects while the receiving task reads.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, fast_paths: bool = True) -> None:
+        """`fast_paths`: commands that publish are packed here; else redis-py's pipeline does it."""
+        self._fast_paths = fast_paths
         self._client = redis.asyncio.from_url(
             url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS, protocol=2
         )
@@ -98,9 +100,18 @@ class PubSub:
     async def publish(self, chunks: Iterable[Chunk]) -> None:
         """Publishes committed chunks in one round trip. Raises PubSubUnavailable; readers then find them in the log."""
         try:
-            await send(self._client, [_publish_command(chunk) for chunk in chunks], CONNECT_SECONDS)
+            if self._fast_paths:
+                await send(self._client, [_publish_command(chunk) for chunk in chunks], CONNECT_SECONDS)
+            else:
+                await self._publish_by_pipeline(chunks)
         except Exception as error:
             raise PubSubUnavailable(type(error).__name__) from error
+
+    async def _publish_by_pipeline(self, chunks: Iterable[Chunk]) -> None:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for chunk in chunks:
+                pipeline.publish(CHANNEL + chunk.response_id, pack_message(chunk))
+            await pipeline.execute()
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
