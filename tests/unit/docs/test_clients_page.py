@@ -1,0 +1,52 @@
+"""docs/clients.md says which tests show what, and with which versions."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+TESTS = ROOT / "tests" / "clients"
+_FILE = re.compile(r"`(tests/clients/test_\w+\.py)`((?: \(`test_\w+`\))?(?:, `test_\w+`)*)")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the table under a heading."""
+    section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines[2:]]
+
+
+def installed() -> set[str]:
+    """Each package that the tests of clients have, with its version."""
+    pins = (ROOT / "config" / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    node = json.loads((TESTS / "node" / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    python = re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE)
+    return {f"{name} {version}" for name, version in [*python, *node.items()]}
+
+
+def test_every_test_of_a_client_has_its_row() -> None:
+    shown = {path for row in rows("What works") for path, _ in _FILE.findall(row[3])}
+    assert shown == {f"tests/clients/{path.name}" for path in TESTS.glob("test_*.py")}
+
+
+def test_every_row_names_tests_that_exist() -> None:
+    for row in rows("What works") + rows("What does not work, and whose limit it is"):
+        for path, names in _FILE.findall(row[-1]):
+            named = re.findall(r"`(test_\w+)`", names)
+            assert named, f"{row[0]}: name the tests of {path}"
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert [name for name in named if f"def {name}(" not in text] == []
+
+
+def test_every_row_has_the_version_that_is_installed() -> None:
+    named = {package for row in rows("What works") for package in row[1].split(", ") if package}
+    assert named - installed() == set()
+
+
+def test_every_client_has_its_lines() -> None:
+    headings = set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE))
+    linked = set(re.findall(r"^\| \[([^\]]+)\]", PAGE, re.MULTILINE))
+    assert linked == headings
