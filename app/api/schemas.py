@@ -109,11 +109,16 @@ class ReasoningText(Shape):
     text: str
 
 
+class SummaryText(Shape):
+    type: Literal["summary_text"]
+    text: str
+
+
 class ReasoningItem(Shape):
     type: Literal["reasoning"]
     id: str
     status: Literal["in_progress", "completed", "incomplete"]
-    summary: list[Json]
+    summary: list[SummaryText]
     content: list[ReasoningText]
     encrypted_content: str | None
 

@@ -139,8 +139,12 @@ def _result(kind: type, ok: bool) -> dict[str, Any]:
 endings = st.sampled_from(["stop", "length", "fail", "cancel"])
 
 
-def new_stream(response_id: str = "resp_0a1b") -> ResponseStream:
-    return ResponseStream(response_object(stored_request(), response_id=response_id, created_at=1_700_000_000))
+summaries = st.sampled_from([None, "auto", "concise", "detailed"])
+
+
+def new_stream(response_id: str = "resp_0a1b", *, summary: str | None = None) -> ResponseStream:
+    request = stored_request(reasoning={"effort": None, "summary": summary})
+    return ResponseStream(response_object(request, response_id=response_id, created_at=1_700_000_000))
 
 
 def end(stream: ResponseStream, how: str) -> list[dict[str, Any]]:
@@ -151,9 +155,9 @@ def end(stream: ResponseStream, how: str) -> list[dict[str, Any]]:
     return stream.finish(Finish(FinishReason(how), Usage(3, 0, 5)), 1_700_000_009)
 
 
-def play(said: list[Delta], ending: str) -> tuple[ResponseStream, list[dict[str, Any]]]:
+def play(said: list[Delta], ending: str, *, summary: str | None = None) -> tuple[ResponseStream, list[dict[str, Any]]]:
     """Feeds `said` and the ending to a machine; returns the machine and all its events."""
-    stream = new_stream()
+    stream = new_stream(summary=summary)
     events = stream.accept() + stream.begin()
     for delta in said:
         events += stream.feed(delta)

@@ -91,6 +91,30 @@ class Waiting:
         )
 
 
+class Summary:
+    """The summary of a reasoning item: one part, whose text is the reasoning's. Its events stand among the item's."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.parts: list[Event] = []
+        self._last = ""
+
+    def feed(self, kind: str, event: Event) -> None:
+        step = kind.removeprefix("response.reasoning_summary_")
+        after = {"": ["part.added"], "part.added": ["text.delta"], "text.delta": ["text.delta", "text.done"]}
+        require(step in after.get(self._last, ["part.done"]) and not self.parts, f"a summary's {self._last}", event)
+        require(event["summary_index"] == 0, "summary_index", event)
+        self._last = step
+        if step == "text.delta":
+            require(event["delta"], "an empty delta", event)
+            self.text += event["delta"]
+        elif step == "text.done":
+            require(event["text"] == self.text, "done is not the sum of its deltas", event)
+        else:
+            require(event["part"] == {"type": "summary_text", "text": self.text}, "the part differs", event)
+            self.parts = [event["part"]] if step == "part.done" else []
+
+
 class Checker:
     """Takes every event in order; `end()` checks that the stream is complete."""
 
@@ -103,6 +127,8 @@ class Checker:
         self.waiting: dict[int, Waiting] = {}
         self.item: Event | None = None
         self.part: Event | None = None
+        self.summary: Summary | None = None
+        """Of the open item."""
         self.parts: list[Event] = []
         self.text = ""
         self.text_done = False
@@ -177,6 +203,10 @@ class Checker:
             if self.text_done and index in self.waiting:
                 self.waiting[index].item = {**self.item, CALLS[self.item["type"]][2]: self.text}
                 self.item = None
+        elif kind.startswith("response.reasoning_summary_"):
+            require(self.item["type"] == "reasoning", "a summary of something else", event)
+            self.summary = self.summary or Summary()
+            self.summary.feed(kind, event)
         else:
             self._in_part(kind, event)
 
@@ -189,7 +219,7 @@ class Checker:
         require(item["id"] not in self.ids, "a repeated id", event)
         self.ids.add(item["id"])
         self.items.append(None)
-        self.parts, self.text, self.text_done = [], "", False
+        self.parts, self.text, self.text_done, self.summary = [], "", False, None
         if item["type"] in HOSTED:
             self.waiting[event["output_index"]] = Waiting(item)
         self.item = item if item["type"] not in WHOLE & set(HOSTED) else None
@@ -255,6 +285,10 @@ class Checker:
                 require(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
             else:
                 require(item["content"] == self.parts and self.parts, "content", event)
+            if item["type"] == "reasoning":
+                written = [] if self.summary is None else self.summary.parts
+                require(item["summary"] == written, "the summary differs from the stream", event)
+                require(self.summary is None or self.summary.text == self.text, "not the reasoning's text", event)
         self.items[event["output_index"]] = item
         self.item = None
 

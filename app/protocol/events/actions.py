@@ -88,6 +88,11 @@ def open_reasoning(writer: Writer, _: Reasoning) -> None:
     writer.add_part({"type": "reasoning_text", "text": ""})
 
 
+def open_summary(writer: Writer, _: Reasoning) -> None:
+    writer.item["summary"].append({"type": "summary_text", "text": ""})
+    writer.emit_item("response.reasoning_summary_part.added", summary_index=0, part=dict(writer.item["summary"][0]))
+
+
 def add_text(writer: Writer, delta: Text) -> None:
     writer.pieces.append(delta.text)
     writer.logprobs += delta.logprobs
@@ -114,6 +119,11 @@ def add_reasoning(writer: Writer, delta: Reasoning) -> None:
     writer.emit_part("response.reasoning_text.delta", delta=delta.text)
 
 
+def add_summary(writer: Writer, delta: Reasoning) -> None:
+    """Shows the reasoning itself as its summary: models here make none."""
+    writer.emit_item("response.reasoning_summary_text.delta", summary_index=0, delta=delta.text)
+
+
 def close_text(writer: Writer, _: Any) -> None:
     writer.part["logprobs"] = list(writer.logprobs)
     writer.finish_part("response.output_text.done", "text", logprobs=writer.part["logprobs"])
@@ -125,6 +135,15 @@ def close_refusal(writer: Writer, _: Any) -> None:
 
 def close_reasoning(writer: Writer, _: Any) -> None:
     writer.finish_part("response.reasoning_text.done", "text")
+
+
+def close_summary(writer: Writer, _: Any) -> None:
+    """Comes after `close_reasoning`, which joins the text."""
+    part = writer.item["summary"][0]
+    part["text"] = writer.part["text"]
+    cut: Json = {"status": "incomplete"} if writer.cut else {}
+    writer.emit_item("response.reasoning_summary_text.done", summary_index=0, text=part["text"])
+    writer.emit_item("response.reasoning_summary_part.done", summary_index=0, part=dict(part), **cut)
 
 
 # -- calls that the client runs --------------------------------------------------------------------------------

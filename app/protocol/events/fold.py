@@ -46,6 +46,14 @@ def _add_text(output: list[Json], event: Event) -> None:
         part["logprobs"] = [*part["logprobs"], *event["logprobs"]]
 
 
+def _set_summary(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["summary"][event["summary_index"] :] = [event["part"]]
+
+
+def _add_to_summary(output: list[Json], event: Event) -> None:
+    output[event["output_index"]]["summary"][event["summary_index"]]["text"] += event["delta"]
+
+
 def _add_refusal(output: list[Json], event: Event) -> None:
     output[event["output_index"]]["content"][event["content_index"]]["refusal"] += event["delta"]
 
@@ -75,6 +83,9 @@ _FOLDERS: dict[str, Folder] = {
     "response.content_part.done": _set_part,
     "response.output_text.delta": _add_text,
     "response.reasoning_text.delta": _add_text,
+    "response.reasoning_summary_part.added": _set_summary,
+    "response.reasoning_summary_part.done": _set_summary,
+    "response.reasoning_summary_text.delta": _add_to_summary,
     "response.output_text.annotation.added": _add_annotation,
     "response.refusal.delta": _add_refusal,
     "response.function_call_arguments.delta": _add_to("arguments"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.protocol.events.deltas import Delta, Finish, FinishReason, Text
+from app.protocol.events.deltas import Delta, Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import Snapshot, fold
 from app.protocol.events.frames import Event
 from app.protocol.events.table import INPUT_OF, TABLE, Input, State
@@ -84,6 +84,8 @@ class ResponseStream:
         return self._process(self._input_of(delta), delta)
 
     def _input_of(self, delta: Delta) -> Input:
+        if isinstance(delta, Reasoning):
+            return Input.SUMMARIZED if self._writer.summarizes else Input.REASONING
         phase = self._writer.item.get("phase") if self._state is State.MESSAGE else None
         return Input.OTHER_TEXT if isinstance(delta, Text) and delta.phase != phase else INPUT_OF[type(delta)]
 
@@ -125,13 +127,15 @@ def _state_of(snapshot: Snapshot) -> State:
     item = snapshot.response["output"][snapshot.open]
     if item["type"] == "message" and "refusal" in item["content"][-1]:
         return State.REFUSAL
+    if item["type"] == "reasoning" and item["summary"]:
+        return State.SUMMARIZED
     return State(item["type"])
 
 
 _CALL_TEXT = {State.CALL: "arguments", State.CUSTOM: "input"} | {
     State(kind.call_type): kind.text_field for kind in HOSTED_KINDS if kind.text_field is not None
 }
-_PART_TEXT = {State.MESSAGE: "text", State.REASONING: "text", State.REFUSAL: "refusal"}
+_PART_TEXT = {State.MESSAGE: "text", State.REASONING: "text", State.SUMMARIZED: "text", State.REFUSAL: "refusal"}
 
 
 def _restore_text(writer: Writer, state: State) -> None:

@@ -45,6 +45,8 @@ class State(Enum):
     REFUSAL = "refusal"
     """A message is open, with a refusal part."""
     REASONING = "reasoning"
+    SUMMARIZED = "reasoning with a summary"
+    """Reasoning is open, and a summary that is written with it."""
     CALL = "function_call"
     CUSTOM = "custom_tool_call"
     CODE = "code_interpreter_call"
@@ -59,6 +61,8 @@ class Input(Enum):
     OTHER_TEXT = "text of another phase"
     """A phase that the open message does not have: the text always opens a message of its own."""
     REASONING = "reasoning"
+    SUMMARIZED = "reasoning with a summary"
+    """Reasoning of a response that was asked for a summary of it."""
     REFUSAL = "refusal"
     ANNOTATION = "annotation"
     CALL_START = "call start"
@@ -113,6 +117,10 @@ _STARTS: dict[Input, Cell] = {
     Input.OTHER_TEXT: ((actions.open_message, actions.open_text, actions.add_text), State.MESSAGE),
     Input.REFUSAL: ((actions.open_message, actions.open_refusal, actions.add_refusal), State.REFUSAL),
     Input.REASONING: ((actions.open_reasoning, actions.add_reasoning), State.REASONING),
+    Input.SUMMARIZED: (
+        (actions.open_reasoning, actions.open_summary, actions.add_reasoning, actions.add_summary),
+        State.SUMMARIZED,
+    ),
     Input.CALL_START: ((actions.open_call,), State.CALL),
     Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
     Input.CODE_START: ((hosted.open_code,), State.CODE),
@@ -154,7 +162,12 @@ TABLE: dict[State, dict[Input, Cell]] = {
     ),
     State.REASONING: _in_progress(
         (Input.REASONING, ((actions.add_reasoning,), State.REASONING)),
+        (Input.SUMMARIZED, ((actions.add_reasoning,), State.REASONING)),  # logs of 0.2.0 have no summaries
         close=(actions.close_reasoning, actions.close_item),
+    ),
+    State.SUMMARIZED: _in_progress(
+        (Input.SUMMARIZED, ((actions.add_reasoning, actions.add_summary), State.SUMMARIZED)),
+        close=(actions.close_reasoning, actions.close_summary, actions.close_item),
     ),
     State.CALL: _in_progress(
         (Input.CALL_ARGUMENTS, ((actions.add_arguments,), State.CALL)),

@@ -32,6 +32,11 @@ class Writer:
         self.seal: Callable[[str], str] | None = None
         """Makes the `encrypted_content` of reasoning items; None: they have none."""
 
+    @property
+    def summarizes(self) -> bool:
+        """Whether the request asked for a summary of the reasoning."""
+        return bool((self.response["reasoning"] or {}).get("summary"))
+
     # -- events ----------------------------------------------------------------------------------------------
 
     def emit(self, event_type: str, **fields: Any) -> None:

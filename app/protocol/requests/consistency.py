@@ -16,6 +16,7 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     _check_context(fields, body)
     _check_choice(fields)
     _check_min_tokens(fields)
+    _check_summary(fields)
 
 
 CONTEXTS = ("previous_response_id", "conversation", "previous_input_messages")
@@ -74,3 +75,12 @@ def check_calls(items: list[dict[str, Any]]) -> None:
             where = f"input[{index}].call_id"
             message = f"Invalid '{where}': there is no call with the id '{item['call_id']}' before its output."
             raise InvalidRequest(message, where, "invalid_value")
+
+
+def _check_summary(fields: CreateResponse) -> None:
+    """`generate_summary` is the old name of `summary`: both must ask for the same."""
+    reasoning = fields.reasoning
+    asked = set() if reasoning is None else {reasoning.summary, reasoning.generate_summary} - {None}
+    if len(asked) > 1:
+        message = "'reasoning.generate_summary' is the old name of 'reasoning.summary': send 'reasoning.summary' alone."
+        raise InvalidRequest(message, "reasoning.generate_summary", "mutually_exclusive_parameters")

@@ -69,15 +69,17 @@ class TextConfig(RequestModel):
         return {"format": {"type": "text"} if self.format is None else self.format.stored(), **verbosity}
 
 
+Summary = Literal["auto", "concise", "detailed"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class Reasoning(RequestModel):
-    """How a model reasons. `summary: auto` shows the reasoning itself: models here make no summary of it."""
+    """How a model reasons. Every `summary` shows the reasoning itself: models here make no summary of it."""
 
     effort: Effort | None = None
-    summary: Annotated[str | None, SupportedValues(("auto",))] = None
-    generate_summary: Annotated[str | None, SupportedValues(("auto",))] = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
+    """The old name of `summary`."""
     context: Annotated[str | None, SupportedValues(("auto",))] = None
     mode: Annotated[str | None, SupportedValues(("standard",))] = None
 

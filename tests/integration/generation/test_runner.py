@@ -13,6 +13,7 @@ from app.store import claims, endings, journal, responses
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
+from tests.support import grammar
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued
@@ -178,6 +179,25 @@ async def test_a_response_released_in_the_middle_continues_exactly(db: Database,
         assert text_of(row) == words
         assert row.usage is not None
         assert row.usage["output_tokens"] == len(words.encode()) + 1
+
+
+@pytest.mark.parametrize("events", [6, 9, 14])
+async def test_a_response_released_in_its_reasoning_goes_on_with_its_summary(
+    db: Database, pubsub: PubSub, events: int
+) -> None:
+    thought = "one and " * 25
+    reasoning = {"effort": None, "summary": "auto"}
+    response_id = await queued(db, reasoning=reasoning, input=asking(f"/raw <think>{thought}two</think>Three"))
+    async with worker(db, pubsub, tokens_per_second=100.0) as first:
+        job = first.start(response_id)
+        await committed(db, response_id, events)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    async with worker(db, pubsub) as second:
+        assert await second.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert row.output is not None
+    assert row.output[0]["summary"][0]["text"] == row.output[0]["content"][0]["text"] == f"{thought}two"
+    grammar.check(await events_of(db, response_id))
 
 
 async def test_a_response_released_before_its_first_token_starts_at_the_beginning(db: Database, pubsub: PubSub) -> None:

@@ -80,6 +80,10 @@ def test_a_summary_stands_in_for_missing_reasoning() -> None:
     assert messages_of([thought()]) == [{"role": "assistant", "content": ""}]
 
 
+def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
+    assert messages_of([thought("Hm.", summary="Hm.")])[0]["reasoning"] == "Hm."
+
+
 def test_a_refusal_is_the_model_s_text() -> None:
     refused = {**message("", "assistant"), "content": [{"type": "refusal", "refusal": "No."}]}
     assert messages_of([refused]) == [{"role": "assistant", "content": "No."}]

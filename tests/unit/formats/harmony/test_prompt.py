@@ -120,6 +120,14 @@ def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     assert "<|channel|>analysis<|message|>new<|end|>" in text
 
 
+def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
+    shown = [{"type": "summary_text", "text": "I ask."}]
+    both = {**reasoning("I ask."), "summary": shown}
+    alone = {**both, "content": []}
+    expected = said(message("a"), reasoning("I ask."), call(), output())
+    assert said(message("a"), both, call(), output()) == said(message("a"), alone, call(), output()) == expected
+
+
 def test_hosted_calls_are_in_the_channels_in_which_gpt_oss_makes_them() -> None:
     search = {
         "type": "web_search_call",

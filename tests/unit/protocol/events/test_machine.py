@@ -42,7 +42,7 @@ from app.protocol.events.machine import IllegalInput, ResponseStream
 from app.protocol.events.table import TABLE, Input, State
 from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support import grammar
-from tests.support.deltas import deltas, end, endings, new_stream, play
+from tests.support.deltas import deltas, end, endings, new_stream, play, summaries
 
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
@@ -51,7 +51,8 @@ INPUTS: dict[Input, Any] = {
     Input.BEGIN: ResponseStream.begin,
     Input.TEXT: lambda stream: stream.feed(Text("a")),
     Input.OTHER_TEXT: lambda stream: stream.feed(Text("a", phase="commentary")),
-    Input.REASONING: lambda stream: stream.feed(Reasoning("a")),
+    Input.REASONING: lambda stream: stream._process(Input.REASONING, Reasoning("a")),
+    Input.SUMMARIZED: lambda stream: stream._process(Input.SUMMARIZED, Reasoning("a")),
     Input.CALL_START: lambda stream: stream.feed(CallStart("f")),
     Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
     Input.REFUSAL: lambda stream: stream.feed(Refusal("a")),
@@ -80,6 +81,7 @@ PATHS: dict[State, list[Input]] = {
     State.IDLE: [Input.ACCEPT, Input.BEGIN, Input.LISTING, Input.CODE_START, Input.TURN_END],
     State.MESSAGE: [Input.ACCEPT, Input.BEGIN, Input.TEXT],
     State.REASONING: [Input.ACCEPT, Input.BEGIN, Input.REASONING],
+    State.SUMMARIZED: [Input.ACCEPT, Input.BEGIN, Input.SUMMARIZED],
     State.CALL: [Input.ACCEPT, Input.BEGIN, Input.CALL_START],
     State.REFUSAL: [Input.ACCEPT, Input.BEGIN, Input.REFUSAL],
     State.CUSTOM: [Input.ACCEPT, Input.BEGIN, Input.CUSTOM_START],
@@ -117,22 +119,24 @@ def test_the_table_knows_every_state() -> None:
     assert set(TABLE) == set(State)
 
 
-@given(deltas(), endings)
-def test_every_legal_sequence_keeps_the_grammar(sequence: list[Delta], ending: str) -> None:
-    _, events = play(sequence, ending)
+@given(deltas(), endings, summaries)
+def test_every_legal_sequence_keeps_the_grammar(sequence: list[Delta], ending: str, summary: str | None) -> None:
+    _, events = play(sequence, ending, summary=summary)
     grammar.check(events)
 
 
-@given(deltas(), endings)
-def test_every_event_is_an_event_of_the_openai_package(sequence: list[Delta], ending: str) -> None:
-    for event in play(sequence, ending)[1]:
+@given(deltas(), endings, summaries)
+def test_every_event_is_an_event_of_the_openai_package(sequence: list[Delta], ending: str, summary: str | None) -> None:
+    for event in play(sequence, ending, summary=summary)[1]:
         if event["type"] != "response.cancelled":  # only Longhaul has it
             SDK_EVENT.validate_python(event)
 
 
-@given(deltas(), st.sampled_from(["stop", "length"]))
-def test_the_openai_packages_reader_rebuilds_the_same_output(sequence: list[Delta], ending: str) -> None:
-    stream, events = play(sequence, ending)
+@given(deltas(), st.sampled_from(["stop", "length"]), summaries)
+def test_the_openai_packages_reader_rebuilds_the_same_output(
+    sequence: list[Delta], ending: str, summary: str | None
+) -> None:
+    stream, events = play(sequence, ending, summary=summary)
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in events:
         state.handle_event(SDK_EVENT.validate_python(copy.deepcopy(event)))
@@ -149,9 +153,9 @@ def drop_parsed(item: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@given(deltas(), endings)
-def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: str) -> None:
-    stream, events = play(sequence, ending)
+@given(deltas(), endings, summaries)
+def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: str, summary: str | None) -> None:
+    stream, events = play(sequence, ending, summary=summary)
     wire = frames.decode(frames.encode_all(events))
     snapshot = fold(wire)
     assert snapshot.response == stream.response
@@ -159,12 +163,12 @@ def test_folding_the_events_gives_the_response(sequence: list[Delta], ending: st
     assert events[-1]["response"] == stream.response
 
 
-@given(deltas(), endings, st.data())
+@given(deltas(), endings, summaries, st.data())
 def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
-    sequence: list[Delta], ending: str, data: st.DataObject
+    sequence: list[Delta], ending: str, summary: str | None, data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(sequence)))
-    stream = new_stream()
+    stream = new_stream(summary=summary)
     events = stream.accept() + stream.begin()
     for delta in sequence[:cut]:
         events += stream.feed(delta)

@@ -80,8 +80,6 @@ def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -
 
 UNSUPPORTED = [
     ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
-    ("reasoning", {"summary": "detailed"}, "reasoning.summary"),
-    ("reasoning", {"generate_summary": "concise"}, "reasoning.generate_summary"),
     ("reasoning", {"context": "all_turns"}, "reasoning.context"),
     ("reasoning", {"mode": "pro"}, "reasoning.mode"),
     ("context_management", [{"type": "compaction"}], "context_management"),

@@ -194,8 +194,18 @@ class TestReasoning:
         assert stored(reasoning={"effort": effort})["reasoning"] == {"effort": effort, "summary": None}
 
     @pytest.mark.parametrize("name", ["summary", "generate_summary"])
-    def test_summary_auto_is_stored(self, name: str) -> None:
-        assert stored(reasoning={name: "auto"})["reasoning"] == {"effort": None, "summary": "auto"}
+    @pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
+    def test_a_summary_is_stored_under_its_name_of_today(self, name: str, summary: str) -> None:
+        assert stored(reasoning={name: summary})["reasoning"] == {"effort": None, "summary": summary}
+
+    @pytest.mark.parametrize("name", ["summary", "generate_summary"])
+    def test_an_unknown_summary_is_refused_by_name(self, name: str) -> None:
+        assert error(reasoning={name: "long"}).param == f"reasoning.{name}"
+
+    def test_two_names_must_ask_for_the_same_summary(self) -> None:
+        stored(reasoning={"summary": "auto", "generate_summary": "auto"})
+        found = error(reasoning={"summary": "auto", "generate_summary": "concise"})
+        assert (found.param, found.code) == ("reasoning.generate_summary", "mutually_exclusive_parameters")
 
     def test_reasoning_is_stored_only_if_it_was_sent(self) -> None:
         assert stored()["reasoning"] is None

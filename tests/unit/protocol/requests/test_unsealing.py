@@ -48,6 +48,13 @@ def test_sealed_reasoning_gets_its_text_if_it_has_none() -> None:
     assert [item["content"][0]["text"] for item in unseal(sealed, readable)] == ["thought x", "said"]
 
 
+def test_sealed_reasoning_with_a_summary_gets_its_own_text() -> None:
+    """Clients that keep nothing of `content` send both back."""
+    shown = [{"type": "summary_text", "text": "in short"}]
+    (item,) = unseal({"type": "reasoning", "content": [], "summary": shown, "encrypted_content": "x"})
+    assert item["content"][0]["text"] == "thought x"
+
+
 def test_a_compaction_becomes_a_user_message() -> None:
     (item,) = unseal({"type": "compaction", "id": "cmp_1", "encrypted_content": "x"})
     assert (item["type"], item["role"]) == ("message", "user")

@@ -1,0 +1,122 @@
+"""Reasoning that is shown twice: as itself, and as the summary that a request asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from app.protocol.events import frames
+from app.protocol.events.deltas import Delta, Reasoning, Text
+from app.protocol.events.fold import fold
+from app.protocol.events.machine import ResponseStream
+from app.protocol.events.table import State
+from app.protocol.types import Json
+from tests.support import grammar
+from tests.support.deltas import deltas, end, endings, new_stream, play
+
+THOUGHTS: list[Delta] = [Reasoning("Two "), Reasoning("and two."), Text("4")]
+
+
+def names_and_texts(events: list[Json]) -> list[tuple[str, str]]:
+    """The events of the first item, each with its text."""
+    own = [event for event in events if event.get("output_index") == 0]
+    return [(event["type"].removeprefix("response."), event.get("delta", event.get("text", ""))) for event in own]
+
+
+def test_the_summarys_events_stand_among_those_of_the_reasoning() -> None:
+    assert names_and_texts(play(THOUGHTS, "stop", summary="auto")[1]) == [
+        ("output_item.added", ""),
+        ("content_part.added", ""),
+        ("reasoning_summary_part.added", ""),
+        ("reasoning_text.delta", "Two "),
+        ("reasoning_summary_text.delta", "Two "),
+        ("reasoning_text.delta", "and two."),
+        ("reasoning_summary_text.delta", "and two."),
+        ("reasoning_text.done", "Two and two."),
+        ("content_part.done", ""),
+        ("reasoning_summary_text.done", "Two and two."),
+        ("reasoning_summary_part.done", ""),
+        ("output_item.done", ""),
+    ]
+
+
+@pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
+def test_an_asked_summary_is_the_reasoning_itself(summary: str) -> None:
+    item = play(THOUGHTS, "stop", summary=summary)[0].response["output"][0]
+    assert item["summary"] == [{"type": "summary_text", "text": "Two and two."}]
+    assert item["content"] == [{"type": "reasoning_text", "text": "Two and two."}]
+
+
+def test_each_reasoning_item_has_a_summary_of_its_own() -> None:
+    output = play([Reasoning("a"), Text("b"), Reasoning("c")], "stop", summary="auto")[0].response["output"]
+    assert [item["summary"][0]["text"] for item in output if item["type"] == "reasoning"] == ["a", "c"]
+
+
+@pytest.mark.parametrize(("ending", "status"), [("length", "incomplete"), ("cancel", "incomplete"), ("stop", None)])
+def test_a_summary_that_is_cut_says_so_and_keeps_its_text(ending: str, status: str | None) -> None:
+    stream, events = play([Reasoning("half a tho")], ending, summary="auto")
+    (done,) = (event for event in events if event["type"] == "response.reasoning_summary_part.done")
+    assert done.get("status") == status
+    assert stream.response["output"][0]["summary"] == [done["part"]] == [{"type": "summary_text", "text": "half a tho"}]
+
+
+def test_sealed_reasoning_holds_its_text_once() -> None:
+    stream = new_stream(summary="auto")
+    stream.seal = lambda text: f"sealed {text}"
+    stream.accept(), stream.begin(), stream.feed(Reasoning("a")), stream.feed(Reasoning("b")), end(stream, "stop")
+    assert stream.response["output"][0]["encrypted_content"] == "sealed ab"
+
+
+@given(deltas(), endings)
+def test_without_its_own_events_a_summary_changes_nothing(sequence: list[Delta], ending: str) -> None:
+    plain, asked = play(sequence, ending)[1], play(sequence, ending, summary="auto")[1]
+    rest = [event for event in asked if "reasoning_summary" not in event["type"]]
+    assert [_without_summary(event) for event in rest] == [_without_summary(event) for event in plain]
+
+
+def _without_summary(event: Json) -> Json:
+    """The event without numbers, summaries and what the response says was asked."""
+    event = {**event, "sequence_number": None}
+    if "item" in event:
+        event["item"] = {**event["item"], "summary": []}
+    if "response" in event:
+        output = [{**item, "summary": []} for item in event["response"]["output"]]
+        event["response"] = {**event["response"], "reasoning": None, "output": output}
+    return event
+
+
+def test_reasoning_in_a_log_of_0_2_0_goes_on_without_a_summary_and_the_next_has_one() -> None:
+    """That version accepted `summary: auto` and wrote no summary."""
+    old = new_stream()
+    events = old.accept() + old.begin() + old.feed(Reasoning("a"))
+    for event in events:
+        if "response" in event:
+            event["response"]["reasoning"]["summary"] = "auto"
+    stream = ResponseStream.restore(frames.decode(frames.encode_all(events)))
+    assert stream.state is State.REASONING
+    rest = stream.feed(Reasoning("b")) + stream.feed(Text("c")) + stream.feed(Reasoning("d")) + end(stream, "stop")
+    grammar.check(events + rest)
+    assert [item.get("summary") for item in fold(events + rest).response["output"]] == [
+        [],
+        None,
+        [{"type": "summary_text", "text": "d"}],
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda event: {**event, "summary_index": 1},
+        lambda event: {**event, "delta": "something else"},
+        lambda event: {**event, "type": "response.reasoning_summary_text.done", "text": "Two "},
+    ],
+    ids=["summary_index", "another text", "done too early"],
+)
+def test_the_grammar_catches(damage: Any) -> None:
+    _, events = play(THOUGHTS, "stop", summary="auto")
+    index = next(i for i, event in enumerate(events) if event["type"] == "response.reasoning_summary_text.delta")
+    events[index] = damage(events[index])
+    with pytest.raises(grammar.Violation):
+        grammar.check(events)
