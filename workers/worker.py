@@ -65,7 +65,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         journal = Journal(db, pubsub)
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
-        lease = Lease(db, model, settings.lease_seconds, runs)
+        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length)
         stack.push_async_callback(lease.close)
         await lease.start()
 

@@ -105,6 +105,10 @@ READ_PARAMETERS: list[Json] = [
 ]
 
 
+CLIENT_VERSION = _query(
+    "client_version", "Codex sends it: the list has `models`, too, as Codex reads them.", type="string"
+)
+
 CREATE_PARAMETERS: list[Json] = [
     {
         "name": "Idempotency-Key",

@@ -64,16 +64,46 @@ class Ready(Shape):
     models: ModelsReady
 
 
+class Architecture(Shape):
+    input_modalities: list[Literal["text", "image"]]
+    output_modalities: list[Literal["text"]]
+
+
 class Model(Shape):
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    parent: str | None
+    """For a LoRA adapter: its base model."""
+    max_model_len: int | None
+    context_length: int | None
+    """Both are the tokens of prompt and output together; null if no worker of the model has registered yet."""
+    architecture: Architecture
+    supported_parameters: list[str]
+    reasoning_efforts: list[str]
+    tool_types: list[str]
 
 
-class ModelList(Shape):
+class CodexModel(BaseModel):
+    """The entry of a model in Codex's own form. Codex decides what its fields are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    slug: str
+    context_window: int | None
+    supported_reasoning_levels: list[Json]
+    input_modalities: list[str]
+    apply_patch_tool_type: str | None
+    base_instructions: str
+
+
+class ModelList(Partial):
+    """`models` is there if the request has `client_version`."""
+
     object: Literal["list"]
     data: list[Model]
+    models: list[CodexModel] = []
 
 
 class Deleted(Shape):

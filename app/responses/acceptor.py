@@ -12,7 +12,7 @@ from datetime import datetime
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.capabilities import Capabilities, check_capabilities
+from app.protocol.requests.capabilities import check_capabilities
 from app.protocol.requests.consistency import CONTEXTS, check_calls
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.response import response_object
@@ -23,7 +23,7 @@ from app.responses.continuation import check_continuation, continued_items
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
-from app.responses.models import served_model
+from app.responses.models import capabilities_of, served_model
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -114,14 +114,7 @@ def _check_model(document: Json, model: ServedModel) -> None:
     """Raises InvalidRequest for outputs without a call, and for what the model cannot do."""
     if all(document[name] is None for name in CONTEXTS):
         check_calls(document["input"])
-    capabilities = Capabilities(
-        images=model.images,
-        tools=model.harmony or model.tool_parser is not None,
-        reasoning=model.harmony or model.reasoning_parser is not None,
-        verbosity=model.verbosity,
-        harmony=model.harmony,
-    )
-    check_capabilities(document, capabilities)
+    check_capabilities(document, capabilities_of(model))
 
 
 def _opening(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:

@@ -1,8 +1,9 @@
-"""The model that a request names."""
+"""The model that a request names, and what it can do."""
 
 from __future__ import annotations
 
 from app.protocol.errors import NotFound
+from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from config.models import ModelCatalog, ServedModel
 
@@ -16,6 +17,17 @@ def served_model(catalog: ModelCatalog, name: str) -> ServedModel:
         message = f"The model '{shortened(name)}' does not exist. 'GET /v1/models' lists the models."
         raise NotFound(message, "model", "model_not_found")
     return model
+
+
+def capabilities_of(model: ServedModel) -> Capabilities:
+    """Returns what requests may ask of the model."""
+    return Capabilities(
+        images=model.images,
+        tools=model.harmony or model.tool_parser is not None,
+        reasoning=model.harmony or model.reasoning_parser is not None,
+        verbosity=model.verbosity,
+        harmony=model.harmony,
+    )
 
 
 def only_model(catalog: ModelCatalog) -> str | None:

@@ -34,6 +34,7 @@ _UNAVAILABLE = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.UndefinedTableError,  # before `longhaul migrate`
+    asyncpg.UndefinedColumnError,  # the same, of a later revision
     asyncpg.DeadlockDetectedError,  # the transaction was rolled back: it can be repeated
     OSError,
     TimeoutError,

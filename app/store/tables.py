@@ -183,6 +183,8 @@ workers = Table(
     _time("lease_until", nullable=False),
     # When the worker's advisory lock was first found missing; NULL while it holds the lock.
     _time("absent_since"),
+    # Tokens of prompt and output together, as the engine says; NULL: a worker of version 0.2 wrote the row.
+    Column("context_length", Integer),
 )
 
 # The secret keys of the deployment (keys.py).

@@ -29,6 +29,8 @@ class WorkerIdentity:
     queue: str
     host: str
     pid: int
+    context_length: int | None = None
+    """Tokens of prompt and output together, in its engine."""
 
 
 class LeaseLost(Exception):
@@ -49,6 +51,7 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
                 queue=worker.queue,
                 host=worker.host,
                 pid=worker.pid,
+                context_length=worker.context_length,
                 started_at=func.now(),
                 lease_until=_lease(lease_seconds),
             )
@@ -154,6 +157,17 @@ async def remove_dead_workers(
             .distinct()
         )
         return [owner for owner in (await connection.execute(owners)).scalars() if owner is not None]
+
+
+async def context_lengths(db: Database) -> dict[str, int]:
+    """The context length of each model with a living worker: the shortest, if its workers differ."""
+    lengths = (
+        select(workers.c.model, func.min(workers.c.context_length).label("shortest"))
+        .where(workers.c.lease_until > func.now(), workers.c.context_length.is_not(None))
+        .group_by(workers.c.model)
+    )
+    async with db.autocommit() as connection:
+        return {row.model: row.shortest for row in await connection.execute(lengths)}
 
 
 async def ready_models(db: Database) -> set[str]:

@@ -74,7 +74,7 @@ class Worker:
         """The ids of released responses."""
         self.engine_deaths = 0
         self.runs = ActiveRuns()
-        self.lease = Lease(db, model, lease_seconds, self.runs)
+        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length)
         self.runner = Runner(
             WorkerParts(
                 db=db,

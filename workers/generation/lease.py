@@ -8,6 +8,7 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
+from functools import partial
 
 from app.aio import end_tasks
 from app.store import claims
@@ -24,10 +25,11 @@ PRESENCE_SECONDS = 0.5
 """The interval of checks of the presence connection. Maintenance forgives one missed check."""
 
 
-def new_identity(model: ServedModel) -> WorkerIdentity:
+def new_identity(model: ServedModel, context_length: int | None) -> WorkerIdentity:
     """A new worker id for this process."""
-    host = socket.gethostname()
-    return WorkerIdentity(f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}", model.name, model.queue, host, os.getpid())
+    host, pid = socket.gethostname(), os.getpid()
+    worker_id = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
+    return WorkerIdentity(worker_id, model.name, model.queue, host, pid, context_length)
 
 
 class Lease:
@@ -37,12 +39,14 @@ class Lease:
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
     """
 
-    def __init__(self, db: Database, model: ServedModel, seconds: float, runs: ActiveRuns) -> None:
+    def __init__(
+        self, db: Database, model: ServedModel, seconds: float, runs: ActiveRuns, context_length: int | None = None
+    ) -> None:
         self._db = db
-        self._model = model
+        self._new_identity = partial(new_identity, model, context_length)
         self._seconds = seconds
         self._runs = runs
-        self._identity = new_identity(model)
+        self._identity = self._new_identity()
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
@@ -99,7 +103,7 @@ class Lease:
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._runs.fence(running)
-            self._identity = new_identity(self._model)
+            self._identity = self._new_identity()
             self._present.clear()
             await self._register()
         except StoreUnavailable:

@@ -1,34 +1,56 @@
-"""`/v1/models`: the models that this server serves."""
+"""`/v1/models`: the models that this server serves, and what each can do."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+import asyncio
+from collections.abc import Mapping
+
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from app.api import schemas
 from app.api.dependencies import Runtime, RuntimeOf, only_query
 from app.api.errors import reply
-from app.api.route_docs import error_answers
-from app.protocol.types import Json
+from app.api.route_docs import CLIENT_VERSION, error_answers
+from app.responses.codex_models import codex_model
+from app.responses.model_cards import card_of
 from app.responses.models import served_model
-from config.models import ServedModel
+from app.store import workers
+from app.store.database import StoreUnavailable
 
-router = APIRouter(prefix="/v1/models", tags=["models"], dependencies=[Depends(only_query())])
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+WAIT_SECONDS = 1.0
+"""How long a list waits for Postgres, for the context lengths that models.toml does not have."""
 
 
-def _as_object(model: ServedModel, runtime: Runtime) -> Json:
-    return {"id": model.name, "object": "model", "created": runtime.started_at, "owned_by": "longhaul"}
+async def _lengths(runtime: Runtime) -> Mapping[str, int]:
+    """Returns the context lengths that workers have registered, by model. While Postgres is away there are none."""
+    if all(model.context_length is not None for model in runtime.catalog.models):
+        return {}
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await workers.context_lengths(runtime.db)
+    except (TimeoutError, StoreUnavailable):
+        return {}
 
 
 @router.get(
     "",
     summary="List the served models",
     responses={200: {"model": schemas.ModelList}, **error_answers(400)},
+    openapi_extra={"parameters": [CLIENT_VERSION]},
     response_model=None,
+    dependencies=[Depends(only_query("client_version"))],
 )
-async def list_models(runtime: RuntimeOf) -> Response:
-    models = [_as_object(model, runtime) for model in runtime.catalog.served]
-    return reply({"object": "list", "data": models})
+async def list_models(request: Request, runtime: RuntimeOf) -> Response:
+    """With `client_version`, which Codex sends, the list has the models as Codex reads them, too."""
+    catalog, lengths = runtime.catalog, await _lengths(runtime)
+    cards = [card_of(model, catalog.tools, lengths) for model in catalog.served]
+    answer = {"object": "list", "data": [card.as_object(runtime.started_at) for card in cards]}
+    if "client_version" in request.query_params:
+        answer["models"] = [codex_model(card, position) for position, card in enumerate(cards)]
+    return reply(answer)
 
 
 @router.get(
@@ -36,6 +58,8 @@ async def list_models(runtime: RuntimeOf) -> Response:
     summary="One served model",
     responses={200: {"model": schemas.Model}, **error_answers(400, 404)},
     response_model=None,
+    dependencies=[Depends(only_query())],
 )
 async def get_model(model: str, runtime: RuntimeOf) -> Response:
-    return reply(_as_object(served_model(runtime.catalog, model), runtime))
+    served = served_model(runtime.catalog, model)
+    return reply(card_of(served, runtime.catalog.tools, await _lengths(runtime)).as_object(runtime.started_at))

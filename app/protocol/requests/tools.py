@@ -31,7 +31,7 @@ UNSUPPORTED_TOOLS = frozenset(
 
 UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use"}
 
-_TOOL_TYPES = ("function", "custom", *KIND_OF_TOOL)
+TOOL_TYPES = ("function", "custom", *KIND_OF_TOOL)
 
 
 def check_object_schema(code: str) -> BeforeValidator:
@@ -136,7 +136,7 @@ class CustomTool(_ClientTool):
 Tool = Annotated[
     Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")] | AnyHostedTool,
     Discriminator(tool_tag),
-    BeforeValidator(check_object_type(_TOOL_TYPES, UNSUPPORTED_TOOLS)),
+    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
 
 
@@ -187,7 +187,7 @@ _Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom,
 Chosen = Annotated[
     _Chosen,
     Discriminator(tool_tag),
-    BeforeValidator(check_object_type(_TOOL_TYPES, UNSUPPORTED_CHOICES)),
+    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_CHOICES)),
 ]
 
 
@@ -206,7 +206,7 @@ def _check_choice(value: Any) -> Any:
     if isinstance(value, dict):
         if "type" not in value:
             raise missing_type()
-        check_type(value["type"], (*_TOOL_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
+        check_type(value["type"], (*TOOL_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
     elif not isinstance(value, str):
         raise wrong_kind("a string or an object", value)
     return value

@@ -34,6 +34,21 @@ class TestModels:
         body = (await api.client.get("/v1/models")).json()
         schemas.ModelList.model_validate(body)
         assert [model["id"] for model in body["data"]] == [MODEL, "org/other-model"]
+        assert "models" not in body
+
+    async def test_the_client_version_of_codex_adds_the_models_in_its_form(self, api: Api) -> None:
+        body = (await api.client.get("/v1/models", params={"client_version": "0.169.0"})).json()
+        schemas.ModelList.model_validate(body)
+        assert [model["slug"] for model in body["models"]] == [model["id"] for model in body["data"]]
+
+    async def test_the_context_length_is_the_shortest_of_the_living_workers(self, api: Api, db: Database) -> None:
+        for name, length, seconds in (("w1", 4096, 60.0), ("w2", 2048, 60.0), ("w3", 16, 0.0), ("w4", None, 60.0)):
+            await workers.register(db, WorkerIdentity(name, MODEL, f"model.{MODEL}", "host", 1, length), seconds)
+        query = {"client_version": "0.169.0"}
+        body = (await api.client.get("/v1/models", params=query)).json()
+        assert [model["context_length"] for model in body["data"]] == [2048, None]
+        assert [model["context_window"] for model in body["models"]] == [2048, None]
+        assert (await api.client.get(f"/v1/models/{MODEL}")).json()["max_model_len"] == 2048
 
     @pytest.mark.parametrize("name", [MODEL, "org/other-model"])
     async def test_each_served_model_can_be_retrieved(self, api: Api, name: str) -> None:
