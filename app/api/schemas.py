@@ -153,20 +153,24 @@ class ReasoningItem(Shape):
     encrypted_content: str | None
 
 
-class FunctionCallItem(Shape):
+class FunctionCallItem(Partial):
     type: Literal["function_call"]
     id: str
     call_id: str
     name: str
+    namespace: str = ""
+    """Only of a function in a namespace."""
     arguments: str
     status: Literal["in_progress", "completed", "incomplete"]
 
 
-class CustomToolCallItem(Shape):
+class CustomToolCallItem(Partial):
     type: Literal["custom_tool_call"]
     id: str
     call_id: str
     name: str
+    namespace: str = ""
+    """Only of a tool in a namespace."""
     input: str
     status: Literal["in_progress", "completed", "incomplete"]
 

@@ -37,6 +37,7 @@ from tests.support.requests import stored_request
 
 pieces = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
 names = st.sampled_from(["f", "g"])
+namespaces = st.sampled_from([None, "n"])
 labels = st.sampled_from(["python", "docs"])
 
 STARTS: dict[type, type] = {CallArguments: CallStart, CustomInput: CustomStart, CodeText: CodeStart}
@@ -110,7 +111,8 @@ def _turn(draw: st.DrawFn, script: Script) -> None:
         if kind is McpArguments:
             run = [McpStart(draw(labels), draw(names), draw(st.sampled_from([None, "mcpr_1"]))), *run]
         elif kind in STARTS:
-            run = [STARTS[kind](draw(names)), *run]
+            own = () if kind is CodeText else (draw(namespaces),)
+            run = [STARTS[kind](draw(names), *own), *run]
         if kind is Text and draw(st.booleans()):
             run.append(Annotation(dict(CITED)))
         script.say(kind, *run)

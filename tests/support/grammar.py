@@ -277,7 +277,7 @@ class Checker:
         if item["type"] in WHOLE:
             require(item == opened, "another item is done", event)
         else:
-            same = ("id", "type", "call_id", "name", "role")
+            same = ("id", "type", "call_id", "name", "namespace", "role")
             require(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
             require(item["status"] in ("completed", "incomplete"), "a done item has a final status", event)
             require(self.part is None, "a part is still open", event)

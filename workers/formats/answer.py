@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedCall, HostedTools
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import Tools
@@ -27,6 +28,8 @@ class AnswerRules:
     """The client's functions that may be called."""
     custom: frozenset[str] = frozenset()
     """The client's custom tools that may be called."""
+    names: Mapping[str, ClientName] = field(default_factory=dict)
+    """The client's own names of these tools, if they have others than the model uses."""
     hosted: HostedTools = field(default_factory=dict)
     """The hosted tools that may be called."""
     single_call: bool = False
@@ -46,6 +49,7 @@ def answer_rules_of(
         min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
         functions=functions,
         custom=tools.custom_allowed,
+        names=tools.names,
         hosted=tools.hosted,
         single_call=tools.single,
         sources=sources,
@@ -57,7 +61,7 @@ class AnswerParser:
 
     def __init__(self, rules: AnswerRules, router: type[CallRouter]) -> None:
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
-        self._calls = router(rules.functions, rules.custom, rules.hosted, single=rules.single_call)
+        self._calls = router(rules.functions, rules.custom, rules.hosted, single=rules.single_call, names=rules.names)
         self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
         self._unsettled: list[int] = []

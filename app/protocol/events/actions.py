@@ -150,11 +150,11 @@ def close_summary(writer: Writer, _: Any) -> None:
 
 
 def open_call(writer: Writer, delta: CallStart) -> None:
-    writer.add_item("fc", type="function_call", call_id=writer.new_id("call"), name=delta.name, arguments="")
+    writer.add_item("fc", type="function_call", **_called(writer, delta), arguments="")
 
 
 def open_custom(writer: Writer, delta: CustomStart) -> None:
-    writer.add_item("ctc", type="custom_tool_call", call_id=writer.new_id("call"), name=delta.name, input="")
+    writer.add_item("ctc", type="custom_tool_call", **_called(writer, delta), input="")
 
 
 def add_arguments(writer: Writer, delta: CallArguments) -> None:
@@ -172,6 +172,11 @@ def close_call(writer: Writer, _: Any) -> None:
 
 def close_custom(writer: Writer, _: Any) -> None:
     writer.emit_item("response.custom_tool_call_input.done", input=writer.join_pieces("input"))
+
+
+def _called(writer: Writer, delta: CallStart | CustomStart) -> Json:
+    namespace = {} if delta.namespace is None else {"namespace": delta.namespace}
+    return {"call_id": writer.new_id("call"), "name": delta.name, **namespace}
 
 
 def close_item(writer: Writer, _: Any) -> None:

@@ -54,6 +54,8 @@ class CallStart:
     """A function call begins; its arguments follow as `CallArguments`."""
 
     name: str
+    namespace: str | None = None
+    """The namespace of the function, if the client gave it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class CustomStart:
     """A custom tool call begins; its input follows as `CustomInput`."""
 
     name: str
+    namespace: str | None = None
+    """The namespace of the tool, if the client gave it one."""
 
 
 @dataclass(frozen=True, slots=True)

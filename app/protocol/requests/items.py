@@ -69,50 +69,60 @@ class OutputMessage(StatusItem):
 
 
 class _CallItem(StatusItem):
-    """A call, or its output. Calls by programs and tools in namespaces are not supported yet."""
+    """A call, or its output. Calls by programs are not supported yet."""
 
     call_id: CallId
     caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
-    namespace: Annotated[str | None, SupportedValues()] = None
     async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
 
-class FunctionCall(_CallItem):
+class _NamedCall(_CallItem):
+    """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
+
+    type: str
+    name: CalledName
+    namespace: CalledName | None = None
+
+    def _called(self) -> Json:
+        namespace = {} if self.namespace is None else {"namespace": self.namespace}
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, **namespace}
+
+
+class FunctionCall(_NamedCall):
     """A call of a function."""
 
     prefix = "fc"
 
     type: Literal["function_call"]
-    name: CalledName
     arguments: str
 
     def _fields(self) -> Json:
-        return {"type": self.type, "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        return {**self._called(), "arguments": self.arguments}
 
 
-class CustomToolCall(_CallItem):
+class CustomToolCall(_NamedCall):
     """A call of a custom tool."""
 
     prefix = "ctc"
 
     type: Literal["custom_tool_call"]
-    name: CalledName
     input: str
 
     def _fields(self) -> Json:
-        return {"type": self.type, "call_id": self.call_id, "name": self.name, "input": self.input}
+        return {**self._called(), "input": self.input}
 
 
 class FunctionCallOutput(_CallItem):
-    """What a function returned: text, or parts."""
+    """What a function returned: text, or parts. Its call has the name of the function, and says what it is."""
 
     prefix = "fco"
 
     type: Literal["function_call_output"]
     output: InputContent
     name: CalledName | None = None
+    namespace: CalledName | None = None
 
     def _fields(self) -> Json:
         return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}

@@ -7,7 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
-from app.protocol.requests.base import RequestModel, ToolName, check_object_type, check_type, missing_type, tag_of
+from app.protocol.requests.base import (
+    ChosenName,
+    RequestModel,
+    ToolName,
+    check_object_type,
+    check_type,
+    missing_type,
+    tag_of,
+)
 from app.protocol.requests.fields import DirectCallers, SupportedValues
 from app.protocol.requests.hosted_tools import AnyHostedChoice, AnyHostedTool, tool_tag
 from app.protocol.requests.validation import refused, wrong_kind
@@ -21,7 +29,6 @@ UNSUPPORTED_TOOLS = frozenset(
         "file_search",
         "image_generation",
         "local_shell",
-        "namespace",
         "programmatic_tool_calling",
         "shell",
         "tool_search",
@@ -29,9 +36,13 @@ UNSUPPORTED_TOOLS = frozenset(
 )
 """Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
 
-UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use"}
+UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace"}
 
-TOOL_TYPES = ("function", "custom", *KIND_OF_TOOL)
+_CLIENT_TYPES = ("function", "custom")
+TOOL_TYPES = (*_CLIENT_TYPES, "namespace", *KIND_OF_TOOL)
+_CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
+MAX_NAMESPACE_TOOLS = 1024
+"""Of one namespace; as many as one MCP server may list."""
 
 
 def check_object_schema(code: str) -> BeforeValidator:
@@ -133,13 +144,6 @@ class CustomTool(_ClientTool):
         }
 
 
-Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")] | AnyHostedTool,
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
-]
-
-
 def _check_names(tools: list[Any]) -> list[Any]:
     seen: set[str] = set()
     for tool in tools:
@@ -149,12 +153,50 @@ def _check_names(tools: list[Any]) -> list[Any]:
     return tools
 
 
+ClientTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(_CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *KIND_OF_TOOL})),
+]
+
+
+class NamespaceTool(RequestModel):
+    """Tools of the client under one name: two namespaces may have tools of the same name."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: Annotated[
+        list[ClientTool],
+        Field(min_length=1, max_length=MAX_NAMESPACE_TOOLS, fail_fast=True),
+        AfterValidator(_check_names),
+    ]
+
+    @property
+    def known_as(self) -> str:
+        return f"the namespace '{self.name}'"
+
+    def stored(self) -> Json:
+        tools = [tool.stored() for tool in self.tools]
+        return {"type": self.type, "name": self.name, "description": self.description, "tools": tools}
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | AnyHostedTool,
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
+]
 Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_check_names)]
 
 
 class _ChosenByName(RequestModel):
+    """A tool of the client, by its name or, in a namespace, by `namespace.name`."""
+
     type: str
-    name: ToolName
+    name: ChosenName
 
     key: ClassVar[str] = "name"
     """The key that an error names if no tool matches."""
@@ -167,6 +209,8 @@ class _ChosenByName(RequestModel):
         return {"type": self.type, "name": self.name}
 
     def matches(self, tool: Any) -> bool:
+        if tool.type == "namespace":
+            return any(mine.type == self.type and f"{tool.name}.{mine.name}" == self.name for mine in tool.tools)
         return bool(tool.type == self.type and tool.name == self.name)
 
 
@@ -187,7 +231,7 @@ _Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom,
 Chosen = Annotated[
     _Chosen,
     Discriminator(tool_tag),
-    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_CHOICES)),
+    BeforeValidator(check_object_type(_CHOICE_TYPES, UNSUPPORTED_CHOICES)),
 ]
 
 
@@ -206,7 +250,7 @@ def _check_choice(value: Any) -> Any:
     if isinstance(value, dict):
         if "type" not in value:
             raise missing_type()
-        check_type(value["type"], (*TOOL_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
+        check_type(value["type"], (*_CHOICE_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
     elif not isinstance(value, str):
         raise wrong_kind("a string or an object", value)
     return value

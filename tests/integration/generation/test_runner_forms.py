@@ -22,6 +22,7 @@ Json = dict[str, Any]
 
 WEATHER: Json = {"type": "function", "name": "weather", "description": None, "parameters": None, "strict": None}
 SHELL: Json = {"type": "custom", "name": "shell", "description": None, "format": {"type": "text"}}
+AGENTS: Json = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [WEATHER, SHELL]}
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Zürich", "days": [1, 2]}}</tool_call>'
 CUSTOM = '<tool_call>{"name": "shell", "arguments": {"input": "ls -l\\n\\u00e9\\ud83d\\udc4b"}}</tool_call>'
 THOUGHT = "<think>\nLet me see: 你好.\n</think>\n\n"
@@ -93,6 +94,19 @@ async def test_without_parallel_tool_calls_only_the_first_call_counts(db: Databa
     assert [item["type"] for item in response["output"]] == ["function_call"]
 
 
+NESTED = "".join(call.replace('"name": "', '"name": "agents__') for call in (CALL, CUSTOM))
+
+
+async def test_calls_of_tools_in_a_namespace_have_both_names(db: Database, pubsub: PubSub) -> None:
+    response, _ = await answer(db, pubsub, **asking(NESTED + CALL, tools=[WEATHER, AGENTS]))
+    called = [(item["type"], item.get("namespace"), item["name"]) for item in response["output"]]
+    assert called == [
+        ("function_call", "agents", "weather"),
+        ("custom_tool_call", "agents", "shell"),
+        ("function_call", None, "weather"),
+    ]
+
+
 async def test_a_tool_that_is_not_allowed_is_not_called(db: Database, pubsub: PubSub) -> None:
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "shell"}]}
     response, _ = await answer(db, pubsub, **asking(CALL + CUSTOM, tool_choice=choice))
@@ -135,6 +149,7 @@ async def test_a_request_that_the_engine_rejects_fails_before_any_output(db: Dat
 
 REQUESTS: dict[str, Json] = {
     "everything": asking(f"{THOUGHT}Look: é👋{CALL}{CUSTOM}"),
+    "namespaces": asking(f"Look:{NESTED}{CALL}", tools=[WEATHER, AGENTS]),
     "a stop string": asking("one, two, three\n\nfour", extra={"stop": ["\n\n", "zz"]}),
     "a kept stop string": asking("one, two, three", extra={"stop": ["thr"], "include_stop_str_in_output": True}),
     "log probabilities": asking(f"{THOUGHT}Look: é👋\n\n", top_logprobs=1, extra={"stop": ["\n\n\n"]}),

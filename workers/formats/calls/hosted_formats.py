@@ -17,6 +17,7 @@ from typing import Any
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.browser import BROWSER
+from workers.formats.calls.client_tools import CLIENT_TYPES
 from workers.formats.calls.hosted import HostedTool, HostedTools, McpServerKind, NameStyle
 from workers.formats.calls.hosted_format import HostedToolFormat, Listings
 from workers.formats.calls.mcp import MCP, open_mcp_call
@@ -39,7 +40,9 @@ def hosted_tools_of(request: Mapping[str, Any], listings: Listings, style: NameS
     Raises InvalidSampling if two tools would have the same name.
     """
     found: dict[str, HostedTool] = {}
-    client = {tool["name"]: f"tools[{index}]" for index, tool in enumerate(request["tools"]) if "name" in tool}
+    client = {
+        tool["name"]: f"tools[{index}]" for index, tool in enumerate(request["tools"]) if tool["type"] in CLIENT_TYPES
+    }
     for index, entry in enumerate(request["tools"]):
         for tool in _tools(entry, f"tools[{index}]", listings, style):
             other = client.get(tool.name) if style is NameStyle.CHAT else None

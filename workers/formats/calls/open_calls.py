@@ -12,6 +12,7 @@ import json
 from typing import Protocol
 
 from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text
+from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedCall, HostedTool
 from workers.formats.calls.string_argument import StringArgumentReader
 
@@ -36,11 +37,11 @@ class FunctionCall:
 
     hosted_call: HostedCall | None = None
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: ClientName) -> None:
         self._name = name
 
     def start(self) -> list[Delta]:
-        return [CallStart(self._name)]
+        return [CallStart(self._name.name, self._name.namespace)]
 
     def feed(self, text: str) -> list[Delta]:
         return [CallArguments(text)]
@@ -54,12 +55,12 @@ class CustomCall:
 
     hosted_call: HostedCall | None = None
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: ClientName) -> None:
         self._name = name
         self._reader = StringArgumentReader()
 
     def start(self) -> list[Delta]:
-        return [CustomStart(self._name)]
+        return [CustomStart(self._name.name, self._name.namespace)]
 
     def feed(self, text: str) -> list[Delta]:
         value = self._reader.feed(text)

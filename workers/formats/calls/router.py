@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta
+from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
@@ -22,7 +23,10 @@ NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
 
 
 class CallRouter:
-    """`functions`, `custom` and `hosted` are the names that may be called; the server runs the hosted ones."""
+    """`functions`, `custom` and `hosted` are the names that may be called; the server runs the hosted ones.
+
+    `names` are the client's own names of tools, if they have others than the model uses.
+    """
 
     def __init__(
         self,
@@ -31,7 +35,9 @@ class CallRouter:
         hosted: HostedTools = NO_HOSTED_TOOLS,
         *,
         single: bool,
+        names: Mapping[str, ClientName] = MappingProxyType({}),
     ) -> None:
+        self._names = names
         self._functions = functions
         self._custom = custom
         self._hosted = hosted
@@ -69,11 +75,15 @@ class CallRouter:
     def _open_call(self, name: str) -> OpenCall:
         if name in self._hosted:
             return open_hosted_call(self._hosted[name])
-        if name in self._custom:
-            return CustomCall(name)
-        if name in self._functions:
-            return FunctionCall(name)
+        if (call := self._client_call(name)) is not None:
+            return call
         return open_hosted_call(unknown_tool(name, NameStyle.CHAT)) if self._hosted else DisallowedCall(name)
+
+    def _client_call(self, name: str) -> OpenCall | None:
+        own = self._names.get(name, ClientName(None, name))
+        if name in self._custom:
+            return CustomCall(own)
+        return FunctionCall(own) if name in self._functions else None
 
     def _finish(self, *, cut: bool = False) -> list[Delta]:
         """Finishes the open call, if there is one."""

@@ -9,6 +9,7 @@ from typing import Any
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.formats.calls.client_tools import CLIENT_TYPES, ClientName, ClientTool, ClientTools, client_tools_of
 from workers.formats.calls.hosted import HostedTool, HostedTools
 from workers.formats.calls.hosted_formats import chosen_names
 from workers.formats.calls.router import NO_HOSTED_TOOLS
@@ -16,8 +17,6 @@ from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 
 _CHOICES = {"none": ToolChoice.NONE, "auto": ToolChoice.AUTO, "required": ToolChoice.REQUIRED}
 _FORCED = (ToolChoice.REQUIRED, ToolChoice.NAMED)
-_CLIENT_TYPES = ("function", "custom")
-"""Types of tools that the client runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,8 @@ class Tools:
     allowed: tuple[Tool, ...] = ()
     custom: frozenset[str] = frozenset()
     """Names of custom tools."""
+    names: Mapping[str, ClientName] = field(default_factory=dict)
+    """The client's own names of its tools in namespaces, by the names that the model uses."""
     hosted: HostedTools = field(default_factory=dict)
     """The hosted tools that may be called."""
     single: bool = False
@@ -48,15 +49,22 @@ class Tools:
         return frozenset(tool.name for tool in self.allowed) & self.custom
 
 
-def tools_of(request: Mapping[str, Any], hosted: HostedTools = NO_HOSTED_TOOLS, *, later: bool = False) -> Tools:
-    """The tools of a stored request (app/protocol/requests/request.py); `hosted` are its hosted ones.
+def tools_of(
+    request: Mapping[str, Any],
+    hosted: HostedTools = NO_HOSTED_TOOLS,
+    client: ClientTools | None = None,
+    *,
+    later: bool = False,
+) -> Tools:
+    """The tools of a stored request (app/protocol/requests/request.py): its `hosted` ones, and its `client`'s.
 
     `later`: for a turn after the first, in which no call is forced any more.
     Raises InvalidSampling if the request chooses a tool that does not exist.
     """
-    tools = tuple(_tools(request, hosted))
-    custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
-    choice, names = _choice(request["tool_choice"], hosted)
+    client = client_tools_of(request, (), hosted) if client is None else client
+    tools = tuple(_tools(request, hosted, client))
+    custom = frozenset(client.name_of(tool.name) for tool in client.tools if tool.spec["type"] == "custom")
+    choice, names = _choice(request["tool_choice"], hosted, client)
     if later and choice in _FORCED:
         choice, names = ToolChoice.AUTO, names if _limits(request["tool_choice"]) else None
     allowed = tuple(tool for tool in tools if names is None or tool.name in names)
@@ -64,7 +72,8 @@ def tools_of(request: Mapping[str, Any], hosted: HostedTools = NO_HOSTED_TOOLS, 
         return Tools()
     single = choice is ToolChoice.NAMED or not request["parallel_tool_calls"]
     callable_hosted = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
-    return Tools(choice, tools, allowed, custom, callable_hosted, single)
+    own_names = {shown: name for name, shown in client.names.items()}
+    return Tools(choice, tools, allowed, custom, own_names, callable_hosted, single)
 
 
 def as_functions(tools: Sequence[Tool]) -> list[Json]:
@@ -88,13 +97,14 @@ def output_spec_of(request: Mapping[str, Any], tools: Tools, template_args: Mapp
     )
 
 
-def _choice(choice: Any, hosted: HostedTools) -> tuple[ToolChoice, frozenset[str] | None]:
+def _choice(choice: Any, hosted: HostedTools, client: ClientTools) -> tuple[ToolChoice, frozenset[str] | None]:
     """The choice, and the names that may be called; None: all."""
     if isinstance(choice, str):
         return _CHOICES[choice], None
     if choice["type"] == "allowed_tools":
-        return _CHOICES[choice["mode"]], frozenset(name for tool in choice["tools"] for name in _names(tool, hosted))
-    names = _names(choice, hosted)
+        found = (name for tool in choice["tools"] for name in _names(tool, hosted, client))
+        return _CHOICES[choice["mode"]], frozenset(found)
+    names = _names(choice, hosted, client)
     if not names:
         raise InvalidSampling("tool_choice names a tool that its server does not offer")
     return ToolChoice.NAMED if len(names) == 1 else ToolChoice.REQUIRED, names
@@ -105,31 +115,41 @@ def _limits(choice: Any) -> bool:
     return isinstance(choice, dict) and choice["type"] == "allowed_tools"
 
 
-def _names(choice: Json, hosted: HostedTools) -> frozenset[str]:
-    return frozenset({choice["name"]}) if choice["type"] in _CLIENT_TYPES else chosen_names(choice, hosted)
+def _names(choice: Json, hosted: HostedTools, client: ClientTools) -> frozenset[str]:
+    if choice["type"] not in CLIENT_TYPES:
+        return chosen_names(choice, hosted)
+    # A name with a dot may be a function's own, or say its namespace: then the function outside of namespaces is meant.
+    found = [tool.name for tool in client.tools if tool.name.qualified == choice["name"]]
+    return frozenset(client.name_of(name) for name in sorted(found, key=lambda name: name.namespace is not None)[:1])
 
 
-def _tools(request: Mapping[str, Any], hosted: HostedTools) -> Iterator[Tool]:
-    """In the order of the request's entries; an entry may stand for several hosted tools."""
-    for index, tool in enumerate(request["tools"]):
-        field = f"tools[{index}]"
-        if tool["type"] in _CLIENT_TYPES:
-            yield _tool(tool, field)
-        else:
-            yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == field)
+def _tools(request: Mapping[str, Any], hosted: HostedTools, client: ClientTools) -> Iterator[Tool]:
+    """In the order of the request's entries; an entry may stand for several tools."""
+    for index in range(len(request["tools"])):
+        yield from (_tool(mine, client.name_of(mine.name)) for mine in client.tools if mine.entry == index)
+        yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == f"tools[{index}]")
 
 
 def _hosted_tool(tool: HostedTool) -> Tool:
     return Tool(tool.name, tool.description, tool.parameters, False, tool.field)
 
 
-def _tool(tool: Json, field: str) -> Tool:
-    if tool["type"] == "function":
-        return Tool(tool["name"], tool.get("description"), tool.get("parameters"), bool(tool.get("strict")), field)
-    format_ = tool.get("format") or {"type": "text"}
+def _tool(tool: ClientTool, name: str) -> Tool:
+    spec, field = tool.spec, tool.field
+    about = None if not tool.about else f"About the tools of {tool.name.namespace}: {tool.about}"
+    if spec["type"] == "function":
+        description = _joined(about, spec.get("description"))
+        return Tool(name, description, spec.get("parameters"), bool(spec.get("strict")), field)
+    format_ = spec.get("format") or {"type": "text"}
     if format_["type"] == "text":
-        return Tool(tool["name"], tool.get("description"), CUSTOM_TOOL_PARAMETERS, False, field)
+        return Tool(name, _joined(about, spec.get("description")), CUSTOM_TOOL_PARAMETERS, False, field)
     syntax, definition = format_["syntax"], format_["definition"]
     rule = f"Its input must fit this grammar ({syntax}):\n{definition}"
-    description = "\n\n".join(filter(None, (tool.get("description"), rule)))
-    return Tool(tool["name"], description, CUSTOM_TOOL_PARAMETERS, True, field, grammar=(syntax, definition))
+    description = _joined(about, spec.get("description"), rule)
+    return Tool(name, description, CUSTOM_TOOL_PARAMETERS, True, field, grammar=(syntax, definition))
+
+
+def _joined(*texts: str | None) -> str | None:
+    """The texts that there are, as paragraphs; an empty text stays what it is if it is the only one."""
+    found = [text for text in texts if text is not None]
+    return "\n\n".join(filter(None, found)) if found else None

@@ -18,6 +18,7 @@ from typing import Any
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_LIST_TOOLS
 from app.protocol.types import Json
 from workers.engine.base import EngineError, Message
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
 from workers.formats.calls.hosted import as_object
 from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, rendered_call
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
@@ -30,14 +31,18 @@ _ROLES = {"developer": "system"}
 
 
 def messages_of(
-    items: Iterable[Item], instructions: str | None = None, tool_parser: str | None = None
+    items: Iterable[Item],
+    instructions: str | None = None,
+    tool_parser: str | None = None,
+    client: ClientTools = NO_CLIENT_TOOLS,
 ) -> list[Message]:
     """The messages of these items. Raises EngineError if a chat template cannot show one.
 
-    `tool_parser` names the model's format of calls: some show call ids in a form of their own.
+    `tool_parser` names the model's format of calls: some show call ids in a form of their own. `client` has the names
+    of the tools that the items call.
     """
     items = list(items)
-    builder = _Builder(tool_parser, Approvals(items))
+    builder = _Builder(tool_parser, Approvals(items), client)
     if instructions:
         builder.message("system", instructions)
     for item in items:
@@ -47,7 +52,8 @@ def messages_of(
 
 
 class _Builder:
-    def __init__(self, tool_parser: str | None, approvals: Approvals) -> None:
+    def __init__(self, tool_parser: str | None, approvals: Approvals, client: ClientTools) -> None:
+        self._client = client
         self.messages: list[Json] = []
         self._approvals = approvals
         self._results: list[tuple[str, Result]] = []
@@ -92,11 +98,11 @@ class _Builder:
         self._assistant("reasoning", text, "\n")
 
     def _function_call(self, item: Item) -> None:
-        self._call(item["call_id"], item["name"], as_object(item["arguments"]))
+        self._call(item["call_id"], self._client.called_name(item), as_object(item["arguments"]))
 
     def _custom_call(self, item: Item) -> None:
         arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
-        self._call(item["call_id"], item["name"], arguments)
+        self._call(item["call_id"], self._client.called_name(item), arguments)
 
     def _output(self, item: Item) -> None:
         self._result(item["call_id"], item["output"])

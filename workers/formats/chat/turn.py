@@ -9,6 +9,7 @@ from typing import Any
 from config.models import ServedModel
 from workers.engine.base import Engine, InvalidSampling
 from workers.formats.answer import answer_rules_of
+from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import as_functions, output_spec_of, tools_of
@@ -31,20 +32,22 @@ async def build_chat_turn(
 ) -> Turn:
     """See `workers.formats.builder.build_turn`."""
     spent = sum(len(turn.tokens) for turn in past)
-    tools = tools_of(request, hosted_tools_of(request, context.listings, NameStyle.CHAT), later=bool(past))
+    conversation = [*items, *(item for turn in past for item in turn.items)]
+    hosted = hosted_tools_of(request, context.listings, NameStyle.CHAT)
+    client = client_tools_of(request, conversation, hosted)
+    tools = tools_of(request, hosted, client, later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
     output_format = await engine.output_format(output_spec_of(request, tools, template_args))
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        messages = messages_of(kept, request["instructions"], model.tool_parser)
+        messages = messages_of(kept, request["instructions"], model.tool_parser, client)
         if not messages:
             raise InvalidSampling("'input' holds nothing that the model can be shown")
         return await engine.render(messages, template_args, functions)
 
     sampling = remaining_sampling(sampling_of(request, output_format.structured, _adapter(request, model)), spent)
     max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
-    conversation = [*items, *(item for turn in past for item in turn.items)]
     prompt = await fit_prompt(conversation, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
     rules = answer_rules_of(request, tools, tools.functions, spent, sources_of(conversation))
     return Turn(prompt, sampling, partial(ChatParser, output_format, prompt, rules))

@@ -19,6 +19,7 @@ from openai_harmony import Author, DeveloperContent, Message, Role
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_CALL
 from workers.engine.base import EngineError
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
 from workers.formats.calls.hosted_formats import BY_ITEM_TYPE
 from workers.formats.calls.hosted_items import Approvals, Result, result_of
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
@@ -42,16 +43,20 @@ def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None
     return "\n\n".join(filter(None, texts)) or None, items[index:]
 
 
-def messages_of(items: Sequence[Item]) -> list[Message]:
-    """The messages of these items, all reasoning included. Raises EngineError if harmony cannot show one."""
-    names = {item["call_id"]: item["name"] for item in items if "call_id" in item and "name" in item}
+def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) -> list[Message]:
+    """The messages of these items, all reasoning included. Raises EngineError if harmony cannot show one.
+
+    `client` has the names of the tools that the items call.
+    """
+    calls = (item for item in items if item["type"] in CLIENT_CALLS)
+    names = {item["call_id"]: client.called_name(item) for item in calls}
     approvals = Approvals(items)
     made: list[Message] = []
     for index, item in enumerate(items):
         handler = _HANDLERS.get(item["type"])
         if handler is None:
             raise EngineError(f"this model takes no item of type {item['type']!r}")
-        made += handler(item, _Position(items, index, names, approvals))
+        made += handler(item, _Position(items, index, names, approvals, client))
     return made
 
 
@@ -80,11 +85,19 @@ def developer(text: str) -> Message:
 class _Position:
     """The position of an item among the others."""
 
-    def __init__(self, items: Sequence[Item], index: int, names: Mapping[str, str], approvals: Approvals) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        index: int,
+        names: Mapping[str, str],
+        approvals: Approvals,
+        client: ClientTools,
+    ) -> None:
         self._items = items
         self._index = index
         self._names = names
         self.approvals = approvals
+        self.client = client
 
     def function(self, call_id: str) -> str:
         """The recipient of a client's call."""
@@ -123,12 +136,13 @@ def _call(name: str, text: str, kind: str = "json") -> Message:
     return _assistant(text, channel_of(name)).with_recipient(name).with_content_type(kind)
 
 
-def _function_call(item: Item, _: _Position) -> list[Message]:
-    return [_call(FUNCTIONS + item["name"], item["arguments"])]
+def _function_call(item: Item, position: _Position) -> list[Message]:
+    return [_call(FUNCTIONS + position.client.called_name(item), item["arguments"])]
 
 
-def _custom_call(item: Item, _: _Position) -> list[Message]:
-    return [_call(FUNCTIONS + item["name"], json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False))]
+def _custom_call(item: Item, position: _Position) -> list[Message]:
+    arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
+    return [_call(FUNCTIONS + position.client.called_name(item), arguments)]
 
 
 def _output(item: Item, position: _Position) -> list[Message]:

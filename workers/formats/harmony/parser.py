@@ -31,7 +31,7 @@ from workers.formats.answer import AnswerParser, AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
-from workers.formats.calls.open_calls import CustomCall, FunctionCall, OpenCall
+from workers.formats.calls.open_calls import OpenCall
 from workers.formats.calls.router import CallRouter
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.messages import FUNCTIONS
@@ -64,12 +64,8 @@ class HarmonyCallRouter(CallRouter):
     def _open_call(self, name: str) -> OpenCall:
         if name in self._hosted:
             return open_hosted_call(self._hosted[name])
-        function = name.removeprefix(FUNCTIONS)
-        if function in self._custom:
-            return CustomCall(function)
-        if function in self._functions:
-            return FunctionCall(function)
-        return open_hosted_call(unknown_tool(name, NameStyle.HARMONY))
+        call = self._client_call(name.removeprefix(FUNCTIONS))
+        return open_hosted_call(unknown_tool(name, NameStyle.HARMONY)) if call is None else call
 
 
 class HarmonyParser(AnswerParser):

@@ -21,6 +21,7 @@ from openai_harmony import (
 
 from workers.engine.harmony_vocabulary import message_ends
 from workers.engine.output_format import Tool
+from workers.formats.calls.client_tools import ClientTools
 from workers.formats.harmony.encoding import opening, render
 from workers.formats.harmony.messages import BROWSER, PYTHON, head_of, messages_of, without_old_reasoning
 
@@ -119,12 +120,14 @@ class Conversation:
     items: Sequence[Item]
     earlier: Sequence[Message] = field(default=())
     """Messages that the client sent in harmony's own form; they come before the items."""
+    client: ClientTools = field(default_factory=ClientTools)
+    """The names of the tools that the items call."""
 
     @property
     def messages(self) -> list[Message]:
         """Raises EngineError."""
         instructions, items = head_of(self.items, self.preface.instructions)
-        conversation = without_old_reasoning([*self.earlier, *messages_of(items)])
+        conversation = without_old_reasoning([*self.earlier, *messages_of(items, self.client)])
         return [self.preface.system, *self.preface.developer(instructions), *conversation]
 
     def tokens(self) -> list[int]:

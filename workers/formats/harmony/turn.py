@@ -15,6 +15,7 @@ from workers.engine import harmony_vocabulary
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
 from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.formats.answer import answer_rules_of
+from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.hosted import HostedTools, McpServerKind, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import Tools, output_spec_of, tools_of
@@ -42,7 +43,8 @@ async def build_harmony_turn(
     _check(request)
     spent = sum(len(turn.tokens) for turn in past)
     hosted = _hosted_tools(request, context)
-    tools = tools_of(request, hosted, later=bool(past))
+    client = client_tools_of(request, items)
+    tools = tools_of(request, hosted, client, later=bool(past))
     spec = _output_spec(request, tools)
     structured = await engine.harmony_grammar(spec)
     offered = tools.allowed if tools.closed and structured is None else tools.all
@@ -52,7 +54,7 @@ async def build_harmony_turn(
     conversations: dict[tuple[int, ...], Conversation] = {}
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        conversation = Conversation(preface, kept, earlier)
+        conversation = Conversation(preface, kept, earlier, client)
         tokens = await asyncio.to_thread(_rendered, conversation, past)
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)

@@ -32,6 +32,7 @@ from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support.deltas import new_stream
 from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
+from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedTool, McpServerKind
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
@@ -51,6 +52,11 @@ HOSTED = {
     "library.lend": tool("library.lend", McpServerKind.MCP, "library", needs_approval=True),
 }
 RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
+NESTED = AnswerRules(
+    functions=frozenset({"f", "agents__f"}),
+    custom=frozenset({"agents__c"}),
+    names={"agents__f": ClientName("agents", "f"), "agents__c": ClientName("agents", "c")},
+)
 SOURCES: dict[str, Any] = {"1": {"url": "https://x.test/a", "title": "A"}}
 
 A = "<|channel|>analysis<|message|>"
@@ -356,3 +362,16 @@ def test_well_formed_messages_are_parsed_as_by_the_library(said: list[tuple[str,
         addressed = "to=" in written_header
         assert header.recipient == (message.recipient.split("<|")[0].strip() if addressed else None)
         assert "json" not in written_header or "json" in (header.content_type or "")
+
+
+@pytest.mark.parametrize("prefix", ["", "functions."])
+def test_calls_of_tools_in_a_namespace_have_both_names(prefix: str) -> None:
+    said = [
+        (call(f"{prefix}agents__f", "{}"), [CallStart("f", "agents"), CallArguments("{}")]),
+        (call(f"{prefix}agents__c", '{"input": "x"}'), [CustomStart("c", "agents"), CustomInput("x")]),
+        (call(f"{prefix}f", "{}"), [CallStart("f"), CallArguments("{}")]),
+    ]
+    for text, deltas in said:
+        tokens = harmony.encoding().encode(f"{text}<|call|>", allowed_special="all")
+        parser = HarmonyParser(NESTED)
+        assert merge_deltas([*parser.feed(tokens).deltas, *parser.flush().deltas]) == tuple(deltas)

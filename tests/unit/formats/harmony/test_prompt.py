@@ -14,6 +14,8 @@ from tests.support.requests import message
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
+from workers.formats.calls.client_tools import client_tools_of
+from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import messages_of, without_old_reasoning
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
@@ -324,3 +326,17 @@ def test_old_reasoning_is_the_reasoning_before_the_last_answer() -> None:
         [reasoning("a"), message("b", "assistant"), reasoning("c"), message("d", "assistant"), reasoning("e")]
     )
     assert [part.content[0].text for part in without_old_reasoning(made)] == ["b", "d", "e"]
+
+
+def test_tools_in_a_namespace_are_functions_with_flat_names() -> None:
+    spec: Json = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": []}
+    spec["tools"].append({"type": "function", "name": "spawn", "description": "Starts.", "parameters": None})
+    called = {**call("spawn", "{}"), "namespace": "agents"}
+    client = client_tools_of({"tools": [spec], "tool_choice": "auto"}, [called])
+    functions = tools_of({"tools": [spec], "tool_choice": "auto", "parallel_tool_calls": True}, client=client).all
+    conversation = Conversation(Preface(DAY, functions=functions), [message("Hi"), called, output("done")], (), client)
+    text = text_of(conversation.tokens())
+    assert "type agents__spawn = () => any;" in text
+    assert "About the tools of agents: Helpers." in text
+    assert "to=functions.agents__spawn" in text
+    assert "functions.agents__spawn to=assistant" in text

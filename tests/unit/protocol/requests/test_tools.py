@@ -62,7 +62,7 @@ class TestTools:
         assert kind in found.message
 
     def test_the_list_of_tools_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolParam) == UNSUPPORTED_TOOLS | {"function", "custom", *KIND_OF_TOOL}
+        assert kinds_of(ToolParam) == UNSUPPORTED_TOOLS | {"function", "custom", "namespace", *KIND_OF_TOOL}
 
     FAULTS: ClassVar = [
         ({}, "tools[0].type", "missing_required_parameter"),
@@ -98,6 +98,53 @@ class TestTools:
         found = error(tools=[FUNCTION, {**CUSTOM, "name": "f"}])
         assert found.param == "tools"
         assert "'f'" in found.message
+
+
+NAMESPACE: Json = {"type": "namespace", "name": "n", "description": "About.", "tools": BOTH}
+
+
+class TestNamespaces:
+    def test_a_namespace_is_kept_with_its_tools(self) -> None:
+        (kept,) = stored(tools=[NAMESPACE])["tools"]
+        inner = [{**FUNCTION, "description": None}, {**CUSTOM, "description": None, "format": {"type": "text"}}]
+        assert kept == {**NAMESPACE, "tools": inner}
+
+    def test_names_are_unique_per_namespace_only(self) -> None:
+        kept = stored(tools=[FUNCTION, NAMESPACE, {**NAMESPACE, "name": "f"}])["tools"]
+        assert [tool["name"] for tool in kept] == ["f", "n", "f"]
+        assert error(tools=[NAMESPACE, NAMESPACE]).param == "tools"
+        assert error(tools=[{**NAMESPACE, "tools": [FUNCTION, FUNCTION]}]).param == "tools[0].tools"
+
+    FAULTS: ClassVar = [
+        ({**NAMESPACE, "name": "a b"}, "tools[0].name", "invalid_value"),
+        ({**NAMESPACE, "tools": []}, "tools[0].tools", "empty_array"),
+        ({**NAMESPACE, "tools": [NAMESPACE]}, "tools[0].tools[0].type", "unsupported_parameter"),
+        ({**NAMESPACE, "tools": [{"type": "web_search"}]}, "tools[0].tools[0].type", "unsupported_parameter"),
+        ({**NAMESPACE, "tools": [{"type": "function"}]}, "tools[0].tools[0].name", "missing_required_parameter"),
+        ({**NAMESPACE, "tools": [FUNCTION] * 1025}, "tools[0].tools", "array_above_max_length"),
+    ]
+
+    @pytest.mark.parametrize(("tool", "path", "code"), FAULTS)
+    def test_the_field_at_fault_is_named(self, tool: Any, path: str, code: str) -> None:
+        found = error(tools=[tool])
+        assert (found.param, found.code) == (path, code)
+
+    @pytest.mark.parametrize("choice", [{"type": "function", "name": "n.f"}, {"type": "custom", "name": "n.sql"}])
+    def test_a_choice_names_the_namespace_before_a_dot(self, choice: Json) -> None:
+        assert stored(tools=[NAMESPACE], tool_choice=choice)["tool_choice"] == choice
+        allowed = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
+        assert stored(tools=[NAMESPACE], tool_choice=allowed)["tool_choice"] == allowed
+
+    @pytest.mark.parametrize("name", ["f", "n", "n.g", "m.f"])
+    def test_a_choice_that_names_no_tool_is_refused(self, name: str) -> None:
+        assert error(tools=[NAMESPACE], tool_choice={"type": "function", "name": name}).param == "tool_choice.name"
+
+    def test_calls_keep_their_namespace_and_outputs_need_none(self) -> None:
+        call = {**CALL, "namespace": "n"}
+        output = {"type": "function_call_output", "call_id": "c", "output": "x", "namespace": "n"}
+        written = {"type": "custom_tool_call", "call_id": "d", "name": "sql", "namespace": "n", "input": "x"}
+        kept = stored(input=[call, output, written])["input"]
+        assert [item.get("namespace") for item in kept] == ["n", None, "n"]
 
 
 class TestChoice:

@@ -1,0 +1,147 @@
+"""The client's tools in namespaces: the flat names that models know them by, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart
+from tests.support.requests import message, stored_request
+from tests.support.worker import scripted_model
+from workers.engine import make_engine
+from workers.engine.output_format import ToolChoice
+from workers.formats.calls.client_tools import ClientName, client_tools_of
+from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
+from workers.formats.calls.hosted_formats import hosted_tools_of
+from workers.formats.calls.router import CallRouter
+from workers.formats.calls.tools import Tools, as_functions, tools_of
+from workers.formats.chat.turn import build_chat_turn
+from workers.formats.turn import TurnContext
+
+Json = dict[str, Any]
+
+
+def function(name: str, **more: Any) -> Json:
+    return {"type": "function", "name": name, "description": None, "parameters": None, "strict": None, **more}
+
+
+def custom(name: str) -> Json:
+    return {"type": "custom", "name": name, "description": "Runs it.", "format": {"type": "text"}}
+
+
+def namespace(name: str, *tools: Json, about: str | None = None) -> Json:
+    return {"type": "namespace", "name": name, "description": about, "tools": list(tools)}
+
+
+AGENTS = namespace("agents", function("spawn", description="Starts one."), custom("sh"), about="Helpers.")
+CRM = namespace("crm", function("spawn", strict=True))
+
+
+def shown(*tools: Json, choice: Any = "auto") -> Tools:
+    return tools_of(stored_request(tools=list(tools), tool_choice=choice))
+
+
+def names(*tools: Json) -> list[str]:
+    return [tool.name for tool in shown(*tools).all]
+
+
+def test_the_model_is_shown_flat_names_in_the_order_of_the_request() -> None:
+    made = shown(function("f"), AGENTS, function("g"), CRM)
+    assert [tool.name for tool in made.all] == ["f", "agents__spawn", "agents__sh", "g", "crm__spawn"]
+    assert [tool.field for tool in made.all][1:3] == ["tools[1].tools[0]", "tools[1].tools[1]"]
+    assert [tool.strict for tool in made.all] == [False, False, False, False, True]
+    assert made.custom_allowed == {"agents__sh"}
+    assert made.functions == {"f", "g", "agents__spawn", "crm__spawn"}
+
+
+def test_the_description_of_a_namespace_is_shown_with_its_first_tool() -> None:
+    spawn, shell = as_functions(shown(AGENTS).all)
+    assert spawn["function"]["description"] == "About the tools of agents: Helpers.\n\nStarts one."
+    assert shell["function"]["description"] == "Runs it."
+
+
+def test_a_name_of_another_tool_is_never_taken() -> None:
+    plain, nested, other = names(function("a__b"), namespace("a", function("b")), namespace("a__b", function("c")))
+    assert plain == "a__b"
+    assert nested.startswith("a__b_")
+    assert other == "a__b__c"
+    twice = names(namespace("a", function("b__c")), namespace("a__b", function("c")))
+    assert len(set(twice)) == 2
+
+
+def test_a_name_of_a_hosted_tool_is_never_taken() -> None:
+    listing = {"docs": [{"name": "find", "description": None, "input_schema": None, "annotations": None}]}
+    hosted_spec = {"type": "mcp", "server_label": "docs", "allowed_tools": None, "require_approval": "never"}
+    request = stored_request(tools=[namespace("docs", function("find")), hosted_spec])
+    hosted = hosted_tools_of(request, listing, NameStyle.CHAT)
+    made = tools_of(request, hosted)
+    assert "docs__find" in hosted
+    assert len({tool.name for tool in made.all}) == 2
+
+
+def test_a_long_name_is_cut_and_stays_unique() -> None:
+    long = "n" * 100
+    made = names(namespace(long, function("a"), function("b")), namespace(long + "x", function("a")))
+    assert len(set(made)) == 3
+    assert all(len(name) == MAX_NAME_CHARS for name in made)
+
+
+@given(st.lists(st.tuples(st.text("ab_", min_size=1, max_size=4), st.text("ab_", min_size=1, max_size=4)), unique=True))
+def test_names_are_unique_and_always_the_same(pairs: list[tuple[str, str]]) -> None:
+    tools = [namespace(space, function(name)) for space, name in pairs] + [function("a__b"), function("a___b")]
+    assert len(set(names(*tools))) == len(tools)
+    assert names(*tools) == names(*tools)
+
+
+def test_calls_of_tools_that_are_gone_keep_their_names() -> None:
+    call = {"type": "function_call", "call_id": "c", "namespace": "agents", "name": "spawn", "arguments": "{}"}
+    for tools in ([AGENTS], []):
+        made = client_tools_of(stored_request(tools=tools), [message("x"), call])
+        assert made.called_name(call) == "agents__spawn"
+    assert made.called_name({**call, "namespace": None}) == "spawn"
+
+
+def test_a_choice_names_the_namespace_before_a_dot() -> None:
+    made = shown(AGENTS, CRM, choice={"type": "function", "name": "crm.spawn"})
+    assert made.choice is ToolChoice.NAMED
+    assert [tool.name for tool in made.allowed] == ["crm__spawn"]
+    picked = [{"type": "custom", "name": "agents.sh"}, {"type": "function", "name": "crm.spawn"}]
+    some = shown(AGENTS, CRM, choice={"type": "allowed_tools", "mode": "auto", "tools": picked})
+    assert [tool.name for tool in some.allowed] == ["agents__sh", "crm__spawn"]
+    assert some.closed
+
+
+def test_a_call_has_its_own_name_and_its_namespace() -> None:
+    made = shown(function("f"), AGENTS)
+    calls = CallRouter(made.functions, made.custom_allowed, single=False, names=made.names)
+    deltas = calls.feed(
+        [
+            CallStart("agents__spawn"),
+            CallArguments("{}"),
+            CallStart("agents__sh"),
+            CallArguments('{"input": "ls"}'),
+            CallStart("f"),
+        ]
+    )
+    assert deltas == [
+        CallStart("spawn", "agents"),
+        CallArguments("{}"),
+        CustomStart("sh", "agents"),
+        CustomInput("ls"),
+        CallStart("f"),
+    ]
+    assert ClientName("agents", "spawn").qualified == "agents.spawn"
+
+
+async def test_earlier_calls_are_shown_by_the_names_that_the_model_used() -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    call = {"type": "function_call", "call_id": "c", "namespace": "gone", "name": "f", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": "c", "output": "done"}
+    request = stored_request(tools=[AGENTS])
+    turn = await build_chat_turn(engine, scripted_model(), request, [message("x"), call, answer], (), TurnContext())
+    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    assert '"name": "gone__f"' in prompt
+    assert '"name": "agents__spawn"' in prompt
