@@ -286,9 +286,11 @@ class InputTokens(Shape):
 
 
 class CompactionItem(Shape):
+    """`encrypted_content` is empty until the compaction is completed."""
+
     type: Literal["compaction"]
     id: str
-    status: Literal["completed"]
+    status: Literal["in_progress", "completed", "incomplete"]
     encrypted_content: str
 
 
@@ -335,6 +337,7 @@ class Response(Partial):
         | McpCallItem
         | McpListToolsItem
         | McpApprovalRequestItem
+        | CompactionItem
     ]
     usage: Usage | None
     temperature: float

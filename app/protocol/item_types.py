@@ -15,6 +15,9 @@ APPROVAL_RESPONSE = "mcp_approval_response"
 ITEM_REFERENCE = "item_reference"
 """Only in `input`: the item that it names is stored in its place."""
 
+COMPACTION_TRIGGER = "compaction_trigger"
+"""Only as the last item of `input`: it asks for a compaction, and is not stored."""
+
 ITEM_TYPES = (
     MESSAGE,
     "function_call",
@@ -47,7 +50,6 @@ UNSUPPORTED_ITEMS = frozenset(
         "additional_tools",
         "apply_patch_call",
         "apply_patch_call_output",
-        "compaction_trigger",
         "computer_call",
         "computer_call_output",
         "configuration_update",

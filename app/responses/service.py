@@ -21,7 +21,6 @@ from app.responses.abandoned import AbandonedResponses
 from app.responses.acceptor import RequestAcceptor
 from app.responses.attached import AttachedResponse
 from app.responses.canceller import ResponseCanceller
-from app.responses.compaction import compacted
 from app.responses.creator import ResponseCreator
 from app.responses.paging import PageQuery
 from app.responses.reader import Included, Pulse, ResponseReader
@@ -54,7 +53,6 @@ class ResponseService:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._sealer = sealer
         self._pubsub = pubsub
         self._background = BackgroundTasks()
         self._acceptor = RequestAcceptor(db, sealer, catalog, settings, now)
@@ -133,10 +131,6 @@ class ResponseService:
         self, project: str, response_id: str, pulses: AsyncGenerator[Pulse, None], abandon: Callable[[], None] = _keep
     ) -> AttachedResponse:
         return AttachedResponse(response_id, pulses, partial(self._reader.find, project, response_id), abandon)
-
-    async def as_compaction(self, response: Json) -> Json:
-        """Returns the compaction that a response with a summary stands for. See `compacted`."""
-        return await compacted(response, self._sealer)
 
     async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
         """See `ResponseReader.get`."""

@@ -13,6 +13,9 @@ from app.protocol.events.deltas import (
     CallStart,
     CodeStart,
     CodeText,
+    Compacted,
+    Compacting,
+    CompactionStart,
     CustomInput,
     CustomStart,
     Delta,
@@ -84,6 +87,9 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
     for label in draw(st.lists(labels, max_size=2)):
         script.say(Listing, Listing(label))
     _answer(draw, script, script.pending[:])
+    if draw(st.booleans()):
+        some = [Compacting()] * draw(st.integers(0, 2))
+        script.say(Compacted, CompactionStart(), *some, Compacted("lh1_x"))
     _turn(draw, script)
     for _ in range(draw(st.integers(0, 2))):
         script.pause(TurnEnd())

@@ -50,6 +50,7 @@ HOSTED: dict[str, tuple[str, dict[str, str]]] = {
 }
 WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request"}
 """Types of items that are complete in their `added`."""
+COMPACTING = "response.compaction.compacting"
 NO_STATUS = {"mcp_list_tools", "mcp_approval_request"}
 
 
@@ -198,6 +199,8 @@ class Checker:
         if index in self.waiting and stage != kind:
             require(not self.text, "a stage within the text", event)
             self.waiting[index].stage(stage, event)
+        elif self.item["type"] == "compaction":
+            require(kind == COMPACTING, "an event of another item type", event)
         elif self.item["type"] in CALLS:
             self._text(CALLS[self.item["type"]], kind, event)
             if self.text_done and index in self.waiting:
@@ -281,7 +284,10 @@ class Checker:
             require(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)
             require(item["status"] in ("completed", "incomplete"), "a done item has a final status", event)
             require(self.part is None, "a part is still open", event)
-            if item["type"] in CALLS:
+            if item["type"] == "compaction":
+                whole = item["status"] == "completed"
+                require(bool(item["encrypted_content"]) == whole, "a compaction is whole or empty", event)
+            elif item["type"] in CALLS:
                 require(self.text_done and item[CALLS[item["type"]][2]] == self.text, "arguments", event)
             else:
                 require(item["content"] == self.parts and self.parts, "content", event)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.protocol.events.deltas import CallArguments, CodeText, CustomInput, Delta, McpArguments, Reasoning, Text
+from app.protocol.events.deltas import (
+    CallArguments,
+    CodeText,
+    Compacting,
+    CustomInput,
+    Delta,
+    McpArguments,
+    Reasoning,
+    Text,
+)
 
 _TEXT_ONLY = (Reasoning, CallArguments, CustomInput, CodeText, McpArguments)
 """Deltas that hold a piece of text and nothing else."""
@@ -20,6 +29,6 @@ def merge_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
             merged[-1] = replace(last, text=last.text + delta.text, logprobs=last.logprobs + delta.logprobs)
         elif isinstance(delta, _TEXT_ONLY) and type(delta) is type(last):
             merged[-1] = replace(delta, text=last.text + delta.text)
-        else:
+        elif not (isinstance(delta, Compacting) and isinstance(last, Compacting)):
             merged.append(delta)
     return tuple(merged)

@@ -17,6 +17,7 @@ from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
 from workers.engine.base import EngineDead, EngineError, InvalidSampling, PromptTooLong
 from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.compaction import SummaryCut
 from workers.generation.inputs import ContextLost, UnreadableItem
 from workers.generation.journal import Journal
 from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
@@ -28,6 +29,7 @@ _ERROR_CODES: dict[type[EngineError], str] = {
     UnreadableItem: "invalid_prompt",
     ContextLost: "previous_response_not_found",
     PromptTooLong: "context_length_exceeded",
+    SummaryCut: "context_length_exceeded",
     InvalidSampling: "invalid_prompt",
 }
 

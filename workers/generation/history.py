@@ -5,6 +5,7 @@ chunks say where it stands:
 
     {"end": {...}}       the current turn has ended, its calls may begin; tokens of later chunks are the next turn's
     {"result": {...}}    a call has ended, and this is what the model gets of it
+    {"compaction": ...}  the context was summarised; tokens of later chunks are the first turn's
 
 So a call with a result is never made twice. A call without a result behind an "end" may have been made.
 """
@@ -24,6 +25,10 @@ from workers.formats.turn import PastTurn
 _COUNTS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "tool_output_tokens")
 
 
+def _counts_of(usage: Usage) -> Json:
+    return {name: getattr(usage, name) for name in _COUNTS}
+
+
 @dataclass(frozen=True, slots=True)
 class EndedTurn:
     """A turn that ended in calls of hosted tools. Indexes are those of output items."""
@@ -41,7 +46,7 @@ class EndedTurn:
         return {
             "end": {
                 "items": [self.start, self.stop],
-                "usage": {name: getattr(self.usage, name) for name in _COUNTS},
+                "usage": _counts_of(self.usage),
                 "calls": {str(index): call.as_json() for index, call in self.calls.items()},
             }
         }
@@ -53,6 +58,22 @@ class EndedTurn:
         return cls(tokens, start, stop, Usage(**end["usage"]), calls)
 
 
+@dataclass(frozen=True, slots=True)
+class EndedCompaction:
+    """The summary that a response made of its context before its first turn."""
+
+    index: int
+    """Of its output item."""
+    usage: Usage
+
+    def as_step(self) -> Json:
+        return {"compaction": {"index": self.index, "usage": _counts_of(self.usage)}}
+
+    @classmethod
+    def from_step(cls, step: Json) -> EndedCompaction:
+        return cls(step["index"], Usage(**step["usage"]))
+
+
 @dataclass(slots=True)
 class History:
     """The turns of one response so far."""
@@ -60,6 +81,7 @@ class History:
     turns: list[EndedTurn] = field(default_factory=list)
     tokens: tuple[int, ...] = ()
     """Committed tokens of the current turn."""
+    compaction: EndedCompaction | None = None
     results: dict[int, Json] = field(default_factory=dict)
     """What the model gets of the calls, by the indexes of their items: `call` in app/store/context.py."""
 
@@ -71,12 +93,18 @@ class History:
             for step in chunk.steps:
                 if "end" in step:
                     history.end_turn(EndedTurn.from_step(step["end"], history.tokens))
+                elif "compaction" in step:
+                    history.end_compaction(EndedCompaction.from_step(step["compaction"]))
                 else:
                     history.results[step["result"]["index"]] = step["result"]["call"]
         return history
 
     def end_turn(self, turn: EndedTurn) -> None:
         self.turns.append(turn)
+        self.tokens = ()
+
+    def end_compaction(self, compaction: EndedCompaction) -> None:
+        self.compaction = compaction
         self.tokens = ()
 
     def add_result(self, index: int, call: HostedCall, result: Any, sources: Json) -> Json:
@@ -90,6 +118,17 @@ class History:
         """The calls of the last turn that have no result."""
         calls = self.turns[-1].calls if self.turns else {}
         return {index: call for index, call in calls.items() if index not in self.results}
+
+    @property
+    def generations(self) -> int:
+        """How often the engine has generated to an end."""
+        return len(self.turns) + (self.compaction is not None)
+
+    @property
+    def usage(self) -> list[Usage]:
+        """The usage of the compaction and of the ended turns."""
+        compaction = () if self.compaction is None else (self.compaction.usage,)
+        return [*compaction, *(turn.usage for turn in self.turns)]
 
     @property
     def spent(self) -> int:

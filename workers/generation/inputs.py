@@ -73,6 +73,10 @@ class Inputs:
         except BadSeal:
             raise UnreadableHeaders from None
 
+    async def summary_seal(self) -> Callable[[str], str]:
+        """Seals the summary of a compaction."""
+        return partial((await retry_until_available(self._sealer.get)).seal, SealedKind.COMPACTION)
+
     async def reasoning_seal(self) -> Callable[[str], str]:
         """Seals reasoning text, for requests that want it encrypted."""
         return partial((await retry_until_available(self._sealer.get)).seal, SealedKind.REASONING)

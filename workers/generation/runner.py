@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from app.aio import run_to_completion
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.request import COMPACT, COUNT
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from app.store import endings
@@ -30,6 +30,7 @@ from workers.generation.cancellation import why_cancelled
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.claims import Claims
 from workers.generation.coalescing import Granularity
+from workers.generation.compaction import Compaction
 from workers.generation.errors import EngineGone, ErrorHandler
 from workers.generation.flush_clock import FlushClock
 from workers.generation.inputs import Inputs
@@ -147,7 +148,15 @@ class Runner:
         with closing(ChunkWriter(parts.journal, run, self._clock, granularity)) as writer:
             if request.get("task") == COUNT:
                 return await self._count(run, writer, items)
+            if request.get("task") == COMPACT:
+                return await self._compact(run, writer, items)
             return await TurnLoop(parts.engine, parts.model, run, writer, items).answer()
+
+    async def _compact(self, run: Run, writer: ChunkWriter, items: list[Json]) -> Outcome:
+        """Generates a compaction of the items, and nothing else."""
+        compaction = Compaction(self._parts.engine, self._parts.model, run, writer, self._inputs)
+        end, usage = await compaction.summarise(items)
+        return await writer.finish(end, Finish(FinishReason.STOP, usage))
 
     async def _count(self, run: Run, writer: ChunkWriter, items: list[Json]) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""

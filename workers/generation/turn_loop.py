@@ -9,9 +9,7 @@ turn, or between two calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
@@ -19,11 +17,10 @@ from app.protocol.item_types import CLIENT_ACTIONS
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from config.models import ServedModel
-from workers.engine.base import Engine, EngineDelta, EngineError, PromptTooLong
+from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import build_turn
 from workers.formats.calls.hosted import McpServerKind
-from workers.formats.sampling import priority_of
-from workers.formats.turn import Parsed, Turn, TurnContext, TurnParser
+from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.coalescing import NOTHING
 from workers.generation.history import EndedTurn
@@ -31,23 +28,12 @@ from workers.generation.mcp_setup import McpSetup, count_setup_items, listings_o
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
+from workers.generation.turn_generator import GeneratedTurn, TurnGenerator
 
 DEFAULT_MAX_CALLS = 1000
 """The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""
 MAX_UNKNOWN_TURNS = 4
 """Stop after this many consecutive turns that call only unknown tools."""
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedTurn:
-    """A turn that the engine has generated, with what is not written yet."""
-
-    rest: Parsed
-    tokens: tuple[int, ...]
-    """All tokens of the turn."""
-    reason: FinishReason
-    usage: Usage
-    parser: TurnParser
 
 
 class TurnLoop:
@@ -62,6 +48,7 @@ class TurnLoop:
         self._writer = writer
         self._items = items
         self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
+        self._generator = TurnGenerator(engine, run, writer)
         self._setup = McpSetup(run, writer, items, self._calls)
         self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
@@ -77,11 +64,11 @@ class TurnLoop:
                     raise
                 reason = FinishReason.LENGTH  # the tool results leave no room for an answer
                 break
-            generated = await self._generate(turn)
+            generated = await self._generator.generate(turn)
             if not self._has_calls_to_run(generated):
                 return await self._finish_with(turn, generated)
             await self._end_turn(generated)
-        return await self._finish(NOTHING, reason, self._past_usage(), await self._messages_without_turn())
+        return await self._finish(NOTHING, reason, self._history.usage, await self._messages_without_turn())
 
     @property
     def _output(self) -> list[Json]:
@@ -95,50 +82,6 @@ class TurnLoop:
         context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
         past = self._history.past(output)
         return await build_turn(self._engine, self._model, self._request, items, past, context)
-
-    # -- generating ----------------------------------------------------------------------------------------
-
-    async def _generate(self, turn: Turn) -> GeneratedTurn:
-        """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
-        await self._writer.flush()  # readers learn at once that the response is in progress
-        parser = turn.parser()
-        parser.feed(self._history.tokens)  # their events are known: they were committed with these tokens
-        tokens, cached = list(self._history.tokens), 0
-        try:
-            async with aclosing(self._deltas(turn)) as deltas:
-                async for delta in deltas:
-                    cached = max(cached, delta.cached_tokens)
-                    parsed = self._writer.parse(parser, delta)
-                    reason = FinishReason.STOP if parser.ended else delta.finish_reason
-                    if reason is not None:
-                        break  # which ends it in the engine, too
-                    tokens += parsed.tokens
-                    await self._writer.write(parsed)
-                else:
-                    raise EngineError("the engine stopped without a reason")
-        except EngineError:
-            await self._writer.flush()  # the failed response keeps what was generated
-            raise
-        rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
-        usage = self._usage(turn, parser, cached)
-        return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
-
-    def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
-        row, history = self._run.row, self._history
-        return self._engine.generate(
-            f"{row.id}-{row.attempt}-{len(history.turns)}",
-            turn.prompt,
-            turn.sampling,
-            priority=priority_of(self._request, row.priority),
-            committed=history.tokens,
-        )
-
-    def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
-        # The engine of a later attempt may report committed tokens as cached prompt: they count as output.
-        input_tokens = len(turn.prompt)
-        before = self._history.turns[-1].usage if self._history.turns else None
-        tool_output = 0 if before is None else max(input_tokens - before.input_tokens - before.output_tokens, 0)
-        return Usage(input_tokens, min(cached, input_tokens), parser.tokens, parser.reasoning_tokens, tool_output)
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 
@@ -194,15 +137,12 @@ class TurnLoop:
         # Calls that are not run for lack of tokens cut the response, whatever the engine says.
         reason = FinishReason.LENGTH if generated.parser.calls else generated.reason
         messages = turn.messages(generated.tokens) if turn.messages is not None else {}
-        return await self._finish(generated.rest, reason, [*self._past_usage(), generated.usage], messages)
+        return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], messages)
 
     async def _finish(
         self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], messages: Mapping[str, Any]
     ) -> Outcome:
         return await self._writer.finish(rest, Finish(reason, Usage.of(usage), messages), self._history.tool_results)
-
-    def _past_usage(self) -> list[Usage]:
-        return [turn.usage for turn in self._history.turns]
 
     async def _messages_without_turn(self) -> Mapping[str, Any]:
         """`Finish.messages` of a response that ends between turns: the messages of the next turn, without output."""

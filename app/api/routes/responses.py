@@ -20,6 +20,7 @@ from app.protocol.requests.input_tokens import CountTokens, count_request
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.message import Priority
+from app.responses.compaction import compacted
 from app.responses.input_tokens import input_tokens
 from app.responses.models import only_model
 
@@ -95,7 +96,7 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
 async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     summarised = await read_request(request, runtime.settings.max_body_bytes, compact_request)
     attach = partial(runtime.responses.attach, project, summarised)
-    return _foreground(runtime, attach, shape=runtime.responses.as_compaction)
+    return _foreground(runtime, attach, shape=compacted)
 
 
 @router.get(

@@ -12,6 +12,9 @@ from app.protocol.events.deltas import (
     Annotation,
     CallArguments,
     CallStart,
+    Compacted,
+    Compacting,
+    CompactionStart,
     CustomInput,
     CustomStart,
     Finish,
@@ -177,6 +180,24 @@ def close_custom(writer: Writer, _: Any) -> None:
 def _called(writer: Writer, delta: CallStart | CustomStart) -> Json:
     namespace = {} if delta.namespace is None else {"namespace": delta.namespace}
     return {"call_id": writer.new_id("call"), "name": delta.name, **namespace}
+
+
+# -- compaction ------------------------------------------------------------------------------------------------
+
+
+def open_compaction(writer: Writer, _: CompactionStart) -> None:
+    writer.add_item("cmp", type="compaction", encrypted_content="")
+
+
+def note_compacting(writer: Writer, _: Compacting) -> None:
+    writer.emit_item("response.compaction.compacting")
+
+
+def set_compaction(writer: Writer, delta: Compacted) -> None:
+    writer.item["encrypted_content"] = delta.encrypted_content
+
+
+# -- the end of an item ----------------------------------------------------------------------------------------
 
 
 def close_item(writer: Writer, _: Any) -> None:

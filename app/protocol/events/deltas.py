@@ -168,6 +168,24 @@ class ToolEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionStart:
+    """The model begins a summary of its context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """The model wrote some of the summary, which no event shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The summary is complete."""
+
+    encrypted_content: str
+    """The summary, sealed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The model is done."""
 
@@ -196,4 +214,7 @@ Delta = (
     | Listed
     | TurnEnd
     | ToolEnded
+    | CompactionStart
+    | Compacting
+    | Compacted
 )

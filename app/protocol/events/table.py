@@ -20,6 +20,9 @@ from app.protocol.events.deltas import (
     CallStart,
     CodeStart,
     CodeText,
+    Compacted,
+    Compacting,
+    CompactionStart,
     CustomInput,
     CustomStart,
     Listed,
@@ -51,6 +54,7 @@ class State(Enum):
     CUSTOM = "custom_tool_call"
     CODE = "code_interpreter_call"
     MCP = "mcp_call"
+    COMPACTION = "compaction"
     ENDED = "ended"
 
 
@@ -79,6 +83,9 @@ class Input(Enum):
     LISTED = "list of tools"
     TURN_END = "end of turn"
     TOOL_ENDED = "tool ended"
+    COMPACTION_START = "compaction start"
+    COMPACTING = "compacting"
+    COMPACTED = "compacted"
     FINISH = "finish"
     FAIL = "fail"
     CANCEL = "cancel"
@@ -103,6 +110,9 @@ INPUT_OF: dict[type, Input] = {
     Listed: Input.LISTED,
     TurnEnd: Input.TURN_END,
     ToolEnded: Input.TOOL_ENDED,
+    CompactionStart: Input.COMPACTION_START,
+    Compacting: Input.COMPACTING,
+    Compacted: Input.COMPACTED,
 }
 
 Cell = tuple[tuple[Action, ...], State]
@@ -148,6 +158,7 @@ TABLE: dict[State, dict[Input, Cell]] = {
     State.IDLE: _in_progress(
         (Input.TOOL_ENDED, ((hosted.end_call,), State.IDLE)),
         (Input.LISTED, ((hosted.end_list,), State.IDLE)),
+        (Input.COMPACTION_START, ((actions.open_compaction,), State.COMPACTION)),
     ),
     State.MESSAGE: _in_progress(
         (Input.TEXT, ((actions.add_text,), State.MESSAGE)),
@@ -179,5 +190,11 @@ TABLE: dict[State, dict[Input, Cell]] = {
     ),
     State.CODE: _in_progress((Input.CODE_TEXT, ((hosted.add_call_text,), State.CODE)), close=(hosted.close_call,)),
     State.MCP: _in_progress((Input.MCP_ARGUMENTS, ((hosted.add_call_text,), State.MCP)), close=(hosted.close_call,)),
+    State.COMPACTION: {
+        Input.COMPACTING: ((actions.note_compacting,), State.COMPACTION),
+        Input.COMPACTED: ((actions.set_compaction, actions.close_item), State.IDLE),
+        Input.FAIL: ((actions.close_item, *_ENDINGS[Input.FAIL][0]), State.ENDED),
+        Input.CANCEL: ((actions.close_item, *_ENDINGS[Input.CANCEL][0]), State.ENDED),
+    },
     State.ENDED: {},
 }

@@ -1,4 +1,4 @@
-"""`POST /v1/responses/compact`: a request for a summary, and the summary as an item that stands for what it sums up."""
+"""`POST /v1/responses/compact`: a request for a compaction, and the answer that its response becomes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.item_types import COMPACTION
+from app.protocol.item_types import COMPACTION_TRIGGER
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.create_response import ImageOptions, Input, ResponseId
 from app.protocol.requests.fields import SupportedValues, Text
 from app.protocol.requests.request import ResponseRequest, checked_request
 from app.protocol.requests.validation import validate
 from app.protocol.types import Json
-
-SUMMARISE = (
-    "Write a summary of the conversation so far, for a model that will go on with it and will see nothing else of it. "
-    "Keep every fact, name, number, decision, open question and wish of the user, and what tools returned. "
-    "Write only the summary."
-)
-"""The last message of the prompt: the model answers it with a summary."""
 
 
 class CompactOptions(RequestModel):
@@ -51,7 +44,7 @@ _KEPT = ("model", "instructions", "previous_response_id", "prompt_cache_key", "s
 
 
 def compact_request(sent: Mapping[str, Any]) -> ResponseRequest:
-    """Returns a request for a summary of what the client sent. Raises InvalidRequest."""
+    """Returns a request for a compaction of what the client sent. Raises InvalidRequest."""
     fields = validate(Compact, sent)
     if fields.input is None and fields.previous_response_id is None:
         raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
@@ -59,23 +52,15 @@ def compact_request(sent: Mapping[str, Any]) -> ResponseRequest:
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     kept = {name: sent[name] for name in _KEPT if name in sent}
-    body = {**kept, "input": [*items, {"role": "user", "content": SUMMARISE}], "store": False}
-    return checked_request(body)
+    return checked_request({**kept, "input": [*items, {"type": COMPACTION_TRIGGER}], "store": False})
 
 
-def compaction_object(response: Mapping[str, Any], sealed: str) -> Json:
+def compaction_object(response: Mapping[str, Any]) -> Json:
     """Returns openai's CompactedResponse: its one item stands for the conversation from now on."""
-    suffix = response["id"].split("_", 1)[-1]
     return {
         "id": response["id"],
         "object": "response.compaction",
         "created_at": response["created_at"],
-        "output": [{"type": COMPACTION, "id": f"cmp_{suffix}", "status": "completed", "encrypted_content": sealed}],
+        "output": response["output"],
         "usage": response["usage"],
     }
-
-
-def summary_of(response: Mapping[str, Any]) -> str:
-    """Returns the text of a response."""
-    parts = (part for item in response["output"] if item["type"] == "message" for part in item["content"])
-    return "".join(part["text"] for part in parts if part["type"] == "output_text")

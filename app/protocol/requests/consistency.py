@@ -8,12 +8,14 @@ from typing import Any
 from app.protocol.errors import InvalidRequest
 from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS
 from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.items import CompactionTrigger
 from app.protocol.requests.tools import AllowedTools
 
 
 def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     """Raises InvalidRequest about fields that contradict each other. `fields` is the checked form of `body`."""
     _check_context(fields, body)
+    _check_trigger(fields)
     _check_choice(fields)
     _check_min_tokens(fields)
     _check_summary(fields)
@@ -32,6 +34,18 @@ def _check_context(fields: CreateResponse, body: Mapping[str, Any]) -> None:
         raise InvalidRequest(message, later, "mutually_exclusive_parameters")
     if fields.input is None and not found:
         raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+
+
+def _check_trigger(fields: CreateResponse) -> None:
+    """A trigger of a compaction ends an input, and something is there to be compacted."""
+    items = fields.input if isinstance(fields.input, list) else []
+    for index, item in enumerate(items[:-1]):
+        if isinstance(item, CompactionTrigger):
+            message = f"Invalid 'input[{index}]': a 'compaction_trigger' must be the last item of 'input'."
+            raise InvalidRequest(message, f"input[{index}]", "invalid_value")
+    if fields.compacts and len(items) == 1 and all(getattr(fields, name) is None for name in CONTEXTS):
+        message = "Invalid 'input[0]': there is nothing before the 'compaction_trigger' that could be compacted."
+        raise InvalidRequest(message, "input[0]", "invalid_value")
 
 
 def _check_choice(fields: CreateResponse) -> None:

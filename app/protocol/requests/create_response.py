@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.fields import MAX_INT, Metadata, OneOf, Penalty, SupportedValues, Text, Tokens
-from app.protocol.requests.items import Item
+from app.protocol.requests.items import CompactionTrigger, InputItem
 from app.protocol.requests.text_config import Reasoning, TextConfig
 from app.protocol.requests.tools import ToolChoice, Tools
 from app.protocol.requests.validation import refused, wrong_kind
@@ -22,7 +22,7 @@ from app.protocol.types import Json
 
 Input = Annotated[
     Annotated[str, Field(min_length=1), Tag("<text>")]
-    | Annotated[list[Item], Field(min_length=1, fail_fast=True), Tag("<list>")],
+    | Annotated[list[InputItem], Field(min_length=1, fail_fast=True), Tag("<list>")],
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
@@ -86,6 +86,11 @@ class Prompt(RequestModel):
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
     truncation: Literal["auto", "disabled"] | None = None
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the last item of `input` asks for a compaction."""
+        return isinstance(self.input, list) and isinstance(self.input[-1], CompactionTrigger)
 
     @property
     def conversation_id(self) -> str | None:

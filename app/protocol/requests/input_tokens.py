@@ -31,4 +31,8 @@ def count_request(sent: Mapping[str, Any], only_model: str | None) -> ResponseRe
         raise InvalidRequest("Missing required parameter: 'model'.", "model", "missing_required_parameter")
     body = {**sent, "model": model, "store": False}
     body.pop("personality", None)
-    return checked_request(body, COUNT)
+    request = checked_request(body, COUNT)
+    if request.fields.compacts:
+        where = f"input[{len(sent['input']) - 1}]"
+        raise InvalidRequest(f"Invalid '{where}': the tokens of a compaction are not counted.", where, "invalid_value")
+    return request

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
+from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.base import CallId, ItemId, RequestModel, check_type, unsupported_value
 from app.protocol.requests.content import (
     InputContent,
@@ -160,7 +160,7 @@ class ReasoningItem(StatusItem):
 
 
 class Compaction(StatusItem):
-    """The summary of a conversation that `POST /v1/responses/compact` made, sealed."""
+    """A summary of the context, sealed by this server."""
 
     prefix = "cmp"
 
@@ -180,6 +180,13 @@ class ItemReference(RequestModel):
     def stored(self, new_id: str) -> Json:
         """The item itself takes the reference's place before the request is stored."""
         return {"type": ITEM_REFERENCE, "id": self.id}
+
+
+class CompactionTrigger(RequestModel):
+    """As the last item of `input`: the response is a compaction of everything before it. It is not stored."""
+
+    type: Literal["compaction_trigger"]
+    id: ItemId | None = None
 
 
 def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
@@ -234,6 +241,17 @@ Item = Annotated[
     Discriminator(_item_tag),
     BeforeValidator(_check_item),
 ]
+
+
+InputItem = Annotated[
+    Annotated[CompactionTrigger, Tag("<trigger>")] | Annotated[Item, Tag("<item>")],
+    Discriminator(lambda value: "<trigger>" if _is_trigger(value) else "<item>"),
+]
+"""An item of a response's `input`."""
+
+
+def _is_trigger(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == COMPACTION_TRIGGER
 
 
 def stored_items(items: Iterable[Item], suffix: str) -> list[Json]:

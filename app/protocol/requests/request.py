@@ -13,7 +13,7 @@ import orjson
 from app.protocol.include import LOGPROBS
 from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.create_response import CreateResponse
-from app.protocol.requests.items import stored_items
+from app.protocol.requests.items import CompactionTrigger, stored_items
 from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.text_config import TextConfig
@@ -22,6 +22,9 @@ from app.protocol.types import Json
 
 COUNT = "count"
 """The `task` of a stored request whose prompt is counted, and for which nothing is generated."""
+
+COMPACT = "compact"
+"""The `task` of a stored request whose answer is a compaction of its context."""
 
 SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
     {"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -104,7 +107,7 @@ class ResponseRequest:
             "previous_input_messages": fields.previous_input_messages,
             "enable_response_messages": bool(fields.enable_response_messages),
             "secrets": {},
-            "task": self.task,
+            "task": self.task or (COMPACT if fields.compacts else None),
         }
 
     def secrets(self) -> dict[str, dict[str, str]]:
@@ -119,7 +122,7 @@ class ResponseRequest:
             part = {"type": "input_text", "text": items}
             item = {"type": "message", "id": f"msg_{suffix}_in0", "status": "completed", "role": "user"}
             return [{**item, "content": [part]}]
-        return stored_items(items, suffix)
+        return stored_items((item for item in items if not isinstance(item, CompactionTrigger)), suffix)
 
     def _tool_choice(self) -> str | Json:
         choice = self.fields.tool_choice or "auto"

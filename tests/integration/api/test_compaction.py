@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from app.api import schemas
+from app.protocol.events import frames
 from app.protocol.requests.request import COUNT
 from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
@@ -20,9 +21,10 @@ from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
+from tests.support import grammar
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
-from tests.support.player import Player, ids, one, row_of
+from tests.support.player import ids, one, row_of
 from tests.support.worker import Worker, worker
 from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
@@ -120,15 +122,16 @@ class TestCompact:
     async def test_the_compaction_item_stands_for_the_conversation(
         self, client: openai.AsyncOpenAI, api: Api, db: Database, pubsub: PubSub
     ) -> None:
-        player = Player(db, pubsub)
-        first = await player.answer("A", response_id=await api.background(input="a"))
-        async with player.at_work("They said ", "a and A."):
-            compacted = await client.responses.compact(model=MODEL, previous_response_id=first)
+        async with worker(db, pubsub) as w:
+            first = await api.background(input="/say A")
+            await w.run(first)
+            asking = asyncio.create_task(client.responses.compact(model=MODEL, previous_response_id=first))
+            compacted = await served_by(w, db, asking)
         assert compacted.object == "response.compaction"
         (item,) = compacted.output
         assert item.type == "compaction"
         seal = await SharedSealer(db).get()
-        assert seal.unseal(SealedKind.COMPACTION, item.encrypted_content) == "They said a and A."
+        assert seal.unseal(SealedKind.COMPACTION, item.encrypted_content) == "Summary of: /say A"
 
         sent: Any = [item, {"role": "user", "content": "b"}]
         response_id = (await client.responses.create(model=MODEL, input=sent, background=True)).id
@@ -139,12 +142,13 @@ class TestCompact:
             seen = await Inputs(db).unseal([kept])
             assert await w.run(response_id) is Outcome.COMPLETED
         assert seen[0]["role"] == "user"
-        assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}They said a and A."
+        assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}Summary of: /say A"
 
-    async def test_text_and_items_can_be_compacted(self, api: Api, db: Database, pubsub: PubSub) -> None:
+    async def test_text_and_items_can_be_compacted(self, api: Api, db: Database, w: Worker) -> None:
         for sent in ("a", [{"role": "user", "content": "a"}]):
-            async with Player(db, pubsub).at_work("S"):
-                answer = await api.client.post("/v1/responses/compact", json={"model": MODEL, "input": sent})
+            body = {"model": MODEL, "input": sent}
+            asking = asyncio.create_task(api.client.post("/v1/responses/compact", json=body))
+            answer = await served_by(w, db, asking)
             assert answer.status_code == 200, answer.text
             schemas.Compaction.model_validate(answer.json())
 
@@ -160,6 +164,63 @@ class TestCompact:
     async def test_a_bad_field_is_named(self, api: Api, body: Json, named: str) -> None:
         answer = await api.client.post("/v1/responses/compact", json=body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
+
+
+TRIGGERED = [{"role": "user", "content": "a"}, {"type": "compaction_trigger"}]
+
+
+class TestTrigger:
+    """`compaction_trigger` as the last item of `input`."""
+
+    async def test_a_stream_has_exactly_one_compaction(
+        self, client: openai.AsyncOpenAI, db: Database, w: Worker
+    ) -> None:
+        sent: Any = TRIGGERED
+
+        async def read() -> list[Any]:
+            stream = await client.responses.create(model=MODEL, input=sent, stream=True, store=False)
+            return [event async for event in stream]
+
+        events = await served_by(w, db, asyncio.create_task(read()))
+        grammar.check([event.to_dict() for event in events])
+        assert {"response.output_item.added", "response.compaction.compacting"} <= {event.type for event in events}
+        final = events[-1].response
+        assert [item.type for item in final.output] == ["compaction"]
+        assert final.usage.output_tokens > 0
+
+    async def test_a_client_that_waits_gets_the_compaction(
+        self, client: openai.AsyncOpenAI, db: Database, w: Worker
+    ) -> None:
+        sent: Any = TRIGGERED
+        response = await served_by(w, db, asyncio.create_task(client.responses.create(model=MODEL, input=sent)))
+        schemas.Response.model_validate(response.to_dict())
+        assert [item.type for item in response.output] == ["compaction"]
+        listed = await client.responses.input_items.list(response.id)
+        assert [item.type for item in listed.data] == ["message"]
+
+    async def test_a_background_stream_can_be_resumed_at_every_event(self, api: Api, db: Database, w: Worker) -> None:
+        response_id = await api.background(input=TRIGGERED, stream=True)
+        await w.run(response_id)
+        async with api.resuming(response_id) as reader:
+            whole_log = await reader.rest()
+        count = len(frames.split(whole_log)) - 1  # and [DONE]
+        assert count > 5
+        for after in range(count):
+            async with api.resuming(response_id, starting_after=after) as reader:
+                assert await reader.rest() == b"".join(frames.split(whole_log)[after + 1 :])
+
+    async def test_a_context_that_does_not_fit_is_a_400(self, api: Api, db: Database, pubsub: PubSub) -> None:
+        async with worker(db, pubsub, context_length=64) as small:
+            asking = asyncio.create_task(api.post(input=[{"role": "user", "content": "x" * 99}, TRIGGERED[-1]]))
+            response_id = await one(db, "queued")
+            with pytest.raises(ResponseFailed):
+                await small.run(response_id)
+            answer = await asking
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+    async def test_the_tokens_of_a_compaction_are_not_counted(self, api: Api) -> None:
+        answer = await api.client.post("/v1/responses/input_tokens", json={"input": TRIGGERED})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")
 
 
 class TestSealedReasoning:

@@ -11,6 +11,7 @@ Tokens are the bytes of UTF-8 text, and marks. The last message of a user or a t
     /hang N           N tokens, then nothing until the request is aborted
     /turns A /then B  A, as by /raw or any of the above; B after the results of the tools that A called, and so on; the
                       last one repeats. {results} stands for the results
+    Write a summary   Summary of: what users and tools said before; with `/summary A` among it, A as by any of the above
     TEXT              You said: TEXT (of a tool: The tool said: TEXT)
 
 With `enable_thinking` among the template's arguments, every reply begins with reasoning, except those of /raw.
@@ -38,6 +39,7 @@ THINK, THINK_END, CALL, CALL_END = MARKS = range(259, 263)
 MARK_TEXTS: Mapping[int, str] = dict(zip(MARKS, ("<think>", "</think>", "<tool_call>", "</tool_call>"), strict=True))
 
 _TURNS, _THEN = "/turns ", " /then "
+_SUMMARISE, _SUMMARY = "Write a summary", "/summary "
 _MARKS = {text: token for token, text in MARK_TEXTS.items()}
 _SPLIT = re.compile("(" + "|".join(map(re.escape, _MARKS)) + ")")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -81,8 +83,10 @@ def rendered(
 def reply_to(prompt: Sequence[int]) -> Reply:
     """The reply to a prompt, which comes without its ANSWER."""
     messages = list(_messages(prompt))
-    asking = (message for message in reversed(messages) if message[0] in ("user", "tool"))
-    role, text = next(asking, ("user", ""))
+    asking = [message for message in messages if message[0] in ("user", "tool")]
+    role, text = asking[-1] if asking else ("user", "")
+    if text.startswith(_SUMMARISE):
+        text = _summary_of([said for _, said in asking[:-1]])
     if (scripted := _turn_of(messages)) is not None:
         text = scripted if scripted.startswith("/") else f"/raw {scripted}"
     command, _, rest = text.partition(" ")
@@ -130,6 +134,12 @@ def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:
     results = [text for _, text in takewhile(lambda message: message[0] == "tool", reversed(since))]
     turns = messages[asked][1].removeprefix(_TURNS).split(_THEN)
     return turns[min(written, len(turns) - 1)].replace("{results}", "; ".join(reversed(results)))
+
+
+def _summary_of(texts: Sequence[str]) -> str:
+    """The command that writes the summary."""
+    scripted = (text.removeprefix(_SUMMARY) for text in reversed(texts) if text.startswith(_SUMMARY))
+    return next(scripted, f"/say Summary of: {' | '.join(texts)}")
 
 
 def _repeated(rest: str) -> Reply:

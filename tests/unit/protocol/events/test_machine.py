@@ -21,6 +21,9 @@ from app.protocol.events.deltas import (
     CallStart,
     CodeStart,
     CodeText,
+    Compacted,
+    Compacting,
+    CompactionStart,
     CustomInput,
     CustomStart,
     Delta,
@@ -57,6 +60,9 @@ INPUTS: dict[Input, Any] = {
     Input.CALL_ARGUMENTS: lambda stream: stream.feed(CallArguments("{}")),
     Input.REFUSAL: lambda stream: stream.feed(Refusal("a")),
     Input.ANNOTATION: lambda stream: stream.feed(Annotation({"type": "file_path"})),
+    Input.COMPACTION_START: lambda stream: stream.feed(CompactionStart()),
+    Input.COMPACTING: lambda stream: stream.feed(Compacting()),
+    Input.COMPACTED: lambda stream: stream.feed(Compacted("lh1_x")),
     Input.CUSTOM_START: lambda stream: stream.feed(CustomStart("f")),
     Input.CUSTOM_INPUT: lambda stream: stream.feed(CustomInput("x")),
     Input.CODE_START: lambda stream: stream.feed(CodeStart("python")),
@@ -84,6 +90,7 @@ PATHS: dict[State, list[Input]] = {
     State.SUMMARIZED: [Input.ACCEPT, Input.BEGIN, Input.SUMMARIZED],
     State.CALL: [Input.ACCEPT, Input.BEGIN, Input.CALL_START],
     State.REFUSAL: [Input.ACCEPT, Input.BEGIN, Input.REFUSAL],
+    State.COMPACTION: [Input.ACCEPT, Input.BEGIN, Input.COMPACTION_START],
     State.CUSTOM: [Input.ACCEPT, Input.BEGIN, Input.CUSTOM_START],
     State.CODE: [Input.ACCEPT, Input.BEGIN, Input.CODE_START],
     State.MCP: [Input.ACCEPT, Input.BEGIN, Input.MCP_START],
@@ -180,6 +187,40 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
         actual += restored.feed(delta)
     assert actual + end(restored, ending) == expected + end(stream, ending)
     assert restored.response == stream.response
+
+
+def test_a_compaction_shows_that_it_goes_on_and_nothing_of_its_text() -> None:
+    stream, events = play([CompactionStart(), Compacting(), Compacting(), Compacted("lh1_x"), Text("a")], "stop")
+    grammar.check(events)
+    item = {"id": "cmp_0a1b_0", "type": "compaction", "encrypted_content": "lh1_x", "status": "completed"}
+    assert stream.response["output"][0] == item
+    assert events[3]["item"] == item | {"encrypted_content": "", "status": "in_progress"}
+    compacting = {"type": "response.compaction.compacting", "item_id": "cmp_0a1b_0", "output_index": 0}
+    assert events[4:6] == [{**compacting, "sequence_number": number} for number in (4, 5)]
+    assert events[6] == {
+        "type": "response.output_item.done",
+        "sequence_number": 6,
+        "output_index": 0,
+        "item": item,
+    }
+
+
+@pytest.mark.parametrize("ending", ["fail", "cancel"])
+def test_a_compaction_that_is_cut_holds_nothing(ending: str) -> None:
+    stream, events = play([CompactionStart(), Compacting()], ending)
+    grammar.check(events)
+    (item,) = stream.response["output"]
+    assert (item["status"], item["encrypted_content"]) == ("incomplete", "")
+
+
+def test_nothing_else_is_written_within_a_compaction() -> None:
+    stream = new_stream()
+    stream.accept(), stream.begin(), stream.feed(CompactionStart())
+    for delta in (Text("a"), Reasoning("a"), CallStart("f"), CompactionStart(), TurnEnd()):
+        with pytest.raises(IllegalInput):
+            stream.feed(delta)
+    with pytest.raises(IllegalInput):
+        stream.finish(Finish(FinishReason.STOP), 5)
 
 
 def test_an_event_never_changes_after_it_was_made() -> None:

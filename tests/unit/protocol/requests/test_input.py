@@ -15,12 +15,16 @@ from openai.types.responses import (
 )
 
 from app.protocol.errors import ErrorObject, InvalidRequest
-from app.protocol.item_types import ITEM_REFERENCE, UNSUPPORTED_ITEMS
+from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, UNSUPPORTED_ITEMS
 from app.protocol.requests.consistency import check_calls
 from app.protocol.requests.content import UNSUPPORTED_PARTS
-from app.protocol.requests.request import parse_request
+from app.protocol.requests.conversation import CreateItems
+from app.protocol.requests.request import COMPACT, parse_request
+from app.protocol.requests.validation import validate
 
 Json = dict[str, Any]
+
+TRIGGER = {"type": "compaction_trigger"}
 
 
 def items(sent: Any) -> list[Json]:
@@ -203,6 +207,7 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | {
         "reasoning",
         "compaction",
+        COMPACTION_TRIGGER,
         ITEM_REFERENCE,
     }
 
@@ -284,6 +289,37 @@ def test_reasoning_comes_back_as_the_sdk_dumps_it(dump: Any) -> None:
 )
 def test_references_wait_for_their_item(sent: Json) -> None:
     assert items([sent]) == [{"type": "item_reference", "id": "msg_1"}]
+
+
+class TestCompactionTrigger:
+    def stored(self, **body: Any) -> Json:
+        return parse_request(orjson.dumps({"model": "m", **body})).stored("resp_ab", {})
+
+    @pytest.mark.parametrize("trigger", [TRIGGER, {**TRIGGER, "id": "ct_1"}])
+    def test_a_trigger_is_a_task_and_no_item(self, trigger: Json) -> None:
+        stored = self.stored(input=[{"role": "user", "content": "Hi"}, trigger])
+        assert stored["task"] == COMPACT
+        assert [item["type"] for item in stored["input"]] == ["message"]
+        assert self.stored(input="Hi")["task"] is None
+
+    def test_a_trigger_may_stand_alone_behind_a_response(self) -> None:
+        assert self.stored(input=[TRIGGER], previous_response_id="resp_1")["task"] == COMPACT
+
+    def test_a_trigger_is_the_last_item(self) -> None:
+        found = error([{"role": "user", "content": "Hi"}, TRIGGER, {"role": "user", "content": "Hi"}])
+        assert (found.param, found.code) == ("input[1]", "invalid_value")
+        assert "last" in found.message
+
+    def test_a_trigger_needs_something_to_compact(self) -> None:
+        assert error([TRIGGER]).param == "input[0]"
+
+    def test_an_unknown_key_of_a_trigger_is_named(self) -> None:
+        assert error([{"role": "user", "content": "Hi"}, {**TRIGGER, "x": 1}]).param == "input[1].x"
+
+    def test_conversations_take_no_trigger(self) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            validate(CreateItems, {"items": [TRIGGER]})
+        assert caught.value.error.param == "items[0].type"
 
 
 def openai_item_types() -> set[str]:

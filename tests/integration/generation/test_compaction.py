@@ -1,0 +1,131 @@
+"""Compactions by a worker on real Postgres and Valkey: whole, cut, and continued by another worker at every point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.protocol.requests.request import COMPACT
+from app.protocol.status import Status
+from app.store import endings, journal
+from app.store.database import Database
+from app.store.keys import SharedSealer
+from app.store.rows import ResponseRow
+from app.store.sealing import SealedKind
+from app.streaming.pubsub import PubSub
+from tests.support.logs import events_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.waiting import until
+from tests.support.worker import worker
+from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Outcome, ResponseFailed
+
+SLOW = {"tokens_per_second": 300.0}
+
+Json = dict[str, Any]
+
+
+def talk(*texts: str) -> list[Json]:
+    """What users said, with an answer after each message."""
+    return [item for text in texts for item in (message(text), message("Yes.", "assistant"))]
+
+
+async def summary_of(db: Database, row: ResponseRow, index: int = 0) -> str:
+    sealer = await SharedSealer(db).get()
+    assert row.output is not None
+    return sealer.unseal(SealedKind.COMPACTION, row.output[index]["encrypted_content"])
+
+
+async def committed(db: Database, response_id: str, events: int) -> None:
+    """Waits until the log has that many events."""
+
+    async def enough() -> bool:
+        return len(await events_of(db, response_id)) >= events
+
+    await until(enough, what=f"{events} events of {response_id}")
+
+
+async def test_a_compaction_is_one_item_that_holds_the_summary(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=talk("I am Ada.", "I like tea."), task=COMPACT)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert [item["type"] for item in row.output or ()] == ["compaction"]
+    assert await summary_of(db, row) == "Summary of: I am Ada. | I like tea."
+    assert row.usage is not None
+    assert row.usage["output_tokens"] == len("Summary of: I am Ada. | I like tea.") + 1
+    assert row.usage["input_tokens"] > 0
+
+
+async def test_fields_about_the_answer_do_not_bend_the_summary(db: Database, pubsub: PubSub) -> None:
+    about = {"max_output_tokens": 3, "extra": {"stop": ["tea"]}, "top_logprobs": 2}
+    response_id = await queued(db, input=talk("I like tea."), task=COMPACT, **about)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
+
+
+@pytest.mark.parametrize("events", [4, 5, 40])
+async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database, pubsub: PubSub, events: int) -> None:
+    said = talk("/summary /count 200")
+    undisturbed = await queued(db, input=said, task=COMPACT)
+    response_id = await queued(db, input=said, task=COMPACT)
+    async with worker(db, pubsub, **SLOW) as first:
+        job = first.start(response_id)
+        await committed(db, response_id, events)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    before = await events_of(db, response_id)
+    async with worker(db, pubsub) as second:
+        await second.run(undisturbed)
+        assert await second.run(response_id) is Outcome.COMPLETED
+    row, expected = await whole(db, response_id), await whole(db, undisturbed)
+    assert row.attempt == 2
+    assert (await events_of(db, response_id))[: len(before)] == before
+    assert row.usage == expected.usage
+    assert (row.output or [])[0]["encrypted_content"] == (expected.output or [])[0]["encrypted_content"]
+    log = await journal.read(db, response_id)
+    assert len([token for chunk in log.chunks for token in chunk.tokens]) == (row.usage or {})["output_tokens"]
+
+
+async def test_a_summary_that_is_cancelled_leaves_an_empty_item(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=talk("/summary /hang 5"), task=COMPACT)
+    async with worker(db, pubsub) as w:
+        job = w.start(response_id)
+        await committed(db, response_id, 5)
+        await endings.cancel(db, response_id, None)
+        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
+    (item,) = (await whole(db, response_id, Status.CANCELLED)).output or ()
+    assert (item["status"], item["encrypted_content"]) == ("incomplete", "")
+
+
+@pytest.mark.parametrize(
+    ("summary", "code"),
+    [("/count 1000", "context_length_exceeded"), ("/say ", "server_error"), ("/fail 5", "server_error")],
+)
+async def test_a_summary_that_is_cut_empty_or_broken_fails_the_response(
+    db: Database, pubsub: PubSub, summary: str, code: str
+) -> None:
+    response_id = await queued(db, input=talk(f"/summary {summary}"), task=COMPACT)
+    async with worker(db, pubsub, context_length=1024) as w:
+        with pytest.raises(ResponseFailed):
+            await w.run(response_id)
+    row = await whole(db, response_id, Status.FAILED)
+    assert row.error is not None
+    assert row.error["code"] == code
+
+
+async def test_a_context_that_does_not_fit_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=talk("x" * 1000), task=COMPACT)
+    async with worker(db, pubsub, context_length=1024) as w:
+        with pytest.raises(ResponseFailed, match="context"):
+            await w.run(response_id)
+    assert (await whole(db, response_id, Status.FAILED)).output == []
+
+
+async def test_with_truncation_the_oldest_items_are_left_out_of_the_summary(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=talk("x" * 1000, "I like tea."), task=COMPACT, truncation="auto")
+    async with worker(db, pubsub, context_length=1024) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."

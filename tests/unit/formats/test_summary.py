@@ -1,0 +1,61 @@
+"""The turn of a compaction: its request, its prompt and its parser, for chat and harmony models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.protocol.events.deltas import Compacting
+from tests.support.requests import message, stored_request
+from workers.engine.harmony_vocabulary import encoding
+from workers.formats.answer import AnswerRules
+from workers.formats.harmony.parser import HarmonyParser
+from workers.formats.summary import INSTRUCTION, SummaryParser, summary_items, summary_request
+
+
+def test_a_summary_keeps_how_the_model_is_asked_and_nothing_about_the_answer() -> None:
+    asked: dict[str, Any] = {
+        "temperature": 0.5,
+        "tools": [{"type": "function", "name": "f"}],
+        "tool_choice": "required",
+        "max_output_tokens": 5,
+        "text": {"format": {"type": "json_object"}},
+        "extra": {"seed": 7, "stop": ["a"], "min_tokens": 3},
+    }
+    request = summary_request(stored_request(**asked), 4000)
+    assert (request["temperature"], request["extra"]) == (0.5, {"seed": 7})
+    assert (request["tools"], request["tool_choice"], request["text"]) == ([], "none", {"format": {"type": "text"}})
+    assert request["max_output_tokens"] == 1000
+
+
+def test_the_instruction_is_the_last_message() -> None:
+    first, last = summary_items([message("Hi")])
+    assert first == message("Hi")
+    assert (last["role"], last["content"][0]["text"]) == ("user", INSTRUCTION)
+
+
+def harmony(text: str) -> list[int]:
+    tokens: list[int] = encoding().encode(text, allowed_special="all")
+    return tokens
+
+
+def test_a_harmony_summary_is_the_final_message_alone() -> None:
+    parser = SummaryParser(HarmonyParser(AnswerRules()))
+    tokens = harmony(
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Now.<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>They met."
+    )
+    fed = [parser.feed([token]) for token in tokens]
+    assert {delta for parsed in fed for delta in parsed.deltas} == {Compacting()}
+    assert [token for parsed in (*fed, parser.flush()) for token in parsed.tokens] == tokens
+    assert parser.summary == "They met."
+    assert parser.reasoning_tokens > 0
+
+
+def test_a_parser_that_reads_committed_tokens_has_the_whole_summary() -> None:
+    tokens = harmony("<|channel|>final<|message|>They met in Paris.")
+    first, second = SummaryParser(HarmonyParser(AnswerRules())), SummaryParser(HarmonyParser(AnswerRules()))
+    committed = list(first.feed(tokens[:6]).tokens)
+    second.feed(committed)
+    second.feed(tokens[len(committed) :])
+    second.flush()
+    assert second.summary == "They met in Paris."

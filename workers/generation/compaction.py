@@ -1,0 +1,69 @@
+"""Compaction: the model's summary of a response's context, sealed into one item of the output.
+
+The item shows nothing of the summary, but its tokens are committed as they come. A later attempt parses them again, so
+it seals the same text: sealing is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.protocol.events.deltas import Compacted, CompactionStart, FinishReason
+from app.protocol.events.table import State
+from app.protocol.types import Json
+from app.protocol.usage import Usage
+from config.models import ServedModel
+from workers.engine.base import Engine, EngineError
+from workers.formats.builder import build_turn
+from workers.formats.summary import SummaryParser, summary_items, summary_request
+from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.inputs import Inputs
+from workers.generation.run import Run
+from workers.generation.turn_generator import TurnGenerator
+
+
+class SummaryCut(EngineError):
+    """The summary did not end within its room."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(
+            f"the context cannot be compacted: the summary did not end within {tokens} tokens. "
+            "It may take a quarter of the model's context, as far as the prompt leaves room for it"
+        )
+
+
+class Compaction:
+    """Summarises the context of one response."""
+
+    def __init__(self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, inputs: Inputs) -> None:
+        self._engine = engine
+        self._model = model
+        self._run = run
+        self._writer = writer
+        self._inputs = inputs
+        self._generator = TurnGenerator(engine, run, writer)
+
+    async def summarise(self, items: Sequence[Json]) -> tuple[Parsed, Usage]:
+        """Generates the summary of these items, or the rest of it. Its end is returned, and is not written yet.
+
+        Raises Fenced, EngineDead and EngineError; PromptTooLong before there is any event.
+        """
+        turn = await self._turn(items)
+        seal = await self._inputs.summary_seal()
+        if self._run.stream.state is not State.COMPACTION:
+            self._writer.buffer(Parsed((CompactionStart(),)))
+        generated = await self._generator.generate(turn)
+        if generated.reason is FinishReason.LENGTH:
+            raise SummaryCut(len(generated.tokens))
+        assert isinstance(generated.parser, SummaryParser)
+        if not generated.parser.summary:
+            raise EngineError("the context cannot be compacted: the model wrote no summary")
+        return generated.rest + Parsed((Compacted(seal(generated.parser.summary)),)), generated.usage
+
+    async def _turn(self, items: Sequence[Json]) -> Turn:
+        request = summary_request(self._run.row.request, self._engine.context_length)
+        context = TurnContext(int(self._run.row.created_at.timestamp()))
+        turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
+        return replace(turn, parser=lambda: SummaryParser(turn.parser()))

@@ -1,0 +1,78 @@
+"""Generates one turn of a response, from the engine's tokens to committed chunks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from app.protocol.events.deltas import FinishReason
+from app.protocol.usage import Usage
+from workers.engine.base import Engine, EngineDelta, EngineError
+from workers.formats.sampling import priority_of
+from workers.formats.turn import Parsed, Turn, TurnParser
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedTurn:
+    """A turn that the engine has generated, with what is not written yet."""
+
+    rest: Parsed
+    tokens: tuple[int, ...]
+    """All tokens of the turn."""
+    reason: FinishReason
+    usage: Usage
+    parser: TurnParser
+
+
+class TurnGenerator:
+    """Generates the turns of one response, one at a time."""
+
+    def __init__(self, engine: Engine, run: Run, writer: ChunkWriter) -> None:
+        self._engine = engine
+        self._run = run
+        self._writer = writer
+
+    async def generate(self, turn: Turn) -> GeneratedTurn:
+        """Generates the turn to its end. Its last deltas are not written yet: they go with what ends the turn."""
+        await self._writer.flush()  # readers learn at once that the response is in progress
+        parser = turn.parser()
+        parser.feed(self._run.history.tokens)  # their events are known: they were committed with these tokens
+        tokens, cached = list(self._run.history.tokens), 0
+        try:
+            async with aclosing(self._deltas(turn)) as deltas:
+                async for delta in deltas:
+                    cached = max(cached, delta.cached_tokens)
+                    parsed = self._writer.parse(parser, delta)
+                    reason = FinishReason.STOP if parser.ended else delta.finish_reason
+                    if reason is not None:
+                        break  # which ends it in the engine, too
+                    tokens += parsed.tokens
+                    await self._writer.write(parsed)
+                else:
+                    raise EngineError("the engine stopped without a reason")
+        except EngineError:
+            await self._writer.flush()  # the failed response keeps what was generated
+            raise
+        rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
+        usage = self._usage(turn, parser, cached)
+        return GeneratedTurn(rest, (*tokens, *rest.tokens), reason, usage, parser)
+
+    def _deltas(self, turn: Turn) -> AsyncGenerator[EngineDelta]:
+        row, history = self._run.row, self._run.history
+        return self._engine.generate(
+            f"{row.id}-{row.attempt}-{history.generations}",
+            turn.prompt,
+            turn.sampling,
+            priority=priority_of(row.request, row.priority),
+            committed=history.tokens,
+        )
+
+    def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:
+        # The engine of a later attempt may report committed tokens as cached prompt: they count as output.
+        input_tokens = len(turn.prompt)
+        before = self._run.history.turns[-1].usage if self._run.history.turns else None
+        tool_output = 0 if before is None else max(input_tokens - before.input_tokens - before.output_tokens, 0)
+        return Usage(input_tokens, min(cached, input_tokens), parser.tokens, parser.reasoning_tokens, tool_output)
