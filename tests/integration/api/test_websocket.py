@@ -26,6 +26,7 @@ from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
+from tests.support.worker import worker
 
 Json = dict[str, Any]
 
@@ -428,3 +429,21 @@ async def test_a_client_that_reads_nothing_keeps_only_itself_waiting(
     await play.finished()
     seen = await events(socket)
     assert len(text_of(seen[-1]["response"])) == 2_000_000
+
+
+async def test_a_compaction_is_triggered_by_new_items_alone(
+    socket: AsyncResponsesConnection, db: Database, pubsub: PubSub
+) -> None:
+    """As Codex does: it continues a response that is not stored, and sends nothing but the trigger."""
+    async with worker(db, pubsub) as w:
+        await socket.response.create(model=MODEL, input="/say A", store=False)
+        await w.run(await one(db, "queued"))
+        first = (await events(socket))[-1]["response"]["id"]
+        trigger: Any = [{"type": "compaction_trigger"}]
+        await socket.response.create(model=MODEL, input=trigger, previous_response_id=first, store=False)
+        (second,) = await until(lambda: ids(db, "queued"))
+        await w.run(second)
+        seen = await events(socket)
+    grammar.check(seen)
+    (item,) = seen[-1]["response"]["output"]
+    assert (item["type"], item["status"]) == ("compaction", "completed")
