@@ -19,7 +19,11 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 	tests/integration/toolservers/test_browser.py tests/integration/toolservers/test_browser_web.py \
 	tests/integration/mcp/test_shipped.py
 
-.PHONY: help up install install-dev test tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
+# Codex, opencode, the AI SDK and OpenAI's packages for Node, which tests/clients runs. Stays in the clone, as the rest.
+NODE   := tests/clients/node
+HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
+
+.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -32,9 +36,15 @@ install: $(VENV)/.project $(VENV)/.worker-$(ENGINE) $(VENV)/.tools-$(ENGINE)  ##
 
 install-dev: install $(VENV)/.dev  ## Make it with the tools for tests and checks, too
 
-test: install-dev  ## Install what is missing, then run every check and every test
+install-clients: $(if $(HAVE_NODE),$(NODE)/node_modules/.installed)
+	@$(if $(HAVE_NODE),,echo "there is no node and npm here: tests of the clients for Node are skipped (in CI they fail)")
+
+test: install-dev install-clients  ## Install what is missing, then run every check and every test
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --no-loadscope-reorder
+
+clients: install-dev install-clients  ## Run the tests of real clients: Codex, opencode, the AI SDK, LangChain, ...
+	$(BIN)/python -m pytest tests/clients
 
 tools: install-dev  ## Run the tests of gpt-oss and of the shipped MCP servers, with every attempt to escape the sandbox
 	$(BIN)/python -m pytest $(TOOLS)
@@ -81,8 +91,8 @@ bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and c
 bench-write: install-dev  ## Write the results into docs/performance.md and docs/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
-clean:  ## Remove the virtual environment and caches; the data folder stays
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## Remove the virtual environment, the clients for Node and caches; the data folder stays
+	rm -rf $(VENV) $(NODE)/node_modules build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find app workers config migrations tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Keeps a virtual environment that works, even if something else made it.
@@ -124,6 +134,11 @@ $(VENV)/.tools-$(ENGINE): $(HASHES)/tools.txt $(VENV)/.worker-$(ENGINE)
 $(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
 	@echo "installing $<"
 	@$(PIP) --no-deps --require-hashes -r $<
+	@touch $@
+
+$(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
+	@echo "installing $< (Codex and opencode: a gigabyte)"
+	@cd $(NODE) && npm ci --loglevel error
 	@touch $@
 
 $(VENV)/.project: pyproject.toml $(VENV)/.base

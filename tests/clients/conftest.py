@@ -11,6 +11,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from tests.clients.target import SCRIPTED, Target, demo_script
+from tests.support.longhaul import Longhaul
 
 # What these clients would fetch or send elsewhere at import and at run time.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
@@ -23,9 +24,16 @@ _TALKS = Path(__file__).resolve().parent.parent.parent / "config" / "demo" / "sc
 @pytest.fixture(scope="session", params=["scripted", pytest.param("demo", marks=pytest.mark.vllm)])
 def target(request: pytest.FixtureRequest) -> Target:
     if request.param == "scripted":
-        return Target(request.getfixturevalue("scripted"), "scripted", SCRIPTED)
+        target: Target = request.getfixturevalue("scripted_target")
+        return target
     talks = {talk["name"]: talk["messages"] for talk in json.loads(_TALKS.read_text(encoding="utf-8"))}
     return Target(request.getfixturevalue("longhaul"), "longhaul-demo", demo_script(talks))
+
+
+@pytest.fixture(scope="session")
+def scripted_target(scripted: Longhaul) -> Target:
+    """For what only the scripted engine can be made to say."""
+    return Target(scripted, "scripted", SCRIPTED)
 
 
 @pytest.fixture

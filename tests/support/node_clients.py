@@ -1,0 +1,78 @@
+"""The clients for Node that `make test` installs into tests/clients/node: where they are, and how Python calls them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.target import Target
+
+FOLDER = Path(__file__).resolve().parents[1] / "clients" / "node"
+PACKAGES = FOLDER / "node_modules"
+INSTALLED = PACKAGES / ".installed"
+"""What the Makefile touches after `npm ci`."""
+CLOSE_SECONDS = 10.0
+
+
+def node() -> str:
+    """The path of `node`. Skips the test where there is none, or where the clients are not installed."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("there is no `node`: install Node 20 or newer, then run `make clients`")
+    if not INSTALLED.exists():
+        pytest.skip("the clients for Node are not installed: run `make clients`")
+    return found
+
+
+def program(*places: str) -> Path:
+    """The first of the packages' programs that there is; a place is a pattern below node_modules."""
+    node()
+    return next(path for place in places for path in sorted(PACKAGES.glob(place)))
+
+
+class ClientFailed(Exception):
+    """The client raised an error."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"{error['name']}: {error['message']}\n{error['stack']}")
+        self.name: str = error["name"]
+        self.status: int | None = error["status"]
+        self.message: str = error["message"]
+
+
+class NodeClient:
+    """A process that calls the functions of one module of tests/clients/node."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def __call__(self, function: str, target: Target, /, *, websocket: bool = False, **args: Any) -> Any:
+        """Returns what the function returned. Raises ClientFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        to = {"url": target.url, "model": target.model, "websocket": websocket}
+        self._process.stdin.write(json.dumps({"function": function, "to": to, "args": args}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise ClientFailed(answer["error"])
+        return answer.get("result")
+
+
+@contextmanager
+def node_client(module: str) -> Iterator[NodeClient]:
+    """Starts the process, and ends it with the block."""
+    process = subprocess.Popen(
+        [node(), "serve.mjs", module], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield NodeClient(process)
+    finally:
+        process.communicate(timeout=CLOSE_SECONDS)
