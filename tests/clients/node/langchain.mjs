@@ -35,7 +35,8 @@ export async function structured(to, { input }) {
 }
 
 export async function reason(to, { input }) {
-  const thinking = chat(to, { reasoning: { effort: "medium", summary: "auto" } });
+  // The option `reasoning` is sent only to names that it knows as reasoning models.
+  const thinking = chat(to, { modelKwargs: { reasoning: { effort: "medium", summary: "auto" } } });
   const answer = await thinking.invoke(input);
   let streamed = "";
   for await (const chunk of await thinking.stream(input)) {

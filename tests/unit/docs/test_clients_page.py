@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 TESTS = ROOT / "tests" / "clients"
-_FILE = re.compile(r"`(tests/clients/test_\w+\.py)`((?: \(`test_\w+`\))?(?:, `test_\w+`)*)")
+_FILE = re.compile(r"`(tests/clients/test_\w+\.py)`((?: \(`test_\w+`(?:, `test_\w+`)*\))?)")
 
 
 def rows(heading: str) -> list[list[str]]:
