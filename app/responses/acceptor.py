@@ -13,13 +13,12 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.requests.capabilities import check_capabilities
-from app.protocol.requests.consistency import CONTEXTS, check_calls
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.responses.approvals import check_approvals, has_approvals
-from app.responses.continuation import check_continuation, continued_items
+from app.responses.continuation import check_continuation, check_outputs, continued_items
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
@@ -69,10 +68,12 @@ class RequestAcceptor:
         """
         model, response_id = served_model(self._catalog, request.model), new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
-        last_position = await check_continuation(self._db, project, request, unstored)
+        continued = await check_continuation(self._db, project, request, unstored)
         sent = request.stored(response_id, model.default_sampling)
         items = await self._references.resolve(project, sent["input"])
-        document = {**sent, "conversation_until": last_position, "input": items}
+        document = {**sent, "conversation_until": continued.last_position, "input": items}
+        if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
+            await check_outputs(self._db, continued, items)
         _check_model(document, model)
         check_servers(request.fields.tools or (), self._catalog.tools)
         await self._check_approvals(project, document)
@@ -111,9 +112,7 @@ class RequestAcceptor:
 
 
 def _check_model(document: Json, model: ServedModel) -> None:
-    """Raises InvalidRequest for outputs without a call, and for what the model cannot do."""
-    if all(document[name] is None for name in CONTEXTS):
-        check_calls(document["input"])
+    """Raises InvalidRequest for what the model cannot do."""
     check_capabilities(document, capabilities_of(model))
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.item_types import CLIENT_CALLS
+from app.protocol.requests.consistency import no_such_call, outputs_without_call
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.store import conversations, responses
+from app.store import calls, conversations, responses
 from app.store.context import ContextGone, chain_items, conversation_context
 from app.store.database import Database
+from app.store.rows import ResponseRow
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
@@ -27,24 +31,55 @@ def _no_such_previous(response_id: str) -> InvalidRequest:
     return InvalidRequest(message, "previous_response_id", "previous_response_not_found")
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a request continues, as it was when the request was accepted."""
+
+    previous: ResponseRow | None = None
+    conversation: str | None = None
+    last_position: int | None = None
+    """In the conversation, of its last item."""
+
+
 async def check_continuation(
     db: Database, project: str, request: ResponseRequest, unstored: Collection[str]
-) -> int | None:
+) -> Continuation:
     """Checks that the request's previous response or conversation exists and can be continued.
 
-    Returns the position in the conversation of its last item, or None without a conversation. Raises InvalidRequest
-    and NotFound. The context may still be deleted before a worker reads it.
+    Raises InvalidRequest and NotFound. The context may still be deleted before a worker reads it.
     """
     if (previous := request.fields.previous_response_id) is not None:
-        await _check_previous(db, project, previous, unstored)
+        return Continuation(previous=await _check_previous(db, project, previous, unstored))
     if (conversation := request.fields.conversation_id) is None:
-        return None
+        return Continuation()
     if not (may_exist(conversation) and await conversations.get(db, project, conversation)):
         raise no_such_conversation(conversation, "conversation")
-    return await conversations.last_position(db, conversation)
+    return Continuation(conversation=conversation, last_position=await conversations.last_position(db, conversation))
 
 
-async def _check_previous(db: Database, project: str, response_id: str, unstored: Collection[str]) -> None:
+async def check_outputs(db: Database, continued: Continuation, items: Sequence[Json]) -> None:
+    """Checks that each output among `items`, the stored input, has its call in them or in what they continue.
+
+    Raises InvalidRequest about the first output without a call. Input without outputs costs no query, nor do outputs
+    whose calls the previous response made.
+    """
+    if not (missing := outputs_without_call(items)):
+        return
+    unknown = set(missing)
+    if (previous := continued.previous) is not None:
+        made = [*previous.request["input"], *(previous.output or [])]
+        unknown -= {item["call_id"] for item in made if item["type"] in CLIENT_CALLS}
+        before = previous.request.get("previous_response_id")
+        if unknown and before is not None:
+            unknown = await calls.without_call_in_chain(db, previous.project, before, unknown)
+    elif continued.conversation is not None:
+        unknown = await calls.without_call_in_conversation(db, continued.conversation, unknown)
+    for call_id, index in missing.items():
+        if call_id in unknown:
+            raise no_such_call(call_id, index)
+
+
+async def _check_previous(db: Database, project: str, response_id: str, unstored: Collection[str]) -> ResponseRow:
     row = await responses.get(db, project, response_id) if may_exist(response_id) else None
     if row is None or not (row.store or response_id in unstored):
         raise _no_such_previous(response_id)
@@ -54,6 +89,7 @@ async def _check_previous(db: Database, project: str, response_id: str, unstored
             "Only a completed or an incomplete response can be continued."
         )
         raise InvalidRequest(message, "previous_response_id", "previous_response_not_finished")
+    return row
 
 
 async def continued_items(db: Database, project: str, document: Json) -> list[Json]:

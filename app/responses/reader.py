@@ -49,13 +49,14 @@ class ResponseReader:
         self._now = now
 
     async def row(self, project: str, response_id: str) -> ResponseRow:
-        """Raises NotFound."""
+        """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
         row = await self.find(project, response_id)
-        if row is None:
+        if row is None or not (row.store or row.background):
             raise no_such_response(response_id)
         return row
 
     async def find(self, project: str, response_id: str) -> ResponseRow | None:
+        """Returns the response whether it is stored or not, or None."""
         return await responses.get(self._db, project, response_id) if may_exist(response_id) else None
 
     async def get(self, project: str, response_id: str, included: Included = ()) -> Json:

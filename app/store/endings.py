@@ -43,6 +43,12 @@ _LOCK_BY_IDS = (
     .order_by(responses.c.id)
     .with_for_update()
 )
+_LOCK_TO_DELETE = (
+    select(*RESPONSE_COLUMNS)
+    .where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
+    .where(responses.c.store | responses.c.background)
+    .with_for_update()
+)
 _LOCK_IN_STATUS = (
     select(*RESPONSE_COLUMNS)
     .where(responses.c.id == bindparam("id"))
@@ -110,10 +116,13 @@ async def fail(
 
 
 async def delete(db: Database, project: str, response_id: str) -> EndResult | None:
-    """Deletes a response and its events; cancels it first if it is not final. None: the id is unknown."""
-    wanted = {"ids": [response_id], "project": project, "only_background": False}
+    """Deletes a response and its events; cancels it first if it is not final.
+
+    None: the id is unknown, or it is a foreground response that is not stored.
+    """
+    wanted = {"id": response_id, "project": project}
     async with db.begin() as connection:
-        results = await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+        results = await _end_rows(connection, _LOCK_TO_DELETE, wanted, "cancel", ResponseStream.cancel)
         if results:
             await connection.execute(delete_from(responses).where(responses.c.id == response_id))
     return results.get(response_id)

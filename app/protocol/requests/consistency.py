@@ -10,6 +10,7 @@ from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.items import CompactionTrigger
 from app.protocol.requests.tools import AllowedTools
+from app.protocol.text import shortened
 
 
 def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
@@ -75,20 +76,24 @@ def _check_min_tokens(fields: CreateResponse) -> None:
         raise InvalidRequest(message, "min_tokens", "integer_above_max_value")
 
 
-def check_calls(items: list[dict[str, Any]]) -> None:
-    """Raises InvalidRequest about the first output that has no call before it.
-
-    `items` are stored items of a request that continues nothing.
-    """
-    open_calls: set[tuple[str, str]] = set()
+def outputs_without_call(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Returns the index of each output that has no call before it, by `call_id`. `items` are stored items."""
+    calls: set[tuple[str, str]] = set()
+    found: dict[str, int] = {}
     for index, item in enumerate(items):
         item_type = item["type"]
         if item_type in CLIENT_CALLS:
-            open_calls.add((f"{item_type}_output", item["call_id"]))
-        elif item_type in CLIENT_OUTPUTS and (item_type, item["call_id"]) not in open_calls:
-            where = f"input[{index}].call_id"
-            message = f"Invalid '{where}': there is no call with the id '{item['call_id']}' before its output."
-            raise InvalidRequest(message, where, "invalid_value")
+            calls.add((f"{item_type}_output", item["call_id"]))
+        elif item_type in CLIENT_OUTPUTS and (item_type, item["call_id"]) not in calls:
+            found.setdefault(item["call_id"], index)
+    return found
+
+
+def no_such_call(call_id: str, index: int) -> InvalidRequest:
+    """Returns the error about the output at `index` of `input`: nothing before it called for it."""
+    where = f"input[{index}].call_id"
+    message = f"Invalid '{where}': there is no call with the id '{shortened(call_id)}' before its output."
+    return InvalidRequest(message, where, "invalid_value")
 
 
 def _check_summary(fields: CreateResponse) -> None:

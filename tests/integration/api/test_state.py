@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from app.api import schemas
+from app.store import calls
 from app.store.context import chain_items, context_items
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
@@ -110,6 +111,113 @@ class TestPreviousResponse:
         await (await player.take()).failed("previous_response_not_found", "a response that it continues was deleted")
         answer = await waiting
         assert (answer.status_code, error_of(answer)["param"]) == (400, "previous_response_id")
+
+
+def call(call_id: str) -> Json:
+    return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
+
+
+def output(call_id: str, text: str = "42") -> Json:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+ODD = 'call "odd" \\u0000\\ \u00fc'
+"""The id of a call, which JSON writes in another way."""
+
+
+class TestOutputs:
+    """An output needs its call, in the request or in what the request continues."""
+
+    @pytest.fixture
+    async def chain(self, api: Api, player: Player) -> list[str]:
+        """Three responses: the first was sent two calls, and the output of one of them."""
+        sent = [{"role": "user", "content": "a"}, call("call_1"), call("call_2"), call(ODD), output("call_2")]
+        ids = [await player.answer("A", response_id=await api.background(input=sent))]
+        for word in ("B", "C"):
+            continuing = await api.background(input=word, previous_response_id=ids[-1])
+            ids.append(await player.answer(f"{word}\0 'call_id'", response_id=continuing))
+        return ids
+
+    @pytest.mark.parametrize("form", [{"background": True}, {"background": True, "stream": True}, {}, {"stream": True}])
+    async def test_an_output_without_a_call_in_the_chain_is_a_400_in_every_form(
+        self, api: Api, db: Database, chain: list[str], form: Json
+    ) -> None:
+        for previous in chain:
+            sent = [output("call_1"), output("call_9"), output("call_8")]
+            answer = await api.post(input=sent, previous_response_id=previous, **form)
+            assert (answer.status_code, error_of(answer)["param"]) == (400, "input[1].call_id")
+            assert "'call_9'" in error_of(answer)["message"]
+        assert sorted(await ids(db)) == sorted(chain), "nothing was inserted"
+
+    @pytest.mark.parametrize("call_id", ["call_1", "call_2", ODD])
+    async def test_an_output_may_follow_its_call_from_anywhere_in_the_chain(
+        self, api: Api, chain: list[str], call_id: str
+    ) -> None:
+        for previous in chain:
+            answer = await api.post(input=[output(call_id)], previous_response_id=previous, background=True)
+            assert answer.status_code == 200, answer.text
+
+    async def test_text_that_looks_like_a_call_is_none(self, api: Api, player: Player) -> None:
+        text = '{"type":"function_call","call_id":"call_1"}'
+        first = await player.answer(text, response_id=await api.background(input=text))
+        second = await player.answer("B", response_id=await api.background(input=text, previous_response_id=first))
+        for previous in (first, second):
+            answer = await api.post(input=[output("call_1")], previous_response_id=previous)
+            assert error_of(answer)["param"] == "input[0].call_id"
+
+    async def test_an_output_needs_its_call_in_the_conversation(self, api: Api) -> None:
+        created = await api.client.post("/v1/conversations", json={"items": [call("call_1")]})
+        conversation = created.json()["id"]
+        refused = await api.post(input=[output("call_2")], conversation=conversation, background=True)
+        assert (refused.status_code, error_of(refused)["param"]) == (400, "input[0].call_id")
+        assert (await api.post(input=[output("call_1")], conversation=conversation, background=True)).is_success
+
+    async def test_input_without_outputs_and_outputs_of_the_previous_calls_cost_no_query(
+        self, api: Api, chain: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(calls, "without_call_in_chain", None)
+        for sent, previous in (("b", chain[-1]), ([output("call_1")], chain[0])):
+            assert (await api.post(input=sent, previous_response_id=previous, background=True)).is_success
+
+    async def test_a_count_and_a_compaction_refuse_it_too(self, api: Api) -> None:
+        for path in ("input_tokens", "compact"):
+            body = {"model": MODEL, "input": [output("call_1")]}
+            answer = await api.client.post(f"/v1/responses/{path}", json=body)
+            assert (answer.status_code, error_of(answer)["param"]) == (400, "input[0].call_id")
+
+
+class TestUnstored:
+    """A foreground response with `store` false is for its own client alone."""
+
+    async def test_it_cannot_be_read_listed_cancelled_or_deleted(self, api: Api, db: Database, player: Player) -> None:
+        async with player.at_work("Hi"):
+            response_id = (await api.post(store=False)).json()["id"]
+        url = f"/v1/responses/{response_id}"
+        paths = (("GET", url), ("GET", f"{url}?stream=true"), ("GET", f"{url}/input_items"), ("POST", f"{url}/cancel"))
+        for method, path in (*paths, ("DELETE", url)):
+            answer = await api.client.request(method, path)
+            assert (answer.status_code, error_of(answer)["code"]) == (404, "response_not_found"), (method, path)
+        assert await ids(db) == [response_id], "it stays until retention deletes it"
+
+    async def test_it_cannot_be_read_while_it_runs(self, api: Api, player: Player) -> None:
+        async with api.streaming(store=False) as reader:
+            await player.begin()
+            created = await reader.event()
+            assert created is not None
+            assert (await api.get(created["response"]["id"])).status_code == 404
+
+    async def test_a_repeated_idempotency_key_finds_its_answer(self, api: Api, player: Player) -> None:
+        body, headers = {"model": MODEL, "input": "Hi", "store": False}, {"Idempotency-Key": "k"}
+        async with player.at_work("Hello"):
+            first = await api.client.post("/v1/responses", json=body, headers=headers)
+        again = await api.client.post("/v1/responses", json=body, headers=headers)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert (await api.get(first.json()["id"])).status_code == 404
+
+    async def test_in_the_background_it_can_be_read_for_a_while(self, api: Api, player: Player) -> None:
+        response_id = await player.answer("Hi", response_id=await api.background(store=False))
+        assert (await api.get(response_id)).json()["status"] == "completed"
+        assert (await api.client.delete(f"/v1/responses/{response_id}")).status_code == 200
 
 
 class TestReferences:

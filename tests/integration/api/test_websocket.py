@@ -151,6 +151,19 @@ class TestTurns:
             await socket.response.create(model=MODEL, input="B", previous_response_id=first)
             assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
 
+    async def test_an_output_without_its_call_is_refused_before_any_event_and_forgets_the_unstored_response(
+        self, player: Player, socket: AsyncResponsesConnection
+    ) -> None:
+        async with player.at_work("Yes"):
+            await socket.response.create(model=MODEL, input="A", store=False)
+            first = (await events(socket))[-1]["response"]["id"]
+            sent: Any = [{"type": "function_call_output", "call_id": "call_missing", "output": "x"}]
+            await socket.response.create(model=MODEL, input=sent, store=False, previous_response_id=first)
+            (refused,) = await events(socket)
+            assert (refused["status"], refused["error"]["param"]) == (400, "input[0].call_id")
+            await socket.response.create(model=MODEL, input="B", store=False, previous_response_id=first)
+            assert (await events(socket))[-1]["error"]["code"] == "previous_response_not_found"
+
     async def test_a_request_waits_for_the_previous_request_of_its_stream(
         self, db: Database, player: Player, socket: AsyncResponsesConnection
     ) -> None:
