@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from config.process import CHECKOUT as CHECKOUT
 
@@ -37,6 +37,25 @@ PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
+
+
+OmittableTool = Literal[
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "programmatic_tool_calling",
+    "shell",
+    "web_search",
+]
+"""Types of tools that run on a server, or that Longhaul does not know."""
+
+
+def _names(value: Any) -> Any:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 def _variable(name: str) -> AliasChoices:
@@ -75,6 +94,8 @@ class Settings(BaseSettings):
     """The model that this worker serves; required if the models file has several."""
     tool_servers: str = ""
     """More MCP servers for hosted tools (config/tools.py): `label=url,...`."""
+    omit_tools: Annotated[frozenset[OmittableTool], NoDecode, BeforeValidator(_names)] = frozenset()
+    """Types of tools that a request may have and that are left out: `web_search,...`; the others are refused."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 256
     """The most responses that one worker runs at once."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

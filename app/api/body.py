@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from app.protocol.errors import TooLarge, UnsupportedMedia
-from app.protocol.requests.request import ResponseRequest, parse_request
+from app.protocol.requests.omitted import omit_tools
+from app.protocol.requests.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.validation import Model, validate
 from app.protocol.text import shortened
+from config.settings import Settings
 
 T = TypeVar("T")
 
@@ -21,17 +23,15 @@ LARGE_BYTES = 256 * 1024
 
 
 async def read_request(
-    request: Request, max_bytes: int, as_request: Callable[[Mapping[str, Any]], ResponseRequest] | None = None
+    request: Request, settings: Settings, as_request: Callable[[Mapping[str, Any]], ResponseRequest] = checked_request
 ) -> ResponseRequest:
     """Returns the request in the body; `as_request` makes it from the JSON object of another endpoint.
 
     Raises InvalidRequest, TooLarge and UnsupportedMedia.
     """
     _check_media_type(request)
-    body = await read_body(request, max_bytes)
-    if as_request is None:
-        return await _decoded(lambda: parse_request(body), body)
-    return await _decoded(lambda: as_request(decode_object(body)), body)
+    body = await read_body(request, settings.max_body_bytes)
+    return await _decoded(lambda: as_request(omit_tools(decode_object(body), settings.omit_tools)), body)
 
 
 async def read_body_as(model: type[Model], request: Request, max_bytes: int, *, may_be_empty: bool = False) -> Model:

@@ -362,6 +362,8 @@ class Response(Partial):
     safety_identifier: str | None
     prompt_cache_key: str | None
     user: str | None
+    omitted_tools: list[str] = []
+    """Types of tools of the request that this server leaves out, if there were any."""
     # With `enable_response_messages`, once the response has ended.
     input_messages: list[Json] = []
     output_messages: list[Json] = []

@@ -65,6 +65,7 @@ def response_object(
         "error": error,
         "incomplete_details": incomplete_details,
         **{name: request.get(name) for name in _ECHOED},
+        **({"omitted_tools": omitted} if (omitted := request.get("omitted_tools")) else {}),
         "output": output or [],
         "usage": usage,
         **messages,

@@ -56,7 +56,7 @@ def _foreground(
     dependencies=[_no_query],
 )
 async def create_response(request: Request, runtime: RuntimeOf, project: Project, key: Key) -> Response:
-    service, sent = runtime.responses, await read_request(request, runtime.settings.max_body_bytes)
+    service, sent = runtime.responses, await read_request(request, runtime.settings)
     if not sent.background:
         attach = partial(service.attach, project, sent, key)
         return _foreground(runtime, attach, stream=sent.stream, detachable=key is not None)
@@ -79,7 +79,7 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
 )
 async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     as_request = partial(count_request, only_model=only_model(runtime.catalog))
-    counted = await read_request(request, runtime.settings.max_body_bytes, as_request)
+    counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT)
     return _foreground(runtime, attach, shape=input_tokens)
 
@@ -94,7 +94,7 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
     dependencies=[_no_query],
 )
 async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    summarised = await read_request(request, runtime.settings.max_body_bytes, compact_request)
+    summarised = await read_request(request, runtime.settings, compact_request)
     attach = partial(runtime.responses.attach, project, summarised)
     return _foreground(runtime, attach, shape=compacted)
 

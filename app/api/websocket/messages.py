@@ -8,7 +8,7 @@ Source: openai 3.52.0 (types/responses/responses_{client,server}_event.py) and O
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -18,6 +18,7 @@ import orjson
 from app.api.errors import status_of
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
+from app.protocol.requests.omitted import omit_tools
 from app.protocol.requests.request import COUNT, ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.text import shortened
@@ -80,8 +81,8 @@ def _take_stream_id(fields: Json) -> str | None:
     return stream_id
 
 
-def request_of(fields: Json) -> ResponseRequest:
-    """Returns the request in a `response.create`, which always streams in the foreground.
+def request_of(fields: Json, omitted: Collection[str] = ()) -> ResponseRequest:
+    """Returns the request in a `response.create`, which always streams in the foreground, without `omitted` tools.
 
     With `generate` false it only prepares a prompt that later requests may continue. Raises InvalidRequest.
     """
@@ -95,7 +96,7 @@ def request_of(fields: Json) -> ResponseRequest:
     if body.setdefault("stream", True) not in (None, True):
         raise InvalidRequest("'stream' must be true on a WebSocket.", "stream", "unsupported_parameter")
     body["stream"] = True
-    return checked_request(body, COUNT if generate is False else None)
+    return checked_request(omit_tools(body, omitted), COUNT if generate is False else None)
 
 
 def steer_refused(fields: Mapping[str, Any]) -> str:

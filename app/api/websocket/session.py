@@ -7,6 +7,7 @@ reads all the time: only a reader sees pongs and the client's end. uvicorn sends
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -30,6 +31,7 @@ class Session:
         self._socket = socket
         self._responses = runtime.responses
         self._max_bytes = runtime.settings.max_body_bytes
+        self._omitted_tools = runtime.settings.omit_tools
         self._project = project
         self._streams = Streams(self._run_request, self._max_bytes)
 
@@ -74,8 +76,9 @@ class Session:
 
     async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> None:
         fields, is_large = pending.fields, pending.size >= LARGE_BYTES
+        as_request = partial(request_of, omitted=self._omitted_tools)
         try:
-            request = await asyncio.to_thread(request_of, fields) if is_large else request_of(fields)
+            request = await asyncio.to_thread(as_request, fields) if is_large else as_request(fields)
             await self._respond(stream, request)
         except WebSocketDisconnect:
             raise

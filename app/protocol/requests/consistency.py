@@ -51,9 +51,10 @@ def _check_trigger(fields: CreateResponse) -> None:
 
 def _check_choice(fields: CreateResponse) -> None:
     """A choice must name tools of the request."""
-    choice, tools = fields.tool_choice, fields.tools or ()
+    choice, tools = fields.tool_choice, fields.kept_tools
     if choice == "required" and not tools:
-        raise InvalidRequest("'tool_choice' is 'required', but there are no 'tools'.", "tool_choice", "invalid_value")
+        reason = "this server leaves out all of the 'tools'" if fields.tools else "there are no 'tools'"
+        raise InvalidRequest(f"'tool_choice' is 'required', but {reason}.", "tool_choice", "invalid_value")
     for where, chosen in _chosen(choice):
         if not any(chosen.matches(tool) for tool in tools):
             named = f"{where}.{chosen.key}"

@@ -14,6 +14,7 @@ from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.fields import MAX_INT, Metadata, OneOf, Penalty, SupportedValues, Text, Tokens
 from app.protocol.requests.items import CompactionTrigger, InputItem
+from app.protocol.requests.omitted import OmittedTool
 from app.protocol.requests.text_config import Reasoning, TextConfig
 from app.protocol.requests.tools import ToolChoice, Tools
 from app.protocol.requests.validation import refused, wrong_kind
@@ -91,6 +92,17 @@ class Prompt(RequestModel):
     def compacts(self) -> bool:
         """Whether the last item of `input` asks for a compaction."""
         return isinstance(self.input, list) and isinstance(self.input[-1], CompactionTrigger)
+
+    @property
+    def kept_tools(self) -> list[Any]:
+        """The tools that the operator does not leave out."""
+        return [tool for tool in self.tools or () if not isinstance(tool, OmittedTool)]
+
+    @property
+    def omitted_tools(self) -> list[str]:
+        """The types of the tools that the operator leaves out, each once."""
+        sent = (tool.sent["type"] for tool in self.tools or () if isinstance(tool, OmittedTool))
+        return list(dict.fromkeys(sent))
 
     @property
     def conversation_id(self) -> str | None:

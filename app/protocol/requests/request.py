@@ -15,6 +15,7 @@ from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.items import CompactionTrigger, stored_items
 from app.protocol.requests.mcp_tool import McpTool
+from app.protocol.requests.omitted import as_sent
 from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.text_config import TextConfig
 from app.protocol.requests.validation import validate
@@ -51,7 +52,7 @@ class ResponseRequest:
 
     fields: CreateResponse
     body: Mapping[str, Any]
-    """As the client sent it."""
+    """As the client sent it, but for `OmittedTool`s."""
     task: str | None = None
     """COUNT; None: generate."""
 
@@ -75,7 +76,7 @@ class ResponseRequest:
 
     def fingerprint(self) -> bytes:
         """Returns a hash of the body: the same for the same JSON value, whatever its spelling."""
-        return hashlib.sha256(orjson.dumps(self.body, option=orjson.OPT_SORT_KEYS)).digest()
+        return hashlib.sha256(orjson.dumps(self.body, default=as_sent, option=orjson.OPT_SORT_KEYS)).digest()
 
     def stored(self, response_id: str, defaults: Mapping[str, float]) -> Json:
         """Returns the request as the store keeps it and a worker reads it: it always has every key.
@@ -92,7 +93,8 @@ class ResponseRequest:
             "store": fields.store is not False,
             "stream": self.stream,
             "background": self.background,
-            "tools": [tool.stored() for tool in fields.tools or ()],
+            "tools": [tool.stored() for tool in fields.kept_tools],
+            "omitted_tools": fields.omitted_tools,
             "tool_choice": self._tool_choice(),
             "parallel_tool_calls": fields.parallel_tool_calls is not False,
             "truncation": fields.truncation or "disabled",

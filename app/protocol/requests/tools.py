@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.base import (
@@ -18,6 +19,7 @@ from app.protocol.requests.base import (
 )
 from app.protocol.requests.fields import DirectCallers, SupportedValues
 from app.protocol.requests.hosted_tools import AnyHostedChoice, AnyHostedTool, tool_tag
+from app.protocol.requests.omitted import OmittedTool
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
@@ -43,6 +45,8 @@ TOOL_TYPES = (*_CLIENT_TYPES, "namespace", *KIND_OF_TOOL)
 _CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Of one namespace; as many as one MCP server may list."""
+
+_check_type = check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)
 
 
 def check_object_schema(code: str) -> BeforeValidator:
@@ -146,11 +150,19 @@ class CustomTool(_ClientTool):
 
 def _check_names(tools: list[Any]) -> list[Any]:
     seen: set[str] = set()
-    for tool in tools:
+    for tool in (tool for tool in tools if not isinstance(tool, OmittedTool)):
         if tool.known_as in seen:
             raise refused(f"Invalid '{{path}}': two tools have {tool.known_as}.", "invalid_value")
         seen.add(tool.known_as)
     return tools
+
+
+def _check_tool(value: Any) -> Any:
+    return value if isinstance(value, OmittedTool) else _check_type(value)
+
+
+def _tool_tag(value: Any) -> str:
+    return value.type if isinstance(value, OmittedTool) else tool_tag(value)
 
 
 ClientTool = Annotated[
@@ -185,9 +197,10 @@ Tool = Annotated[
     Annotated[FunctionTool, Tag("<function>")]
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
+    Discriminator(_tool_tag),
+    BeforeValidator(_check_tool),
 ]
 Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_check_names)]
 

@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import orjson
 import pytest
+from websockets.asyncio.client import connect
 
 from app.api import schemas
 from app.protocol.events.deltas import (
@@ -144,6 +145,22 @@ async def test_web_search_needs_a_browser_server(services: Any, db: Database, tm
         for tool in (CODE, {"type": "web_search"}):
             error = (await bare.post(tools=[tool])).json()["error"]
             assert (error["param"], error["code"]) == ("tools[0].type", "tool_server_not_allowed")
+
+
+async def test_a_tool_that_the_operator_leaves_out_is_named_in_every_mode(
+    services: Any, db: Database, tmp_path: Path
+) -> None:
+    tools = [{"type": "web_search", "external_web_access": False}, {"type": "function", "name": "f"}]
+    async with serving(settings_for(services, tmp_path, omit_tools="web_search"), replace(CATALOG, tools=())) as bare:
+        queued = (await bare.post(tools=tools, background=True)).json()
+        read = (await bare.client.get(f"/v1/responses/{queued['id']}")).json()
+        for response in (queued, read):
+            assert response["omitted_tools"] == ["web_search"]
+            assert [tool["type"] for tool in response["tools"]] == ["function"]
+        async with connect(bare.url.replace("http", "ws", 1) + "/v1/responses") as socket:
+            sent = {"type": "response.create", "model": MODEL, "input": "x", "tools": tools}
+            await socket.send(orjson.dumps(sent).decode())
+            assert orjson.loads(await socket.recv())["response"]["omitted_tools"] == ["web_search"]
 
 
 async def test_counting_tokens_checks_the_servers_too(api: Api) -> None:

@@ -294,6 +294,7 @@ class TestStored:
             "stream": False,
             "background": False,
             "tools": [],
+            "omitted_tools": [],
             "tool_choice": "auto",
             "truncation": "disabled",
             "parallel_tool_calls": True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import orjson
 import pytest
@@ -12,8 +12,11 @@ from pydantic import TypeAdapter
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
-from app.protocol.requests.request import parse_request
+from app.protocol.requests.omitted import omit_tools
+from app.protocol.requests.request import ResponseRequest, checked_request, parse_request
 from app.protocol.requests.tools import UNSUPPORTED_CHOICES, UNSUPPORTED_TOOLS
+from app.protocol.response import response_object
+from config.settings import ConfigError, OmittableTool, load_settings
 
 Json = dict[str, Any]
 
@@ -145,6 +148,64 @@ class TestNamespaces:
         written = {"type": "custom_tool_call", "call_id": "d", "name": "sql", "namespace": "n", "input": "x"}
         kept = stored(input=[call, output, written])["input"]
         assert [item.get("namespace") for item in kept] == ["n", None, "n"]
+
+
+WEB: Json = {"type": "web_search", "external_web_access": False, "search_content_types": ["text", "image"]}
+
+
+def without(omitted: set[str], **fields: Any) -> ResponseRequest:
+    return checked_request(omit_tools({"model": "m", "input": "x", **fields}, omitted))
+
+
+class TestOmittedTools:
+    def test_a_tool_is_left_out_with_all_its_fields_and_named(self) -> None:
+        kept = without({"web_search"}, tools=[FUNCTION, WEB, {"type": "web_search_preview", "x": 1}]).stored("r", {})
+        assert [tool["type"] for tool in kept["tools"]] == ["function"]
+        assert kept["omitted_tools"] == ["web_search", "web_search_preview"]
+        assert response_object(kept, response_id="r", created_at=1)["omitted_tools"] == kept["omitted_tools"]
+
+    def test_a_response_without_omitted_tools_does_not_name_any(self) -> None:
+        assert "omitted_tools" not in response_object(stored(tools=[FUNCTION]), response_id="r", created_at=1)
+
+    def test_tools_of_other_types_are_refused_as_before_in_their_own_positions(self) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            without({"web_search"}, tools=[WEB, {"type": "image_generation"}])
+        assert caught.value.error.param == "tools[1].type"
+
+    @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_TOOLS))
+    def test_unsupported_types_can_be_left_out(self, kind: str) -> None:
+        assert without({kind}, tools=[{"type": kind, "anything": {}}]).stored("r", {})["omitted_tools"] == [kind]
+
+    @pytest.mark.parametrize(
+        ("choice", "path"),
+        [
+            ({"type": "web_search"}, "tool_choice.type"),
+            (
+                {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search_preview"}]},
+                "tool_choice.tools[0].type",
+            ),
+        ],
+    )
+    def test_a_choice_of_an_omitted_tool_is_refused(self, choice: Json, path: str) -> None:
+        with pytest.raises(InvalidRequest, match="leaves out") as caught:
+            without({"web_search"}, tools=[FUNCTION, WEB], tool_choice=choice)
+        assert (caught.value.error.param, caught.value.error.code) == (path, "tool_omitted")
+
+    def test_a_required_call_needs_a_tool_that_is_not_left_out(self) -> None:
+        with pytest.raises(InvalidRequest, match="leaves out all"):
+            without({"web_search"}, tools=[WEB], tool_choice="required")
+
+    def test_the_fingerprint_is_that_of_what_the_client_sent(self) -> None:
+        assert without({"web_search"}, tools=[WEB]).fingerprint() != without({"web_search"}).fingerprint()
+        sent = {"type": "web_search"}
+        assert without({"web_search"}, tools=[sent]).fingerprint() == without(set(), tools=[sent]).fingerprint()
+
+    def test_the_setting_knows_every_type(self) -> None:
+        assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS - {"tool_search"} | {"web_search", "code_interpreter"}
+        settings = load_settings(omit_tools="web_search, shell")
+        assert settings.omit_tools == {"web_search", "shell"}
+        with pytest.raises(ConfigError, match="LONGHAUL_OMIT_TOOLS"):
+            load_settings(omit_tools="function")
 
 
 class TestChoice:

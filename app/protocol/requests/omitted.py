@@ -1,0 +1,65 @@
+"""Tools that the operator leaves out: a request may have them, but no model sees them (LONGHAUL_OMIT_TOOLS).
+
+Such a tool is not checked: a client may send fields with it that are not supported. An `OmittedTool` takes its place in
+the body, so that the others keep their positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.requests.base import RequestModel
+from app.protocol.types import Json
+
+
+class OmittedTool(RequestModel):
+    """Stands for a tool that is left out. No client can send one: it is no JSON."""
+
+    type: str = "<omitted>"
+    sent: Json
+    """The tool as the client wrote it."""
+
+
+def omit_tools(body: Json, omitted: Collection[str]) -> Json:
+    """Returns a decoded body whose `tools` of these types are `OmittedTool`s. Web search has one name in `omitted`.
+
+    Raises InvalidRequest if `tool_choice` names one of them.
+    """
+    if not omitted:
+        return body
+    for where, choice in _choices(body.get("tool_choice")):
+        if _is_omitted(choice, omitted):
+            where = f"{where}.type"
+            message = (
+                f"Invalid '{where}': this server leaves out tools of type '{choice['type']}', so none can be chosen."
+            )
+            raise InvalidRequest(message, where, "tool_omitted")
+    tools = body.get("tools")
+    if not (isinstance(tools, list) and any(_is_omitted(tool, omitted) for tool in tools)):
+        return body
+    return {**body, "tools": [OmittedTool(sent=tool) if _is_omitted(tool, omitted) else tool for tool in tools]}
+
+
+def as_sent(value: Any) -> Any:
+    """What orjson writes for an `OmittedTool`."""
+    if isinstance(value, OmittedTool):
+        return value.sent
+    raise TypeError
+
+
+def _is_omitted(tool: Any, omitted: Collection[str]) -> bool:
+    sent = tool.get("type") if isinstance(tool, Mapping) else None
+    if not isinstance(sent, str):
+        return False
+    kind = KIND_OF_TOOL.get(sent)
+    return (sent if kind is None else kind.name) in omitted
+
+
+def _choices(choice: Any) -> list[tuple[str, Any]]:
+    """Each tool that a choice names, with its path; the choice is not checked yet."""
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools" and isinstance(choice.get("tools"), list):
+        return [(f"tool_choice.tools[{index}]", tool) for index, tool in enumerate(choice["tools"])]
+    return [("tool_choice", choice)]
