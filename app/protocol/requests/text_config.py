@@ -80,8 +80,10 @@ class Reasoning(RequestModel):
     summary: Summary | None = None
     generate_summary: Summary | None = None
     """The old name of `summary`."""
-    context: Annotated[str | None, SupportedValues(("auto",))] = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    """Whose reasoning the model is shown again."""
     mode: Annotated[str | None, SupportedValues(("standard",))] = None
 
     def stored(self) -> Json:
-        return {"effort": self.effort, "summary": self.summary or self.generate_summary}
+        context = {} if self.context is None else {"context": self.context}
+        return {"effort": self.effort, "summary": self.summary or self.generate_summary, **context}

@@ -5,6 +5,7 @@ request's `chat_template_kwargs`. A template uses those that it knows:
 
     reasoning.effort   reasoning_effort = the effort; enable_thinking and thinking = false for "none" and "minimal",
                        true for any other effort
+    reasoning.context  preserve_thinking = true and clear_thinking = false for "all_turns"
     text.verbosity     verbosity
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.engine.base import InvalidSampling
+from workers.formats.reasoning import ALL_TURNS_ARGS, shows_all_turns
 
 _EFFORTS_WITHOUT_REASONING = frozenset({"none", "minimal"})
 _RESERVED = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
@@ -27,6 +29,8 @@ def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     if effort is not None:
         reasons = effort not in _EFFORTS_WITHOUT_REASONING
         args |= {"reasoning_effort": effort, "enable_thinking": reasons, "thinking": reasons}
+    if shows_all_turns(request):
+        args |= ALL_TURNS_ARGS
     verbosity = request["text"].get("verbosity")
     if verbosity is not None:
         args["verbosity"] = verbosity

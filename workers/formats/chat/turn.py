@@ -17,6 +17,7 @@ from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
 from workers.formats.chat.template import template_args_of
 from workers.formats.citations import sources_of
+from workers.formats.reasoning import check_template, shows_all_turns
 from workers.formats.sampling import remaining_sampling, sampling_of
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
 from workers.formats.turn import PastTurn, Turn, TurnContext
@@ -37,6 +38,8 @@ async def build_chat_turn(
     client = client_tools_of(request, conversation, hosted)
     tools = tools_of(request, hosted, client, later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
+    if shows_all_turns(request):
+        await check_template(engine, template_args)
     output_format = await engine.output_format(output_spec_of(request, tools, template_args))
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 

@@ -122,13 +122,16 @@ class Conversation:
     """Messages that the client sent in harmony's own form; they come before the items."""
     client: ClientTools = field(default_factory=ClientTools)
     """The names of the tools that the items call."""
+    all_reasoning: bool = False
+    """Whether reasoning before an answer is shown too."""
 
     @property
     def messages(self) -> list[Message]:
         """Raises EngineError."""
         instructions, items = head_of(self.items, self.preface.instructions)
-        conversation = without_old_reasoning([*self.earlier, *messages_of(items, self.client)])
-        return [self.preface.system, *self.preface.developer(instructions), *conversation]
+        conversation = [*self.earlier, *messages_of(items, self.client)]
+        shown = conversation if self.all_reasoning else without_old_reasoning(conversation)
+        return [self.preface.system, *self.preface.developer(instructions), *shown]
 
     def tokens(self) -> list[int]:
         """The prompt, up to the model's own turn. Raises EngineError."""

@@ -24,6 +24,7 @@ from workers.formats.harmony.history import earlier_messages, response_messages,
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import remaining_sampling, sampling_of
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
 from workers.formats.turn import PastTurn, Turn, TurnContext
@@ -54,7 +55,7 @@ async def build_harmony_turn(
     conversations: dict[tuple[int, ...], Conversation] = {}
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        conversation = Conversation(preface, kept, earlier, client)
+        conversation = Conversation(preface, kept, earlier, client, all_reasoning=shows_all_turns(request))
         tokens = await asyncio.to_thread(_rendered, conversation, past)
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)

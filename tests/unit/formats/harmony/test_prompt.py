@@ -122,6 +122,20 @@ def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     assert "<|channel|>analysis<|message|>new<|end|>" in text
 
 
+def test_all_reasoning_is_kept_if_it_is_asked_for() -> None:
+    items = [
+        message("a"),
+        reasoning("old"),
+        message("b", "assistant"),
+        message("c"),
+        reasoning("new"),
+        call(),
+        output(),
+    ]
+    text = text_of(Conversation(Preface(DAY), items, all_reasoning=True).tokens())
+    assert text.index(">old<") < text.index(">b<") < text.index(">new<")
+
+
 def test_a_summary_beside_reasoning_is_not_shown_again() -> None:
     shown = [{"type": "summary_text", "text": "I ask."}]
     both = {**reasoning("I ask."), "summary": shown}

@@ -64,7 +64,7 @@ def test_null_means_not_sent(field: str) -> None:
 
 DEFAULTS = [
     ("stream_options", {"include_obfuscation": False}),
-    ("reasoning", {"context": "auto", "mode": "standard"}),
+    ("reasoning", {"mode": "standard"}),
     ("context_management", []),
     ("access_programs", {}),
     ("image", {"context_compression": "auto"}),
@@ -80,7 +80,6 @@ def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -
 
 UNSUPPORTED = [
     ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
-    ("reasoning", {"context": "all_turns"}, "reasoning.context"),
     ("reasoning", {"mode": "pro"}, "reasoning.mode"),
     ("context_management", [{"type": "compaction"}], "context_management"),
     ("prompt", {"id": "pmpt_1"}, "prompt"),

@@ -310,6 +310,14 @@ class TestReasoning:
     def test_an_unknown_summary_is_refused_by_name(self, name: str) -> None:
         assert error(reasoning={name: "long"}).param == f"reasoning.{name}"
 
+    @pytest.mark.parametrize("context", ["auto", "current_turn", "all_turns"])
+    def test_a_context_is_stored_only_if_it_was_sent(self, context: str) -> None:
+        assert stored(reasoning={"context": context})["reasoning"]["context"] == context
+        assert "context" not in stored(reasoning={"context": None})["reasoning"]
+
+    def test_an_unknown_context_is_refused_by_name(self) -> None:
+        assert error(reasoning={"context": "last_turn"}).param == "reasoning.context"
+
     def test_two_names_must_ask_for_the_same_summary(self) -> None:
         stored(reasoning={"summary": "auto", "generate_summary": "auto"})
         found = error(reasoning={"summary": "auto", "generate_summary": "concise"})
