@@ -45,6 +45,9 @@ HOSTED_CALLS = frozenset(KIND_OF_CALL)
 CLIENT_ACTIONS = CLIENT_CALLS | {APPROVAL_REQUEST}
 """Output items that the client must answer: the response ends after them."""
 
+BEFORE_ANSWER = HOSTED_CALLS | {REASONING, MCP_LIST_TOOLS}
+"""Output items after which the client still waits for an answer."""
+
 UNSUPPORTED_ITEMS = frozenset(
     {
         "additional_tools",

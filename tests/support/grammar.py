@@ -176,6 +176,8 @@ class Checker:
             event,
         )
         if event["type"] == "response.completed":
+            silent = {"reasoning", *HOSTED} - {"mcp_approval_request"}
+            require(not done or any(item["type"] not in silent for item in done), "no answer", event)
             require(all(done[index]["type"] in HOSTED for index in cut), "an item that must not be cut", event)
         self.terminal = event
 

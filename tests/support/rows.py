@@ -11,6 +11,7 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.deltas import Finish, FinishReason, Text
 from app.protocol.events.machine import ResponseStream
+from app.protocol.requests.request import COUNT
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
 from app.store import claims, workers
@@ -86,5 +87,7 @@ class Writer:
 
     def finish(self) -> Entry:
         now = datetime.now(UTC)
-        events = self.stream.finish(Finish(FinishReason.STOP, Usage(1, 0, 2)), int(now.timestamp()))
+        events = self.stream.finish(
+            Finish(FinishReason.STOP, Usage(1, 0, 2), counted=self.row.request["task"] == COUNT), int(now.timestamp())
+        )
         return self.entry(events, (), Ending.of(self.stream.response, now))

@@ -168,4 +168,4 @@ class Runner:
             tokens = len(turn.prompt)
         except PromptTooLong as error:
             tokens = error.tokens
-        return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens)))
+        return await writer.finish(Parsed(), Finish(FinishReason.STOP, Usage(tokens), counted=True))

@@ -72,12 +72,12 @@ def cancel(writer: Writer, _: None) -> None:
 # -- messages and reasoning ------------------------------------------------------------------------------------
 
 
-def open_message(writer: Writer, delta: Text | Refusal) -> None:
+def open_message(writer: Writer, delta: Text | Refusal | tuple[Finish, int]) -> None:
     phase = {"phase": delta.phase} if isinstance(delta, Text) and delta.phase else {}
     writer.add_item("msg", type="message", role="assistant", content=[], **phase)
 
 
-def open_text(writer: Writer, _: Text) -> None:
+def open_text(writer: Writer, _: Any) -> None:
     writer.logprobs = []
     writer.add_part({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
 

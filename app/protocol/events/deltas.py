@@ -193,6 +193,8 @@ class Finish:
     usage: Usage = field(default_factory=Usage)
     messages: Mapping[str, Any] = field(default_factory=dict)
     """`input_messages` and `output_messages` for the response object, if the request asked for them."""
+    counted: bool = False
+    """The prompt was only counted: the model was asked for no answer."""
 
 
 Delta = (

@@ -17,6 +17,7 @@ from app.protocol.events.frames import Event
 from app.protocol.events.table import INPUT_OF, TABLE, Input, State
 from app.protocol.events.writer import IllegalInput, Writer
 from app.protocol.hosted_kinds import HOSTED_KINDS
+from app.protocol.item_types import BEFORE_ANSWER
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -91,7 +92,17 @@ class ResponseStream:
 
     def finish(self, finish: Finish, finished_at: int) -> list[Event]:
         """The model is done: `response.completed`, or `response.incomplete` if it was cut."""
-        return self._process(Input.FINISH, (finish, finished_at), cut=finish.reason is FinishReason.LENGTH)
+        cut = finish.reason is FinishReason.LENGTH
+        silent = not finish.counted and self._is_silent(cut)
+        return self._process(Input.SILENT_FINISH if silent else Input.FINISH, (finish, finished_at), cut=cut)
+
+    def _is_silent(self, cut: bool) -> bool:
+        """Whether the output has neither a message nor anything that the client must answer.
+
+        An answer that was cut may end in its reasoning or calls: it is silent only if there is no output at all.
+        """
+        types = {item["type"] for item in self._writer.output}
+        return not types or (not cut and types <= BEFORE_ANSWER)
 
     def fail(self, error: Json) -> list[Event]:
         """The response failed: a flat `error` event, then `response.failed`."""

@@ -87,6 +87,8 @@ class Input(Enum):
     COMPACTING = "compacting"
     COMPACTED = "compacted"
     FINISH = "finish"
+    SILENT_FINISH = "finish without an answer"
+    """An empty message stands for the answer: clients expect a message or a call."""
     FAIL = "fail"
     CANCEL = "cancel"
 
@@ -119,6 +121,17 @@ Cell = tuple[tuple[Action, ...], State]
 
 _ENDINGS: dict[Input, Cell] = {
     Input.FINISH: ((hosted.end_pending, actions.finish), State.ENDED),
+    Input.SILENT_FINISH: (
+        (
+            hosted.end_pending,
+            actions.open_message,
+            actions.open_text,
+            actions.close_text,
+            actions.close_item,
+            actions.finish,
+        ),
+        State.ENDED,
+    ),
     Input.FAIL: ((hosted.end_pending, actions.fail), State.ENDED),
     Input.CANCEL: ((hosted.end_pending, actions.cancel), State.ENDED),
 }

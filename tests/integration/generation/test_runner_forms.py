@@ -136,6 +136,29 @@ async def test_the_reasoning_effort_turns_reasoning_on_and_off(db: Database, pub
         assert [item["type"] for item in response["output"]] == ["reasoning", "message"][0 if thinks else 1 :]
 
 
+@pytest.mark.parametrize("script", ["/raw ", "/raw <think>Hm.</think>"])
+async def test_a_model_that_says_nothing_answers_with_an_empty_message(
+    db: Database, pubsub: PubSub, script: str
+) -> None:
+    response, _ = await answer(db, pubsub, input=[message(script)])
+    assert response["output"][-1]["content"][0] == {
+        "type": "output_text",
+        "text": "",
+        "annotations": [],
+        "logprobs": [],
+    }
+
+
+@pytest.mark.parametrize("context", ["auto", "current_turn", "all_turns"])
+async def test_every_context_of_reasoning_is_generated(db: Database, pubsub: PubSub, context: str) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None, "status": "completed"}
+    thought["content"] = [{"type": "reasoning_text", "text": "Hm."}]
+    items = [message("a"), thought, message("b", "assistant"), message("/say hi")]
+    _, usage = await answer(db, pubsub, input=items, reasoning={"context": context})
+    _, without = await answer(db, pubsub, input=[*items[:1], *items[2:]])
+    assert (usage["input_tokens"] > without["input_tokens"]) == (context != "current_turn")
+
+
 async def test_a_request_that_the_engine_rejects_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=[message("x")], extra={"chat_template_kwargs": {"chat_template": "x"}})
     async with worker(db, pubsub) as w:

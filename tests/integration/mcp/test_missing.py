@@ -118,8 +118,10 @@ async def test_a_model_that_calls_only_unknown_tools_ends_its_response(
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
     row = await said_in_harmony(db, pubsub, engine, monkeypatch)
-    assert types(row) == ["mcp_call"] * MAX_UNKNOWN_TURNS
-    assert {item["status"] for item in items(row)} == {"failed"}
+    assert types(row) == ["mcp_call"] * MAX_UNKNOWN_TURNS + ["message"]
+    *calls, message = items(row)
+    assert {call["status"] for call in calls} == {"failed"}
+    assert [part["text"] for part in message["content"]] == [""]
 
 
 async def test_max_tool_calls_counts_calls_of_unknown_tools(
@@ -127,7 +129,8 @@ async def test_max_tool_calls_counts_calls_of_unknown_tools(
 ) -> None:
     engine = Harmony(HEADER.format(channel="analysis", name="python") + "1<|call|>")
     row = await said_in_harmony(db, pubsub, engine, monkeypatch, max_tool_calls=1)
-    assert [item["error"]["message"] for item in items(row)] == [no_such_tool("python"), TOO_MANY, TOO_MANY]
+    *calls, _ = items(row)
+    assert [call["error"]["message"] for call in calls] == [no_such_tool("python"), TOO_MANY, TOO_MANY]
 
 
 async def test_a_clients_call_beside_an_unknown_one_ends_the_response(

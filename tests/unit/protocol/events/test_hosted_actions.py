@@ -226,7 +226,7 @@ def test_the_end_of_a_response_ends_pending_items_as_incomplete(ending: str) -> 
     ]
     stream, events = play(pending, ending)
     grammar.check(events)
-    first, *rest = stream.response["output"]
+    first, *rest = (item for item in stream.response["output"] if item["type"] != "message")
     assert (first["tools"], first["error"]) == ([], UNANSWERED)
     assert [item["status"] for item in rest] == ["incomplete"] * 3
     assert rest[-1]["code"] == "1 +"
@@ -300,7 +300,7 @@ def test_usage_of_several_turns_is_their_sum_with_turn_details() -> None:
 )
 def test_the_grammar_finds_a_missing_event_of_a_hosted_call(sequence: list[Delta], missing: str) -> None:
     _, events = play(sequence, "stop")
-    kept = [event for event in events if event["type"] != f"response.{missing}"]
+    kept = [event for event in events if event["type"] != f"response.{missing}" or event["output_index"] > 0]
     assert len(kept) == len(events) - 1
     with pytest.raises(grammar.Violation):
         grammar.check([{**event, "sequence_number": number} for number, event in enumerate(kept)])

@@ -77,7 +77,8 @@ INPUTS: dict[Input, Any] = {
     Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
     Input.TURN_END: lambda stream: stream.feed(TurnEnd()),
     Input.TOOL_ENDED: lambda stream: stream.feed(ToolEnded(1, True, {"outputs": None})),
-    Input.FINISH: lambda stream: stream.finish(Finish(FinishReason.STOP), 1),
+    Input.FINISH: lambda stream: stream._process(Input.FINISH, (Finish(FinishReason.STOP), 1)),
+    Input.SILENT_FINISH: lambda stream: stream._process(Input.SILENT_FINISH, (Finish(FinishReason.STOP), 1)),
     Input.FAIL: lambda stream: stream.fail({"code": "server_error", "message": "x"}),
     Input.CANCEL: ResponseStream.cancel,
 }
