@@ -17,7 +17,7 @@ from sqlalchemy import select, text
 from app.protocol.item_types import HOSTED_CALLS
 from app.protocol.types import Json
 from app.store.database import Database
-from app.store.items import responses_of
+from app.store.items import INPUT, input_in, responses_of
 from app.store.rows import ResponseRow
 from app.store.tables import conversation_items
 
@@ -25,12 +25,12 @@ CALL = "call"
 """The key under which a worker finds the call of a hosted tool in an item."""
 
 _CHAIN = text(
-    """
+    f"""
     WITH RECURSIVE chain (id, previous, project, input, output, tool_results, depth) AS (
-        SELECT id, previous_response_id, project, request -> 'input', output, tool_results, 0 FROM responses
-        WHERE id = :id AND project = :project
+        SELECT r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, 0 FROM responses r
+        WHERE r.id = :id AND r.project = :project
         UNION ALL
-        SELECT r.id, r.previous_response_id, r.project, r.request -> 'input', r.output, r.tool_results, c.depth + 1
+        SELECT r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, c.depth + 1
         FROM responses r JOIN chain c ON r.id = c.previous AND r.project = c.project
     )
     SELECT previous, input, output, tool_results FROM chain ORDER BY depth DESC
@@ -58,7 +58,7 @@ async def chain_items(db: Database, project: str, response_id: str) -> list[Json
         rows = (await connection.execute(_CHAIN, {"id": response_id, "project": project})).all()
     if not rows or rows[0].previous is not None:
         raise ContextGone(response_id)
-    return [item for row in rows for item in (*row.input, *_with_calls(row.output or [], row.tool_results))]
+    return [item for row in rows for item in (*input_in(row.input), *_with_calls(row.output or [], row.tool_results))]
 
 
 async def conversation_context(db: Database, conversation_id: str, until: int | None) -> list[Json]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from sqlalchemy import text
 
@@ -14,16 +13,24 @@ from app.store.database import Database
 _ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]+)_(?:in)?\d+", re.ASCII)
 """An item's id holds the id of its response, so no index of items is needed (app/protocol/events/writer.py)."""
 
-# Postgres cannot look into JSON with U+0000, which a model may write. So it looks into a copy with another character.
+# Postgres cannot look into JSON with U+0000, which tools return and models write. So it looks into a copy of an item
+# with another character, and hands over a whole request.
+_HAS_NUL = r"strpos(CAST(r.request AS text), '\u0000') > 0"
+INPUT = f"CASE WHEN {_HAS_NUL} THEN r.request ELSE r.request -> 'input' END"
+"""The input of the response `r`, or its whole request; `input_in` tells them apart."""
+
 _FIND = text(
-    r"""
+    rf"""
     SELECT item FROM responses r, LATERAL (
-        SELECT value AS item FROM json_array_elements(r.request -> 'input')
+        SELECT value AS item FROM json_array_elements(CASE WHEN NOT {_HAS_NUL} THEN r.request -> 'input' END)
         UNION ALL
         SELECT value FROM json_array_elements(r.output)
     ) i
     WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.store
         AND CAST(replace(CAST(item AS text), '\u0000', '\u0001') AS json) ->> 'id' = ANY(CAST(:ids AS text[]))
+    UNION ALL
+    SELECT r.request FROM responses r
+    WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.store AND {_HAS_NUL}
     UNION ALL
     SELECT i.item FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
     WHERE i.id = ANY(CAST(:ids AS text[])) AND c.project = :project
@@ -32,25 +39,22 @@ _FIND = text(
 
 
 async def find_items(db: Database, project: str, ids: Collection[str]) -> dict[str, Json]:
-    """The stored items with these ids in the project's stored responses and conversations, by id.
-
-    U+0000 in them becomes U+FFFD, because they may go into a request (app/protocol/requests/strict_json.py).
-    """
+    """The stored items with these ids in the project's stored responses and conversations, by id."""
     if not ids:
         return {}
     values = {"ids": list(ids), "responses": list(responses_of(ids)), "project": project}
     async with db.autocommit() as connection:
-        return {item["id"]: _without_nul(item) for item in (await connection.execute(_FIND, values)).scalars()}
+        found = (await connection.execute(_FIND, values)).scalars().all()
+    # Of items and requests, only items have ids.
+    items = (item for each in found for item in ([each] if "id" in each else each["input"]))
+    return {item["id"]: item for item in items if item["id"] in ids}
+
+
+def input_in(found: Json | list[Json]) -> list[Json]:
+    """The items in the value of `INPUT`."""
+    return found if isinstance(found, list) else found["input"]
 
 
 def responses_of(ids: Iterable[str]) -> Iterable[str]:
     """The ids of the responses that have, or had, items with these ids."""
     return (f"resp_{found.group(1)}" for item_id in ids if (found := _ITEM_ID.fullmatch(item_id)) is not None)
-
-
-def _without_nul(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    if isinstance(value, list):
-        return [_without_nul(each) for each in value]
-    return {key: _without_nul(each) for key, each in value.items()} if isinstance(value, dict) else value

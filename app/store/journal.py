@@ -32,8 +32,8 @@ class Entry:
     worker: str
     chunk: Chunk
     ending: Ending | None = None
-    in_conversation: bool = False
-    """Whether the response's items go into a conversation when it ends."""
+    conversation_input: Sequence[Json] | None = None
+    """The response's input, which goes into its conversation with the output when it ends; None: no conversation."""
 
 
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
@@ -88,8 +88,8 @@ _APPEND_AND_END = f"""{_APPENDED}, ended AS (
 
 
 @dataclass(frozen=True, slots=True)
-class _OutputItem:
-    """An item of a response's output, with its tool result, on its way into a conversation."""
+class _Item:
+    """An item of a response, with its tool result, on its way into a conversation."""
 
     response_id: str
     id: str
@@ -97,7 +97,7 @@ class _OutputItem:
     tool_result: Json | None
 
 
-_OUTPUT_ITEM: Columns[_OutputItem] = Columns(
+_ITEM: Columns[_Item] = Columns(
     Column("response_id", "text"),
     Column("id", "text"),
     Column("item", "json", to_json),
@@ -106,20 +106,14 @@ _OUTPUT_ITEM: Columns[_OutputItem] = Columns(
 
 # A conversation keeps input and output even if the response is deleted. An item that is there already stays.
 # KEY SHARE waits for a deletion of the conversation; without it the foreign key would fail the whole batch.
-# Output comes as parameters: Postgres cannot look into JSON with U+0000, which a model may write.
+# The items come as parameters: Postgres cannot look into JSON with U+0000, which tools return and models write.
 _TO_CONVERSATION = f"""
     INSERT INTO conversation_items (conversation_id, id, item, tool_results)
-    SELECT r.conversation_id, i.id, i.item, i.tool_results
-    FROM responses r JOIN conversations c ON c.id = r.conversation_id, LATERAL (
-        SELECT item ->> 'id' AS id, item, CAST(NULL AS json) AS tool_results, position, 0 AS half
-        FROM json_array_elements(r.request -> 'input') WITH ORDINALITY AS q(item, position)
-        UNION ALL
-        SELECT o.id, CAST(o.item AS json), CAST(o.tool_result AS json), o.position, 1
-        FROM unnest({numbered_arrays(_OUTPUT_ITEM, first=2)}) WITH ORDINALITY AS o({_OUTPUT_ITEM.names}, position)
-        WHERE o.response_id = r.id
-    ) i
-    WHERE r.id = ANY($1::text[]) AND r.status IN ('completed', 'incomplete')
-    ORDER BY r.id, i.half, i.position
+    SELECT r.conversation_id, i.id, CAST(i.item AS json), CAST(i.tool_result AS json)
+    FROM unnest({numbered_arrays(_ITEM)}) WITH ORDINALITY AS i({_ITEM.names}, position)
+    JOIN responses r ON r.id = i.response_id JOIN conversations c ON c.id = r.conversation_id
+    WHERE r.status IN ('completed', 'incomplete')
+    ORDER BY r.id, i.position
     FOR KEY SHARE OF c
     ON CONFLICT DO NOTHING
 """
@@ -131,13 +125,12 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
     """
     statement, parameters = _statement(entries)
-    to_conversation = [entry for entry in entries if entry.in_conversation]
+    to_conversation = [entry for entry in entries if entry.conversation_input is not None]
     async with db.driver_connection() as connection, connection.transaction() if to_conversation else nullcontext():
         appended = {row[0] for row in await connection.fetch(statement, *parameters)}
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
-            output = [item for entry in finished for item in _output_items(entry)]
-            ids = [entry.chunk.response_id for entry in finished]
-            await connection.execute(_TO_CONVERSATION, ids, *_OUTPUT_ITEM.parameters(output))
+            items = [item for entry in finished for item in _items(entry)]
+            await connection.execute(_TO_CONVERSATION, *_ITEM.parameters(items))
     return appended
 
 
@@ -151,14 +144,14 @@ def _statement(entries: Sequence[Entry]) -> tuple[str, list[list[Any]]]:
     return _APPEND_AND_END, [*parameters, *_ENDING.parameters(endings), *_ENDED.parameters(chunks)]
 
 
-def _output_items(entry: Entry) -> list[_OutputItem]:
+def _items(entry: Entry) -> list[_Item]:
     if (ending := entry.ending) is None:
         return []
     results = ending.tool_results or {}
     response_id = entry.chunk.response_id
-    return [
-        _OutputItem(response_id, item["id"], item, results.get(str(index))) for index, item in enumerate(ending.output)
-    ]
+    sent = [_Item(response_id, item["id"], item, None) for item in entry.conversation_input or ()]
+    made = [_Item(response_id, item["id"], item, results.get(str(index))) for index, item in enumerate(ending.output)]
+    return sent + made
 
 
 # Reads only from the chunk that holds event `after` + 1. The log is contiguous, so earlier chunks do not matter.

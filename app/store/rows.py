@@ -80,6 +80,11 @@ class ResponseRow:
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
 
+    @property
+    def conversation_input(self) -> list[Json] | None:
+        """The items that go into the response's conversation before its output; None: it has no conversation."""
+        return None if self.conversation_id is None else self.request["input"]
+
     def as_object(self, output: list[Json] | None = None) -> Json:
         """The response object. `output` takes the place of the row's own while that is None."""
         return response_object(

@@ -77,7 +77,7 @@ class Writer:
         encoded = frames.encode_all(events)
         last = first + len(events) - 1
         chunk = Chunk(self.row.id, first, last, self.row.attempt, tokens, encoded, final=ending is not None)
-        return Entry(self.worker, chunk, ending, ending is not None and self.row.conversation_id is not None)
+        return Entry(self.worker, chunk, ending, None if ending is None else self.row.conversation_input)
 
     def begin(self) -> Entry:
         return self.entry(self.stream.begin())

@@ -131,8 +131,8 @@ class ChunkWriter:
         run, final = self._run, ending is not None
         first = run.stream.next_sequence - len(self._events)
         chunk = run.chunk(first, self._events, tuple(self._tokens), tuple(self._steps), final=final)
-        in_conversation = final and run.row.conversation_id is not None
-        run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, in_conversation))
+        sent = run.row.conversation_input if final else None
+        run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, sent))
         self._events, self._tokens, self._steps = [], [], []
 
     async def _wait_for_commit(self) -> None:

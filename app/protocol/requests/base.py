@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.requests.validation import NO_NUL, refused, wrong_kind
 from app.protocol.text import shortened
 
 
@@ -17,9 +17,17 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-ItemId = Annotated[str, Field(min_length=1, max_length=128)]
-CallId = Annotated[str, Field(min_length=1, max_length=128)]
-ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_-]+$")]
+def check_no_nul(value: str) -> str:
+    """Postgres' text cannot hold U+0000."""
+    if "\0" in value:
+        raise refused(NO_NUL, "invalid_value")
+    return value
+
+
+ItemId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
+CallId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(check_no_nul)]
+ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")]
+"""The name of a client's tool. Clients put dots into names, so no format of calls may give dots a meaning."""
 ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za-z0-9_.-]+$")]
 """The name of a tool, with its namespace and a dot before it if it has one."""
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

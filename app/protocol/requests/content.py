@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import (
     Objects,
     RequestModel,
+    check_no_nul,
     check_object_type,
     check_text_or_list,
     tag_of,
@@ -44,7 +45,7 @@ class InputImage(RequestModel):
     """An image, for models that take images. The model sees it in full size: `detail` cannot make it smaller."""
 
     type: Literal["input_image"]
-    image_url: Annotated[str, BeforeValidator(_check_image_url)]
+    image_url: Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
     detail: Annotated[str | None, SupportedValues(("auto", "high", "original"))] = None
     file_id: Annotated[str | None, SupportedValues()] = None
     prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None

@@ -9,6 +9,7 @@ import orjson
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.locations import Path, render
+from app.protocol.requests.validation import NO_NUL
 
 MAX_DEPTH = 64
 """Levels of nesting. orjson writes at most 254, and no request needs 64."""
@@ -18,6 +19,9 @@ MAX_KEYS = 1024
 MAX_CONTAINERS = 50_000
 """Objects and arrays in one body: other requests wait while they are checked."""
 
+MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "previous_input_messages"})
+"""Fields whose text may have U+0000, because tools return it and models write it. Ids may not (base.py)."""
+
 _NUL = b"\\u0000"
 
 
@@ -25,7 +29,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
     """Returns the JSON object in `body`. Raises InvalidRequest.
 
     NaN, Infinity, invalid UTF-8 and lone surrogates are not JSON (RFC 8259 §§6, 8). The last of equal keys counts.
-    U+0000 is refused: Postgres can store JSON that has it, but cannot query it.
+    U+0000 is refused in names and settings, which become columns, keys and headers; no such thing can hold it.
     """
     try:
         value = orjson.loads(body)
@@ -52,6 +56,7 @@ def _check(body: dict[str, Any], children: Any) -> None:
         if isinstance(value, str):
             _refuse_nul(value, path)
             continue
+        may_have_nul = bool(path) and path[0] in MAY_HAVE_NUL
         containers += 1
         if containers > MAX_CONTAINERS or (isinstance(value, list) and len(value) > MAX_CONTAINERS):
             raise too_complex(path[:1], f"more than {MAX_CONTAINERS} values")
@@ -59,7 +64,8 @@ def _check(body: dict[str, Any], children: Any) -> None:
             raise too_complex(path[:1], f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, dict) and len(value) > MAX_KEYS:
             raise too_complex(path, f"an object with more than {MAX_KEYS} keys")
-        waiting.extend([((*path, key), child) for key, child in children(value)][::-1])
+        found = _containers(value) if may_have_nul else children(value)
+        waiting.extend([((*path, key), child) for key, child in found][::-1])
 
 
 def _entries(value: Any) -> Iterable[tuple[str | int, Any]]:
@@ -79,9 +85,9 @@ def _containers_and_strings(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 
 def _refuse_nul(value: str, path: Path) -> None:
-    if "\0" in value:
+    if "\0" in value and path[0] not in MAY_HAVE_NUL:
         where = render(path)
-        raise InvalidRequest(f"Invalid '{where}': the character U+0000 is not allowed.", where, "invalid_value")
+        raise InvalidRequest(NO_NUL.format(path=where), where, "invalid_value")
 
 
 def too_complex(path: Path, what: str) -> InvalidRequest:

@@ -20,6 +20,8 @@ Model = TypeVar("Model", bound=BaseModel)
 REFUSED = "refused"
 """The type of errors that our own validators raise; see `refused`."""
 
+NO_NUL = "Invalid '{path}': the character U+0000 is not allowed."
+
 _ABSENT = frozenset({"missing", "extra_forbidden"})
 """Errors whose location ends in a key that need not be in the body."""
 

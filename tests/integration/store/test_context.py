@@ -23,7 +23,7 @@ async def turn(db: Database, said: str, answer: str, **request: object) -> Respo
     for entry in (writer.begin(), writer.say(answer, 1)):
         await journal.append(db, [entry])
     final = writer.finish()
-    last = journal.Entry(final.worker, final.chunk, final.ending, in_conversation=row.conversation_id is not None)
+    last = journal.Entry(final.worker, final.chunk, final.ending, row.conversation_input)
     assert await journal.append(db, [last]) == {row.id}
     return row
 

@@ -53,6 +53,11 @@ def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     assert "\n" not in found.message
 
 
+CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
+IMAGE = {"type": "input_image", "image_url": "https://x.test/\0"}
+
+
 def test_the_error_about_an_empty_body_says_so() -> None:
     assert error(b"").message == "The body is empty; a JSON object is expected."
 
@@ -64,19 +69,44 @@ def test_the_last_of_equal_keys_counts() -> None:
 @pytest.mark.parametrize(
     ("body", "path"),
     [
-        ({"model": "m", "input": "a\0b"}, "input"),
         ({"model": "m\0", "input": "x"}, "model"),
-        ({"model": "m", "input": [{"role": "user", "content": "\0"}]}, "input[0].content"),
-        ({"model": "m", "input": [{"role": "user", "content": [{"text": "\0"}]}]}, "input[0].content[0].text"),
+        ({"model": "m", "input": "x", "in\0put": "x"}, "['in\\x00put']"),
+        ({"model": "m", "input": "x", "previous_response_id": "resp_\0"}, "previous_response_id"),
+        ({"model": "m", "input": "x", "conversation": {"id": "conv_\0"}}, "conversation.id"),
+        ({"model": "m", "input": "x", "prompt_cache_key": "\0"}, "prompt_cache_key"),
+        ({"model": "m", "input": [{"id": "msg_\0", "role": "user", "content": "x"}]}, "input[0].id"),
+        ({"model": "m", "input": [{"type": "item_reference", "id": "msg_\0"}]}, "input[0].id"),
+        ({"model": "m", "input": [CALL | {"call_id": "\0"}]}, "input[0].call_id"),
+        ({"model": "m", "input": [CALL, OUTPUT | {"call_id": "\0"}]}, "input[1].call_id"),
+        ({"model": "m", "input": [{"role": "user", "content": [IMAGE]}]}, "input[0].content[0].image_url"),
         ({"model": "m", "input": "x", "metadata": {"a": "\0"}}, "metadata.a"),
         ({"model": "m", "input": "x", "metadata": {"a\0": "b"}}, "metadata['a\\x00']"),
     ],
 )
-def test_the_nul_character_is_refused_with_its_path(body: Any, path: str) -> None:
+def test_the_nul_character_is_refused_in_names_and_settings(body: Any, path: str) -> None:
     found = error(orjson.dumps(body))
     assert found.param == path
     assert found.message == f"Invalid '{path}': the character U+0000 is not allowed."
     assert "\0" not in found.message
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input": "a\0b"},
+        {"input": [{"role": "user", "content": "\0"}]},
+        {"input": [{"role": "developer", "content": [{"type": "input_text", "text": "\0"}]}]},
+        {"input": [{"role": "assistant", "content": [{"type": "output_text", "text": "\0"}]}]},
+        {"input": [{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "\0"}]}]},
+        {"input": [CALL | {"name": "f\0", "arguments": "\0"}, OUTPUT | {"output": "a\0b"}]},
+        {"input": [CALL, OUTPUT | {"output": [{"type": "input_text", "text": "a\0b"}]}]},
+        {"input": "x", "instructions": "a\0b"},
+        {"input": "x", "previous_input_messages": [{"role": "user", "content": "\0"}]},
+        {"input": "x", "client_metadata": {"a\0": "\0"}},
+    ],
+)
+def test_text_may_have_the_nul_character(fields: dict[str, Any]) -> None:
+    parse_request(orjson.dumps({"model": "m", **fields}))
 
 
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
