@@ -51,6 +51,7 @@ class ForegroundReply(Response):
         grace_seconds: float,
         *,
         stream: bool,
+        obfuscation: bool = False,
         detachable: bool = False,
         shape: Shape = unchanged,
     ) -> None:
@@ -59,6 +60,7 @@ class ForegroundReply(Response):
         self._shutdown = shutdown
         self._grace_seconds = grace_seconds
         self._stream = stream
+        self._obfuscation = obfuscation
         self._detachable = detachable
         self._shape = shape
         self._started = False
@@ -90,7 +92,7 @@ class ForegroundReply(Response):
             beginning = await response.beginning()
             self._started = True
             await send_start(send)
-            await send_pulses(send, response, beginning)
+            await send_pulses(send, response, beginning, obfuscation=self._obfuscation)
 
     @contextlib.asynccontextmanager
     async def _attached(self) -> AsyncIterator[AttachedResponse]:

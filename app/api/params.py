@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.text import shortened
-from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery
+from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery, unknown_cursor
 
 INCLUDE = ("include", "include[]")
 """The parameter that may be repeated, and the name by which the openai package sends it."""
@@ -37,26 +37,28 @@ class ReadQuery:
     """Events after this sequence number; -1: all events."""
     included: tuple[tuple[str, str], ...] = ()
     """Values of `include`, each after the name of its parameter."""
+    obfuscation: bool = False
 
 
 def read_query(query: QueryParams) -> ReadQuery:
     """Raises InvalidRequest for the first parameter that is not supported."""
     check_include(query)
-    if _boolean(query, "include_obfuscation"):
-        message = "'include_obfuscation' is not supported yet."
-        raise InvalidRequest(message, "include_obfuscation", "unsupported_parameter")
-    stream = _boolean(query, "stream")
+    stream, obfuscation = _boolean(query, "stream"), _boolean(query, "include_obfuscation")
     after = _after(query.get("starting_after"))
-    if after is not None and not stream:
-        raise InvalidRequest("'starting_after' needs 'stream' to be true.", "starting_after", "invalid_value")
+    for name, asked in (("starting_after", after is not None), ("include_obfuscation", obfuscation)):
+        if asked and not stream:
+            raise InvalidRequest(f"'{name}' needs 'stream' to be true.", name, "invalid_value")
     included = tuple((name, value) for name in INCLUDE for value in query.getlist(name))
-    return ReadQuery(stream, -1 if after is None else after, included)
+    return ReadQuery(stream, -1 if after is None else after, included, obfuscation)
 
 
 def page_query(query: QueryParams) -> PageQuery:
     """Raises InvalidRequest for the first parameter that is not supported."""
     check_include(query)
-    return PageQuery(query.get("after"), _limit(query.get("limit")), _descending(query.get("order", "desc")))
+    after = query.get("after")
+    if after is not None and "\0" in after:  # Postgres' text cannot hold it.
+        raise unknown_cursor(after)
+    return PageQuery(after, _limit(query.get("limit")), _descending(query.get("order", "desc")))
 
 
 def check_include(query: QueryParams) -> None:

@@ -99,7 +99,7 @@ INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
 
 READ_PARAMETERS: list[Json] = [
     INCLUDE_PARAMETER,
-    _query("include_obfuscation", "Events are never obfuscated.", type="boolean", enum=[False]),
+    _query("include_obfuscation", "With `stream`: pad deltas to hide their length.", type="boolean", default=False),
     _query("stream", "Read events instead of the object.", type="boolean", default=False),
     _query("starting_after", "With `stream`: events after this sequence number only.", type="integer", minimum=0),
 ]

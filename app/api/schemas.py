@@ -361,6 +361,7 @@ class Response(Partial):
     conversation: ResponseConversation | None
     safety_identifier: str | None
     prompt_cache_key: str | None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None
     user: str | None
     omitted_tools: list[str] = []
     """Types of tools of the request that this server leaves out, if there were any."""

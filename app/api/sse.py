@@ -1,4 +1,4 @@
-"""Server-Sent Events. The frames come ready from the log: nothing is parsed or built here.
+"""Server-Sent Events. The frames come ready from the log: nothing is parsed or built here, and padding is asked for.
 
 sse-starlette was considered. It encodes Python objects one by one, and has its own ping and shutdown. Our frames are
 bytes, several go out in one write, and our rules for keep-alives and shutdown differ.
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
+from app.api.obfuscation import obfuscated
 from app.api.shutdown import Shutdown
 from app.protocol.events.frames import DONE, KEEPALIVE
 from app.responses.reader import Pulse
@@ -40,8 +41,11 @@ async def send_end(send: Send, last: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], beginning: Iterable[Pulse] = ()) -> None:
+async def send_pulses(
+    send: Send, pulses: AsyncIterable[Pulse], beginning: Iterable[Pulse] = (), *, obfuscation: bool = False
+) -> None:
     """Sends `beginning` in one write, then `pulses` as they come, then `[DONE]`. A write holds whole events only."""
+    as_bytes = _as_padded_bytes if obfuscation else _as_bytes
     first = b"".join(map(as_bytes, beginning))
     if first:
         await send({"type": "http.response.body", "body": first, "more_body": True})
@@ -50,8 +54,12 @@ async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], beginning: Itera
     await send_end(send, DONE)
 
 
-def as_bytes(pulse: Pulse) -> bytes:
+def _as_bytes(pulse: Pulse) -> bytes:
     return KEEPALIVE if pulse is None else pulse.frames
+
+
+def _as_padded_bytes(pulse: Pulse) -> bytes:
+    return KEEPALIVE if pulse is None else obfuscated(pulse.frames)
 
 
 class EventStream(Response):
@@ -61,10 +69,11 @@ class EventStream(Response):
     `starting_after`.
     """
 
-    def __init__(self, pulses: AsyncGenerator[Pulse, None], shutdown: Shutdown) -> None:
+    def __init__(self, pulses: AsyncGenerator[Pulse, None], shutdown: Shutdown, *, obfuscation: bool = False) -> None:
         super().__init__()
         self._pulses = pulses
         self._shutdown = shutdown
+        self._obfuscation = obfuscation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_start(send)
@@ -74,4 +83,4 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._pulses) as pulses:
-            await send_pulses(send, pulses)
+            await send_pulses(send, pulses, obfuscation=self._obfuscation)

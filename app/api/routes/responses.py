@@ -17,6 +17,7 @@ from app.api.route_docs import error_answers
 from app.api.sse import EventStream
 from app.protocol.requests.compaction import Compact, compact_request
 from app.protocol.requests.input_tokens import CountTokens, count_request
+from app.protocol.requests.request import ResponseRequest
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.message import Priority
@@ -39,11 +40,19 @@ def _response(body: Json) -> Response:
 
 
 def _foreground(
-    runtime: Runtime, attach: Attach, *, stream: bool = False, detachable: bool = False, shape: Shape = unchanged
+    runtime: Runtime, attach: Attach, sent: ResponseRequest, *, detachable: bool = False, shape: Shape = unchanged
 ) -> ForegroundReply:
     # Half of the shutdown's grace is left for the cancellation and its last event.
     grace_seconds = runtime.settings.shutdown_grace_seconds / 2
-    return ForegroundReply(attach, runtime.shutdown, grace_seconds, stream=stream, detachable=detachable, shape=shape)
+    return ForegroundReply(
+        attach,
+        runtime.shutdown,
+        grace_seconds,
+        stream=sent.stream,
+        obfuscation=sent.obfuscation,
+        detachable=detachable,
+        shape=shape,
+    )
 
 
 @router.post(
@@ -59,13 +68,13 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
     service, sent = runtime.responses, await read_request(request, runtime.settings)
     if not sent.background:
         attach = partial(service.attach, project, sent, key)
-        return _foreground(runtime, attach, stream=sent.stream, detachable=key is not None)
+        return _foreground(runtime, attach, sent, detachable=key is not None)
     created = await service.start(project, sent, key)
     if not sent.stream:
         return _response(created)
     # A repeated key may name an old response, whose events may be deleted already.
     events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)
-    return EventStream(events, runtime.shutdown)
+    return EventStream(events, runtime.shutdown, obfuscation=sent.obfuscation)
 
 
 @router.post(
@@ -81,7 +90,7 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
     as_request = partial(count_request, only_model=only_model(runtime.catalog))
     counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT)
-    return _foreground(runtime, attach, shape=input_tokens)
+    return _foreground(runtime, attach, counted, shape=input_tokens)
 
 
 @router.post(
@@ -96,7 +105,7 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
 async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     summarised = await read_request(request, runtime.settings, compact_request)
     attach = partial(runtime.responses.attach, project, summarised)
-    return _foreground(runtime, attach, shape=compacted)
+    return _foreground(runtime, attach, summarised, shape=compacted)
 
 
 @router.get(
@@ -112,7 +121,7 @@ async def get_response(response_id: str, request: Request, runtime: RuntimeOf, p
     query = read_query(request.query_params)
     if query.stream:
         events = await runtime.responses.replay(project, response_id, query.after, query.included)
-        return EventStream(events, runtime.shutdown)
+        return EventStream(events, runtime.shutdown, obfuscation=query.obfuscation)
     return _response(await runtime.responses.get(project, response_id, query.included))
 
 

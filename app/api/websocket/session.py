@@ -16,6 +16,7 @@ from app.api.body import LARGE_BYTES
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
 from app.api.middleware import log_crash
+from app.api.obfuscation import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
@@ -110,5 +111,6 @@ class Session:
             return
         if pulse.final and request.fields.store is False:
             stream.last_unstored = pulse.response_id
-        for text in server_events(pulse.frames, stream.stream_id):
+        encoded = obfuscated(pulse.frames) if request.obfuscation else pulse.frames
+        for text in server_events(encoded, stream.stream_id):
             await self._socket.send_text(text)

@@ -15,7 +15,7 @@ from app.protocol.events import frames
 from app.store import journal
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.support.api import Api, serving, settings_for
+from tests.support.api import Api, Reader, serving, settings_for
 from tests.support.player import Player
 
 
@@ -174,6 +174,36 @@ async def test_events_that_retention_deleted_are_refused_with_a_reason(
     assert (await api.get(response_id)).status_code == 200
 
 
+async def test_a_reader_that_asks_for_obfuscation_gets_the_same_events_padded(api: Api, player: Player) -> None:
+    asked: dict[str, Any] = {"stream_options": {"include_obfuscation": True}}
+    async with api.streaming(background=True, **asked) as reader:
+        first = await reader.event()
+        assert first is not None
+        response_id = first["response"]["id"]
+        play = await player.begin(response_id)
+        await (await play.said("One", " two")).finished()
+        padded = [first, *await _rest(reader)]
+    async with api.resuming(response_id) as reader:
+        plain = await _rest(reader)
+    async with api.resuming(response_id, include_obfuscation="true", starting_after=3) as reader:
+        resumed = await _rest(reader)
+    deltas = [event for event in padded if event["type"].endswith(".delta")]
+    assert deltas
+    assert all(event.pop("obfuscation") for event in deltas)
+    assert padded == plain, "the log has no padding"
+    assert [{**event, "obfuscation": None} for event in resumed] == [
+        {**each, "obfuscation": None} for each in plain[4:]
+    ]
+    assert all(("obfuscation" in event) == event["type"].endswith(".delta") for event in resumed)
+
+
+async def _rest(reader: Reader) -> list[dict[str, Any]]:
+    events = []
+    while (event := await reader.event()) is not None:
+        events.append(event)
+    return events
+
+
 BAD_QUERIES = [
     ({"starting_after": "-1", "stream": "true"}, "starting_after"),
     ({"starting_after": "1.5", "stream": "true"}, "starting_after"),
@@ -189,6 +219,7 @@ BAD_QUERIES = [
     ({"include": "computer_call_output.output.image_url"}, "include"),
     ({"include[]": "file_search_call.results"}, "include[]"),
     ({"include_obfuscation": "true"}, "include_obfuscation"),
+    ({"include_obfuscation": "yes", "stream": "true"}, "include_obfuscation"),
     ({"limit": "1"}, "limit"),
 ]
 

@@ -103,6 +103,40 @@ class TestTurns:
         assert (await api.get(answer["id"])).json() == answer
         assert text_of(answer) == "Hello"
 
+    async def test_obfuscation_pads_the_deltas(self, player: Player, raw: ClientConnection) -> None:
+        async with player.at_work("Hi", " there"):
+            for stream_id in ({}, {"stream_id": "s"}):
+                await raw.send(creation(stream_options={"include_obfuscation": True}, **stream_id))
+                seen = [json.loads(await raw.recv())]
+                while seen[-1]["type"] not in FINAL:
+                    seen.append(json.loads(await raw.recv()))
+                assert seen[-1]["type"] == "response.completed"
+                assert [event["type"].endswith(".delta") for event in seen] == ["obfuscation" in e for e in seen]
+
+    async def test_u0000_comes_and_goes(self, db: Database, player: Player, raw: ClientConnection) -> None:
+        async with player.at_work("a\0b"):
+            await raw.send(creation(input="c\0d"))
+            while (event := json.loads(await raw.recv()))["type"] not in FINAL:
+                pass
+        assert text_of(event["response"]) == "a\0b"
+        row = await row_of(db, event["response"]["id"])
+        assert row.request["input"][0]["content"][0]["text"] == "c\0d"
+
+    async def test_background_options_are_for_http(self, raw: ClientConnection) -> None:
+        answer = await answer_to(raw, creation(background_options={"completion_window": "2h"}))
+        assert (answer["status"], answer["error"]["param"]) == (400, "background_options.completion_window")
+
+    async def test_codex_opaque_fields_are_accepted_and_kept_nowhere(
+        self, api: Api, db: Database, player: Player, raw: ClientConnection
+    ) -> None:
+        item = {"role": "user", "content": "Hi", "internal_chat_message_metadata_passthrough": {"turn": "opaque"}}
+        async with player.at_work("Hi"):
+            await raw.send(creation(input=[item], client_metadata={"session_id": "opaque" * 200}))
+            while (event := json.loads(await raw.recv()))["type"] not in FINAL:
+                assert "opaque" not in json.dumps(event)
+        assert (event["type"], text_of(event["response"])) == ("response.completed", "Hi")
+        assert "opaque" not in json.dumps((await row_of(db, event["response"]["id"])).request)
+
     async def test_the_official_client_reads_typed_events(
         self, player: Player, socket: AsyncResponsesConnection
     ) -> None:
