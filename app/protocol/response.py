@@ -32,6 +32,7 @@ _ECHOED = (
     "metadata",
     "safety_identifier",
     "prompt_cache_key",
+    "prompt_cache_retention",
     "user",
     "previous_response_id",
     "conversation",

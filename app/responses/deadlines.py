@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.create_response import CreateResponse
 from config.models import ServedModel
 from config.settings import Settings
+
+COMPLETION_WINDOWS: Mapping[str, float] = MappingProxyType({"2h": 2 * 3600.0, "8h": 8 * 3600.0})
+"""`background_options.completion_window`: how long the response may wait, in seconds; `soonest` adds no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +27,12 @@ def deadlines_of(fields: CreateResponse, model: ServedModel, settings: Settings)
     """Returns the deadlines of a request. Raises InvalidRequest if it asks for more than the operator allows."""
     queue = _shortest(model.queue_timeout_seconds, settings.queue_timeout_seconds)
     run = _shortest(model.run_timeout_seconds, settings.run_timeout_seconds)
-    return Deadlines(
-        _allowed("queue_timeout", fields.queue_timeout, queue), _allowed("run_timeout", fields.run_timeout, run)
+    window = COMPLETION_WINDOWS.get(fields.completion_window)
+    waits = (
+        _allowed("queue_timeout", fields.queue_timeout, queue),
+        _allowed("background_options.completion_window", window, queue),
     )
+    return Deadlines(_shortest(*waits), _allowed("run_timeout", fields.run_timeout, run))
 
 
 def _shortest(*seconds: float | None) -> float | None:

@@ -80,14 +80,14 @@ def tokenizer() -> Any:
     return made
 
 
-def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None) -> ChatParser:
+def parser_of(tokenizer: Any, reasoning: str | None, tools: str | None, called: str = "get_weather") -> ChatParser:
     from workers.engine.vllm.output_format import OutputFormats
 
     model = demo_model(reasoning_parser=reasoning, tool_parser=tools)
     formats = OutputFormats(model, tokenizer, frozenset({tokenizer.eos_token_id}), None)
-    function = Tool("get_weather", None, WEATHER["parameters"], False, "tools[0]")
+    function = Tool(called, None, WEATHER["parameters"], False, "tools[0]")
     spec = OutputSpec(tools=(function,) if tools else (), choice=ToolChoice.AUTO if tools else ToolChoice.NONE)
-    rules = AnswerRules(functions=frozenset({"get_weather"}))
+    rules = AnswerRules(functions=frozenset({called}))
     prompt = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
     return ChatParser(formats._make(spec), prompt, rules)
 
@@ -102,6 +102,15 @@ def test_a_parser_is_chosen_by_name(
 ) -> None:
     parser = parser_of(tokenizer, reasoning, tools)
     assert merge_deltas((parser.feed(tokens_of(tokenizer, text)) + parser.flush()).deltas) == expected
+
+
+@pytest.mark.parametrize(
+    ("tools", "text"), [("hermes", HERMES), ("llama3_json", LLAMA), ("mistral", MISTRAL), ("pythonic", PYTHONIC)]
+)
+def test_a_function_s_name_may_have_dots(tokenizer: Any, tools: str, text: str) -> None:
+    parser = parser_of(tokenizer, None, tools, "weather.now.get")
+    said = parser.feed(tokens_of(tokenizer, text.replace("get_weather", "weather.now.get"))) + parser.flush()
+    assert [delta.name for delta in said.deltas if isinstance(delta, CallStart)] == ["weather.now.get"]
 
 
 @by_format
@@ -283,11 +292,11 @@ async def test_the_model_s_answer_becomes_these_deltas(
     assert await answer(vllm_case, asked, **fields) == said
 
 
-@pytest.mark.parametrize("name", ["get_weather", "search"])
+@pytest.mark.parametrize("name", ["get_weather", "search", "web.find-all"])
 @package
 async def test_a_named_function_is_called_whatever_the_question(vllm_case: Case, name: str) -> None:
-    choice = {"type": "function", "name": name}
-    said = await answer(vllm_case, "Hello!", tools=[WEATHER, SEARCH], tool_choice=choice, max_output_tokens=200)
+    choice, tools = {"type": "function", "name": name}, [WEATHER, SEARCH, {**SEARCH, "name": "web.find-all"}]
+    said = await answer(vllm_case, "Hello!", tools=tools, tool_choice=choice, max_output_tokens=200)
     assert said[0] == CallStart(name)
     assert sum(isinstance(delta, CallStart) for delta in said) == 1
 

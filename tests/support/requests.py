@@ -33,6 +33,7 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "service_tier": "default",
         "safety_identifier": None,
         "prompt_cache_key": None,
+        "prompt_cache_retention": None,
         "user": None,
         "previous_response_id": None,
         "extra": {},

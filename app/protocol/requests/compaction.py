@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from app.protocol.errors import InvalidRequest
 from app.protocol.item_types import COMPACTION_TRIGGER
 from app.protocol.requests.base import RequestModel
+from app.protocol.requests.consistency import check_has_input
 from app.protocol.requests.create_response import ImageOptions, Input, ResponseId
-from app.protocol.requests.fields import SupportedValues, Text
+from app.protocol.requests.fields import CacheRetention, ClientMetadata, SupportedValues, Text
 from app.protocol.requests.request import ResponseRequest, checked_request
 from app.protocol.requests.validation import validate
 from app.protocol.types import Json
@@ -35,7 +35,8 @@ class Compact(RequestModel):
     previous_response_id: ResponseId | None = None
     prompt_cache_key: Text | None = None
     prompt_cache_options: CompactOptions | None = None
-    prompt_cache_retention: Annotated[str | None, SupportedValues(("in_memory",))] = None
+    prompt_cache_retention: CacheRetention | None = None
+    client_metadata: ClientMetadata | None = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     image: ImageOptions | None = None
 
@@ -46,13 +47,13 @@ _KEPT = ("model", "instructions", "previous_response_id", "prompt_cache_key", "s
 def compact_request(sent: Mapping[str, Any]) -> ResponseRequest:
     """Returns a request for a compaction of what the client sent. Raises InvalidRequest."""
     fields = validate(Compact, sent)
-    if fields.input is None and fields.previous_response_id is None:
-        raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
-    items = sent.get("input") or []
+    if fields.previous_response_id is None:
+        check_has_input(fields.input)
+    items = sent.get("input")
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     kept = {name: sent[name] for name in _KEPT if name in sent}
-    return checked_request({**kept, "input": [*items, {"type": COMPACTION_TRIGGER}], "store": False})
+    return checked_request({**kept, "input": [*(items or ()), {"type": COMPACTION_TRIGGER}], "store": False})
 
 
 def compaction_object(response: Mapping[str, Any]) -> Json:

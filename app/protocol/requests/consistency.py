@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
@@ -20,6 +20,8 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     _check_choice(fields)
     _check_min_tokens(fields)
     _check_summary(fields)
+    _check_window(fields)
+    _check_obfuscation(fields)
 
 
 CONTEXTS = ("previous_response_id", "conversation", "previous_input_messages")
@@ -33,8 +35,16 @@ def _check_context(fields: CreateResponse, body: Mapping[str, Any]) -> None:
         later = max(found, key=list(body).index)
         message = f"'{first}' and '{second}' cannot be used together."
         raise InvalidRequest(message, later, "mutually_exclusive_parameters")
-    if fields.input is None and not found:
+    if not found:
+        check_has_input(fields.input)
+
+
+def check_has_input(sent: str | Sequence[Any] | None) -> None:
+    """Raises InvalidRequest unless the request has an item; an empty string is a message without text."""
+    if sent is None:
         raise InvalidRequest("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+    if sent == []:
+        raise InvalidRequest("Invalid 'input': empty array.", "input", "empty_array")
 
 
 def _check_trigger(fields: CreateResponse) -> None:
@@ -75,6 +85,28 @@ def _check_min_tokens(fields: CreateResponse) -> None:
     if limit is not None and minimum is not None and minimum > limit:
         message = f"Invalid 'min_tokens': expected at most 'max_output_tokens' ({limit}), but got {minimum} instead."
         raise InvalidRequest(message, "min_tokens", "integer_above_max_value")
+
+
+def _check_window(fields: CreateResponse) -> None:
+    """A window needs a background response of the default tier, without a stream: so OpenAI documents it."""
+    window = fields.completion_window
+    if window == "soonest":
+        return
+    needs = {
+        "'background' to be true": bool(fields.background),
+        "'stream' to be false": not fields.stream,
+        "'service_tier' to be 'default'": fields.service_tier in (None, "auto", "default"),
+    }
+    if missing := next((need for need, is_met in needs.items() if not is_met), None):
+        where = "background_options.completion_window"
+        raise InvalidRequest(f"Invalid '{where}': '{window}' needs {missing}.", where, "invalid_value")
+
+
+def _check_obfuscation(fields: CreateResponse) -> None:
+    options = fields.stream_options
+    if options is not None and options.include_obfuscation and not fields.stream:
+        where = "stream_options.include_obfuscation"
+        raise InvalidRequest(f"'{where}' needs 'stream' to be true.", where, "invalid_value")
 
 
 def outputs_without_call(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:

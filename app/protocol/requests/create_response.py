@@ -12,7 +12,17 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
-from app.protocol.requests.fields import MAX_INT, Metadata, OneOf, Penalty, SupportedValues, Text, Tokens
+from app.protocol.requests.fields import (
+    MAX_INT,
+    CacheRetention,
+    ClientMetadata,
+    Metadata,
+    OneOf,
+    Penalty,
+    SupportedValues,
+    Text,
+    Tokens,
+)
 from app.protocol.requests.items import CompactionTrigger, InputItem
 from app.protocol.requests.omitted import OmittedTool
 from app.protocol.requests.text_config import Reasoning, TextConfig
@@ -22,8 +32,7 @@ from app.protocol.requests.vllm_params import Extras, Seconds
 from app.protocol.types import Json
 
 Input = Annotated[
-    Annotated[str, Field(min_length=1), Tag("<text>")]
-    | Annotated[list[InputItem], Field(min_length=1, fail_fast=True), Tag("<list>")],
+    Annotated[str, Tag("<text>")] | Annotated[list[InputItem], Field(fail_fast=True), Tag("<list>")],
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
@@ -59,7 +68,14 @@ Conversation = Annotated[
 
 
 class StreamOptions(RequestModel):
-    include_obfuscation: Annotated[bool | None, SupportedValues((False,))] = None
+    include_obfuscation: bool | None = None
+
+
+class BackgroundOptions(RequestModel):
+    """How a background response may wait. The queue knows no `continuation_id`."""
+
+    completion_window: Literal["soonest", "2h", "8h"] | None = None
+    continuation_id: Annotated[str | None, SupportedValues()] = None
 
 
 class PromptCacheOptions(RequestModel):
@@ -87,11 +103,13 @@ class Prompt(RequestModel):
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    client_metadata: ClientMetadata | None = None
 
     @property
     def compacts(self) -> bool:
         """Whether the last item of `input` asks for a compaction."""
-        return isinstance(self.input, list) and isinstance(self.input[-1], CompactionTrigger)
+        items = self.input if isinstance(self.input, list) else []
+        return bool(items) and isinstance(items[-1], CompactionTrigger)
 
     @property
     def kept_tools(self) -> list[Any]:
@@ -119,6 +137,7 @@ class CreateResponse(Prompt, Extras):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     background: bool | None = None
+    background_options: BackgroundOptions | None = None
     stream: bool | None = None
     store: bool | None = None
     metadata: Metadata | None = None
@@ -142,7 +161,7 @@ class CreateResponse(Prompt, Extras):
     prompt: Annotated[Json | None, SupportedValues()] = None
     moderation: Annotated[Json | None, SupportedValues()] = None
     prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Annotated[str | None, SupportedValues(("in_memory",))] = None
+    prompt_cache_retention: CacheRetention | None = None
     access_programs: Annotated[Json | None, SupportedValues(({},))] = None
     image: ImageOptions | None = None
 
@@ -153,3 +172,8 @@ class CreateResponse(Prompt, Extras):
     # Longhaul's own, in seconds.
     queue_timeout: Seconds | None = None
     run_timeout: Seconds | None = None
+
+    @property
+    def completion_window(self) -> str:
+        options = self.background_options
+        return (options and options.completion_window) or "soonest"

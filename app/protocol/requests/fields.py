@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -49,6 +50,22 @@ class SupportedValues:
 
 
 @dataclass(frozen=True, slots=True)
+class MaxBytes:
+    """Marks a field with a bound on its size: the bytes of its value as compact JSON."""
+
+    limit: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: Any) -> Any:
+        if (size := len(orjson.dumps(value))) > self.limit:
+            message = f"Invalid '{{path}}': expected at most {self.limit} bytes of JSON, but got {size} instead."
+            raise refused(message, "object_above_max_size")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class OneOf:
     """Marks a string field with these values: a `Literal` whose values are listed elsewhere."""
 
@@ -57,6 +74,20 @@ class OneOf:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.literal_schema(list(self.values))
 
+
+MAX_OPAQUE_BYTES = 64 * 1024
+"""Of one opaque object. Codex puts the state of its git repositories into them."""
+
+ClientMetadata = Annotated[dict[str, str], MaxBytes(MAX_OPAQUE_BYTES)]
+"""`client_metadata`, which Codex sends for its vendor's telemetry. Opaque: it is kept nowhere."""
+
+OpaqueObject = Annotated[dict[str, Any], MaxBytes(MAX_OPAQUE_BYTES)]
+
+OPAQUE = frozenset({"client_metadata", "internal_chat_message_metadata_passthrough"})
+"""Keys of a request and of its items that change no answer, so a repeated request may differ in them."""
+
+CacheRetention = Literal["in_memory", "24h"]
+"""`prompt_cache_retention`: a hint. The engine's prefix cache keeps what fits into its memory, however old it is."""
 
 DirectCallers = Annotated[list[str] | None, SupportedValues((["direct"],))]
 """`allowed_callers` of a tool: only the model itself calls tools, no program does."""

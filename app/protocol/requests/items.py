@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
-from app.protocol.requests.base import CallId, ItemId, RequestModel, check_type, unsupported_value
+from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
 from app.protocol.requests.content import (
     InputContent,
     InputImage,
@@ -24,7 +24,7 @@ from app.protocol.requests.content import (
 )
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.hosted_items import AnyHostedItem
-from app.protocol.requests.stored_item import StatusItem
+from app.protocol.requests.stored_item import InputItemModel, StatusItem
 from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
@@ -171,7 +171,7 @@ class Compaction(StatusItem):
         return {"type": self.type, "encrypted_content": self.encrypted_content}
 
 
-class ItemReference(RequestModel):
+class ItemReference(InputItemModel):
     """Stands for an item of a stored response or of a conversation."""
 
     type: Literal["item_reference"] | None = None
@@ -182,7 +182,7 @@ class ItemReference(RequestModel):
         return {"type": ITEM_REFERENCE, "id": self.id}
 
 
-class CompactionTrigger(RequestModel):
+class CompactionTrigger(InputItemModel):
     """As the last item of `input`: the response is a compaction of everything before it. It is not stored."""
 
     type: Literal["compaction_trigger"]

@@ -13,6 +13,7 @@ import orjson
 from app.protocol.include import LOGPROBS
 from app.protocol.requests.consistency import check_consistent
 from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.fields import OPAQUE
 from app.protocol.requests.items import CompactionTrigger, stored_items
 from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.omitted import as_sent
@@ -41,6 +42,7 @@ _AS_SENT = (
     "max_tool_calls",
     "previous_response_id",
     "prompt_cache_key",
+    "prompt_cache_retention",
     "safety_identifier",
     "user",
 )
@@ -69,14 +71,26 @@ class ResponseRequest:
         return bool(self.fields.stream)
 
     @property
+    def obfuscation(self) -> bool:
+        """Whether the reader of this request's stream wants its deltas padded."""
+        options = self.fields.stream_options
+        return options is not None and bool(options.include_obfuscation)
+
+    @property
     def tier(self) -> str:
         """`default`, `flex` or `priority`."""
         tier = self.fields.service_tier or "auto"
         return TIERS.get(tier, tier)
 
     def fingerprint(self) -> bytes:
-        """Returns a hash of the body: the same for the same JSON value, whatever its spelling."""
-        return hashlib.sha256(orjson.dumps(self.body, default=as_sent, option=orjson.OPT_SORT_KEYS)).digest()
+        """Returns a hash of the body: the same for the same JSON value, whatever its spelling.
+
+        Opaque keys do not count: a client's metadata may change from one try to the next.
+        """
+        body = _without_opaque(self.body)
+        if isinstance(items := body.get("input"), list):
+            body["input"] = [_without_opaque(item) for item in items]
+        return hashlib.sha256(orjson.dumps(body, default=as_sent, option=orjson.OPT_SORT_KEYS)).digest()
 
     def stored(self, response_id: str, defaults: Mapping[str, float]) -> Json:
         """Returns the request as the store keeps it and a worker reads it: it always has every key.
@@ -119,12 +133,12 @@ class ResponseRequest:
 
     def _items(self, response_id: str) -> list[Json]:
         suffix = response_id.split("_", 1)[-1]
-        items = self.fields.input or []
+        items = self.fields.input
         if isinstance(items, str):
             part = {"type": "input_text", "text": items}
             item = {"type": "message", "id": f"msg_{suffix}_in0", "status": "completed", "role": "user"}
             return [{**item, "content": [part]}]
-        return stored_items((item for item in items if not isinstance(item, CompactionTrigger)), suffix)
+        return stored_items((item for item in items or () if not isinstance(item, CompactionTrigger)), suffix)
 
     def _tool_choice(self) -> str | Json:
         choice = self.fields.tool_choice or "auto"
@@ -139,6 +153,10 @@ class ResponseRequest:
         fallback = {**SAMPLING_DEFAULTS, **defaults}
         given = {name: getattr(self.fields, name) for name in SAMPLING_DEFAULTS}
         return {name: float(fallback[name] if value is None else value) for name, value in given.items()}
+
+
+def _without_opaque(sent: Mapping[str, Any]) -> Json:
+    return {key: value for key, value in sent.items() if key not in OPAQUE}
 
 
 def checked_request(body: Mapping[str, Any], task: str | None = None) -> ResponseRequest:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from app.protocol.requests.base import ItemId, ItemStatus, RequestModel
-from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.fields import OpaqueObject, SupportedValues
 from app.protocol.types import Json
 
 
-class PlainItem(RequestModel):
+class InputItemModel(RequestModel):
+    """What every item of `input` may have."""
+
+    internal_chat_message_metadata_passthrough: OpaqueObject | None = None
+    """Of Codex. It is kept nowhere."""
+
+
+class PlainItem(InputItemModel):
     """An item that is stored under an id: the client's, or a new one."""
 
     prefix: ClassVar[str]

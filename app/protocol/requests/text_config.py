@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.protocol.requests.base import RequestModel, ToolName, check_object_type, tag_of
+from app.protocol.requests.base import RequestModel, check_object_type, tag_of
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.tools import check_object_schema
 from app.protocol.types import Json
@@ -32,7 +32,7 @@ class JsonSchemaFormat(RequestModel):
     """The text is JSON that matches a schema."""
 
     type: Literal["json_schema"]
-    name: Annotated[ToolName, Field(max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
     schema_: Annotated[dict[str, Any], check_object_schema("invalid_json_schema"), Field(alias="schema", min_length=1)]
     strict: bool | None = None
     description: str | None = None

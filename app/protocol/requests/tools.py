@@ -150,11 +150,17 @@ class CustomTool(_ClientTool):
 
 def _check_names(tools: list[Any]) -> list[Any]:
     seen: set[str] = set()
-    for tool in (tool for tool in tools if not isinstance(tool, OmittedTool)):
-        if tool.known_as in seen:
-            raise refused(f"Invalid '{{path}}': two tools have {tool.known_as}.", "invalid_value")
-        seen.add(tool.known_as)
+    for known_as in (name for tool in tools if not isinstance(tool, OmittedTool) for name in _known_as(tool)):
+        if known_as in seen:
+            raise refused(f"Invalid '{{path}}': two tools have {known_as}.", "invalid_value")
+        seen.add(known_as)
     return tools
+
+
+def _known_as(tool: Any) -> list[str]:
+    """What a choice, or an error, calls the tool: in a namespace by `namespace.name`, which may be a plain name too."""
+    nested = [f"the name '{tool.name}.{mine.name}'" for mine in tool.tools] if tool.type == "namespace" else []
+    return [tool.known_as, *nested]
 
 
 def _check_tool(value: Any) -> Any:

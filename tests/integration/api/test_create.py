@@ -260,3 +260,32 @@ async def _messages(pubsub: PubSub, queue: str) -> list[bytes]:
     client = pubsub._client
     keys = [queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9))]
     return [message for key in keys for message in await client.lrange(key, 0, -1)]
+
+
+class TestSmallFields:
+    """Fields of real clients that were refused once."""
+
+    async def test_lm_studios_preload_is_answered(self, api: Api, player: Player) -> None:
+        async with player.at_work("H"):
+            answer = await api.post(input="", max_output_tokens=1)
+        assert answer.status_code == 200, answer.text
+        (item,) = (await api.client.get(f"/v1/responses/{answer.json()['id']}/input_items")).json()["data"]
+        assert (item["role"], item["content"]) == ("user", [{"type": "input_text", "text": ""}])
+
+    async def test_the_response_shows_its_cache_retention(self, api: Api, player: Player) -> None:
+        async with player.at_work("Hi"):
+            answer = (await api.post(prompt_cache_retention="24h")).json()
+        assert answer["prompt_cache_retention"] == "24h"
+        assert (await api.get(answer["id"])).json() == answer
+
+    async def test_opaque_metadata_is_accepted_wherever_codex_sends_it(self, api: Api, player: Player) -> None:
+        metadata = {"client_metadata": {"session_id": "s" * 2000}}
+        async with player.at_work("Hi"):
+            for path in ("responses", "responses/compact"):
+                answer = await api.client.post(f"/v1/{path}", json={"model": MODEL, "input": "Hello!", **metadata})
+                assert answer.status_code == 200, answer.text
+        bad = {"model": MODEL, "input": "Hello!", "client_metadata": {"a": "b" * 100_000}}
+        for path in ("responses", "responses/compact", "responses/input_tokens"):
+            answer = await api.client.post(f"/v1/{path}", json=bad)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "client_metadata")
+            assert "at most 65536 bytes" in answer.json()["error"]["message"]

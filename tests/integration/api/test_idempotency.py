@@ -55,6 +55,11 @@ async def test_a_repeated_background_request_returns_the_response_as_it_is_now(
     assert len(await ids(db)) == 1
 
 
+async def test_a_repeated_request_may_have_other_metadata_of_its_client(api: Api, player: Player) -> None:
+    first = (await post(api, background=True, client_metadata={"attempt": "1"})).json()
+    assert (await post(api, background=True, client_metadata={"attempt": "2"})).json() == first
+
+
 async def test_concurrent_requests_with_one_key_make_one_response(api: Api, db: Database, player: Player) -> None:
     answers = asyncio.gather(*(post(api) for _ in range(10)))
     await player.answer("Hi")

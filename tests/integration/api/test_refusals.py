@@ -106,7 +106,7 @@ class TestBodies:
         assert (await api.client.post("/v1/responses", content=body, headers=JSON)).status_code == 404
 
     async def test_a_refused_request_is_not_stored(self, api: Api, db: Database) -> None:
-        for fields in ({"tools": [{}]}, {"model": "nobody"}, {"input": ""}, {"max_tokens": 1}, {"background": 1}):
+        for fields in ({"tools": [{}]}, {"model": "nobody"}, {"input": []}, {"max_tokens": 1}, {"background": 1}):
             assert 400 <= (await api.post(**fields)).status_code < 500
         assert await ids(db) == []
 

@@ -51,7 +51,9 @@ HOSTED = {
     "library.find": tool("library.find", McpServerKind.MCP, "library"),
     "library.lend": tool("library.lend", McpServerKind.MCP, "library", needs_approval=True),
 }
-RULES = AnswerRules(functions=frozenset({"f", "g"}), custom=frozenset({"c"}), hosted=HOSTED)
+DOTTED = frozenset({"fs.read_file", "functions.f.g", "python.run", "browser.open"})
+"""Names that clients may give to functions, although harmony's own names have dots too."""
+RULES = AnswerRules(functions=frozenset({"f", "g"}) | DOTTED, custom=frozenset({"c", "c.d"}), hosted=HOSTED)
 NESTED = AnswerRules(
     functions=frozenset({"f", "agents__f"}),
     custom=frozenset({"agents__c"}),
@@ -88,6 +90,12 @@ SAID: list[tuple[str, list[Delta]]] = [
     (f"{A}Hm 👋.{N}{F}你好 é<|return|>", [Reasoning("Hm 👋."), answer("你好 é")]),
     (f"{A}one{N}{A}two{N}{F}x<|return|>", [Reasoning("one\n\ntwo"), answer("x")]),
     (f"{A}a{N}{call('functions.f', '{1}')}<|call|>", [Reasoning("a"), CallStart("f"), CallArguments("{1}")]),
+    *(
+        (f"{call(f'functions.{name}', '{1}')}<|call|>", [CallStart(name), CallArguments("{1}")])
+        for name in sorted(DOTTED)
+    ),
+    (f"{call('fs.read_file', '{1}')}<|call|>", [CallStart("fs.read_file"), CallArguments("{1}")]),
+    (call("functions.c.d", '{"input":"x"}') + "<|call|>", [CustomStart("c.d"), CustomInput("x")]),
     (f"{P}Look:{N}{call('functions.f')}<|call|>", [preamble("Look:"), CallStart("f"), CallArguments("{}")]),
     (f"{P}First.{N}{F}Second.<|return|>", [preamble("First."), answer("Second.")]),
     (

@@ -13,6 +13,7 @@ from openai.types.responses import ResponseCreateParams, ResponseIncludable
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.fields import MAX_OPAQUE_BYTES
 from app.protocol.requests.request import ResponseRequest, parse_request
 from app.protocol.requests.vllm_params import EXTRAS, Extras
 
@@ -48,7 +49,8 @@ def test_every_other_field_is_a_documented_extra() -> None:
     assert others == {
         *EXTRAS,
         *("presence_penalty", "frequency_penalty", "queue_timeout", "run_timeout"),
-        *("previous_input_messages", "enable_response_messages"),
+        *("previous_input_messages", "enable_response_messages", "client_metadata"),
+        *({"background_options"} - openai_fields()),  # since openai 3.54
     }
     assert set(EXTRAS) == set(Extras.model_fields)
 
@@ -69,7 +71,7 @@ DEFAULTS = [
     ("access_programs", {}),
     ("image", {"context_compression": "auto"}),
     ("prompt_cache_options", {"mode": "implicit"}),
-    ("prompt_cache_retention", "in_memory"),
+    ("background_options", {"completion_window": "soonest"}),
 ]
 
 
@@ -79,7 +81,6 @@ def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -
 
 
 UNSUPPORTED = [
-    ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation"),
     ("reasoning", {"mode": "pro"}, "reasoning.mode"),
     ("context_management", [{"type": "compaction"}], "context_management"),
     ("prompt", {"id": "pmpt_1"}, "prompt"),
@@ -89,7 +90,7 @@ UNSUPPORTED = [
     ("prompt_cache_options", {"mode": "explicit"}, "prompt_cache_options.mode"),
     ("prompt_cache_options", {"ttl": "30m"}, "prompt_cache_options.ttl"),
     ("prompt_cache_options", {"prewarm": True}, "prompt_cache_options.prewarm"),
-    ("prompt_cache_retention", "24h", "prompt_cache_retention"),
+    ("background_options", {"continuation_id": "c"}, "background_options.continuation_id"),
 ]
 
 
@@ -304,6 +305,7 @@ class TestStored:
             "service_tier": "default",
             "safety_identifier": None,
             "prompt_cache_key": None,
+            "prompt_cache_retention": None,
             "user": None,
             "previous_response_id": None,
             "extra": {},
@@ -327,6 +329,7 @@ class TestStored:
             "user": "u",
             "safety_identifier": "s",
             "prompt_cache_key": "p",
+            "prompt_cache_retention": "24h",
             "tool_choice": "none",
             "parallel_tool_calls": False,
             "max_tool_calls": 3,
@@ -395,3 +398,74 @@ class TestStored:
 
     def test_it_is_json(self) -> None:
         assert orjson.loads(orjson.dumps(stored(temperature=1))) == stored(temperature=1)
+
+
+METADATA = {"session_id": "s", "x-codex-turn-metadata": json.dumps({"workspaces": "w" * 4000})}
+
+
+def test_client_metadata_may_be_long_and_is_kept_nowhere() -> None:
+    assert stored(client_metadata=METADATA) == stored()
+
+
+@pytest.mark.parametrize(("value", "path"), [({"a": 1}, "client_metadata.a"), ("a", "client_metadata")])
+def test_client_metadata_is_an_object_of_strings(value: Any, path: str) -> None:
+    error = refusal(client_metadata=value).error
+    assert (error.param, error.code) == (path, "invalid_type")
+
+
+def test_client_metadata_has_a_bound_in_bytes() -> None:
+    frame = len('{"a":""}')
+    parse(client_metadata={"a": "b" * (MAX_OPAQUE_BYTES - frame)})
+    error = refusal(client_metadata={"a": "é" * (MAX_OPAQUE_BYTES // 2)}).error
+    assert (error.param, error.code) == ("client_metadata", "object_above_max_size")
+    size = MAX_OPAQUE_BYTES + frame
+    assert error.message == (
+        f"Invalid 'client_metadata': expected at most {MAX_OPAQUE_BYTES} bytes of JSON, but got {size} instead."
+    )
+
+
+def test_a_repeated_request_may_differ_in_what_is_opaque() -> None:
+    item = {"role": "user", "content": "Hi"}
+    marked = {**item, "internal_chat_message_metadata_passthrough": {"turn": 1}}
+    first = parse(input=[item]).fingerprint()
+    assert parse(input=[marked], client_metadata=METADATA).fingerprint() == first
+    assert parse(input=[{**item, "content": "Ho"}]).fingerprint() != first
+
+
+@pytest.mark.parametrize("retention", ["in_memory", "24h"])
+def test_the_cache_retention_is_stored(retention: str) -> None:
+    assert stored(prompt_cache_retention=retention)["prompt_cache_retention"] == retention
+
+
+@pytest.mark.parametrize("window", ["2h", "8h"])
+def test_a_completion_window_is_for_background_responses(window: str) -> None:
+    parse(background=True, background_options={"completion_window": window})
+
+
+@pytest.mark.parametrize(
+    ("fields", "need"),
+    [
+        ({}, "'background' to be true"),
+        ({"background": True, "stream": True}, "'stream' to be false"),
+        ({"background": True, "service_tier": "flex"}, "'service_tier' to be 'default'"),
+    ],
+)
+def test_a_completion_window_elsewhere_is_refused_with_what_it_needs(fields: Any, need: str) -> None:
+    error = refusal(background_options={"completion_window": "2h"}, **fields).error
+    assert error.param == "background_options.completion_window"
+    assert error.message == f"Invalid 'background_options.completion_window': '2h' needs {need}."
+
+
+def test_soonest_is_what_every_response_gets() -> None:
+    assert stored(stream=True, background_options={"completion_window": "soonest"}) == stored(stream=True)
+
+
+def test_obfuscation_is_off_unless_it_is_asked_for() -> None:
+    assert parse(stream=True, stream_options={"include_obfuscation": True}).obfuscation
+    for options in (None, {}, {"include_obfuscation": None}, {"include_obfuscation": False}):
+        assert not parse(stream=True, stream_options=options).obfuscation
+
+
+def test_obfuscation_needs_a_stream() -> None:
+    error = refusal(stream_options={"include_obfuscation": True}).error
+    assert (error.param, error.code) == ("stream_options.include_obfuscation", "invalid_value")

@@ -19,6 +19,7 @@ from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, UNSUPPOR
 from app.protocol.requests.consistency import outputs_without_call
 from app.protocol.requests.content import UNSUPPORTED_PARTS
 from app.protocol.requests.conversation import CreateItems
+from app.protocol.requests.fields import MAX_OPAQUE_BYTES
 from app.protocol.requests.request import COMPACT, parse_request
 from app.protocol.requests.validation import validate
 
@@ -108,9 +109,18 @@ def test_an_empty_message_is_one(content: Any) -> None:
     assert len(items([{"role": "assistant", "content": content}])) == 1
 
 
-@pytest.mark.parametrize(("sent", "code"), [("", "empty_string"), ([], "empty_array")])
-def test_an_empty_input_is_refused(sent: Any, code: str) -> None:
-    assert (error(sent).param, error(sent).code) == ("input", code)
+def test_an_empty_string_is_a_message_without_text() -> None:
+    assert [item["content"] for item in items("")] == [[text("")]]
+
+
+def test_an_empty_list_of_input_is_refused() -> None:
+    assert (error([]).param, error([]).code) == ("input", "empty_array")
+
+
+@pytest.mark.parametrize("context", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
+def test_an_empty_list_is_as_no_input_in_a_request_that_continues_something(context: Json) -> None:
+    parsed = parse_request(orjson.dumps({"model": "m", "input": [], **context}))
+    assert parsed.stored("resp_ab", {})["input"] == []
 
 
 IMAGE: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
@@ -174,6 +184,10 @@ FAULTS: list[tuple[Any, str, str]] = [
      "input[0].content[0].text", "missing_required_parameter"),
     ([{"type": "item_reference"}], "input[0].id", "missing_required_parameter"),
     ([{"type": "item_reference", "id": "x", "y": 1}], "input[0].y", "unknown_parameter"),
+    (user("x", internal_chat_message_metadata_passthrough="x"),
+     "input[0].internal_chat_message_metadata_passthrough", "invalid_type"),
+    (user("x", internal_chat_message_metadata_passthrough={"x": "y" * MAX_OPAQUE_BYTES}),
+     "input[0].internal_chat_message_metadata_passthrough", "object_above_max_size"),
 ]  # fmt: skip
 
 
@@ -185,6 +199,27 @@ def test_the_field_at_fault_is_named_as_the_client_wrote_it(sent: Any, path: str
     assert f"'{path}'" in found.message
     assert "\n" not in found.message
     assert "<" not in found.message, "a tag of a union"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *user("x"),
+        {"role": "assistant", "content": "x"},
+        CALL,
+        {"type": "function_call_output", "call_id": "call_1", "output": "42"},
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "sql", "input": "SELECT 1"},
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "1"},
+        {"type": "reasoning", "summary": [], "content": None},
+        {"type": "compaction", "encrypted_content": "x"},
+        {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}, "status": "completed"},
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "compaction_trigger"},
+    ],
+)
+def test_an_items_opaque_metadata_is_kept_nowhere(item: Json) -> None:
+    marked = {**item, "internal_chat_message_metadata_passthrough": {"turn_id": "t", "deep": {"a": [1]}}}
+    assert items([*user("x"), marked]) == items([*user("x"), item])
 
 
 @pytest.mark.parametrize("kind", sorted(UNSUPPORTED_ITEMS))

@@ -97,6 +97,24 @@ class TestTools:
         assert (found.param, found.code) == (path, code)
         assert f"'{path}'" in found.message
 
+    @pytest.mark.parametrize(
+        "tools",
+        [
+            [{**FUNCTION, "name": "a.f"}, {"type": "namespace", "name": "a", "tools": [FUNCTION]}],
+            [
+                {"type": "namespace", "name": "a", "tools": [{**FUNCTION, "name": "b.f"}]},
+                {"type": "namespace", "name": "a.b", "tools": [FUNCTION]},
+            ],
+        ],
+    )
+    def test_a_choice_could_name_only_one_tool(self, tools: list[Json]) -> None:
+        assert "two tools have the name 'a." in error(tools=tools).message
+
+    @pytest.mark.parametrize("name", ["fs.read_file", "a.b.c", "mcp__echo.say-it", "."])
+    def test_names_may_have_dots(self, name: str) -> None:
+        (tool,) = stored(tools=[{**FUNCTION, "name": name}], tool_choice={"type": "function", "name": name})["tools"]
+        assert tool["name"] == name
+
     def test_names_are_unique(self) -> None:
         found = error(tools=[FUNCTION, {**CUSTOM, "name": "f"}])
         assert found.param == "tools"
