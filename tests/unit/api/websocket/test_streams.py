@@ -62,11 +62,14 @@ def creation(model: str, stream_id: str) -> dict[str, Any]:
     return {"type": "response.create", "model": model, "input": "Hi", "stream_id": stream_id}
 
 
+SETTINGS = SimpleNamespace(max_body_bytes=10_000, omit_tools=())
+
+
 @pytest.mark.parametrize("active", [1, 16])
 async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: pytest.MonkeyPatch, active: int) -> None:
     monkeypatch.setattr(streams, "MAX_ACTIVE", active)
     socket, service = GoneSocket(creation("first", "a"), creation("never", "a"), creation("other", "b")), Service()
-    runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    runtime = SimpleNamespace(responses=service, settings=SETTINGS)
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     for _ in range(10):
@@ -80,7 +83,7 @@ async def test_no_pending_request_starts_once_the_client_is_gone(monkeypatch: py
 
 async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent() -> None:
     socket, service = GoneSocket({**creation("first", "a"), "input": 1}, creation("never", "a")), Service()
-    runtime = SimpleNamespace(responses=service, settings=SimpleNamespace(max_body_bytes=10_000))
+    runtime = SimpleNamespace(responses=service, settings=SETTINGS)
     running = asyncio.create_task(Session(cast(Any, socket), cast(Any, runtime), "default").run())
     await until(lambda: socket.refused)
     socket.seen.set()
