@@ -46,6 +46,8 @@ class Script:
 
     hello: str
     hello_answer: str
+    hello_thought: str
+    """The reasoning before `hello_answer`, if the request asks for some."""
     long: str
     long_answer: str
     weather: str
@@ -59,6 +61,10 @@ class Script:
     asked: str
     """Continues `name`."""
     asked_answer: str
+
+
+THINKING: Any = {"effort": "medium", "summary": "auto"}
+"""The field `reasoning` of a request whose client shows the reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ _COUNTED = " ".join(str(number + 1) for number in range(200))
 SCRIPTED = Script(
     hello="Hello!",
     hello_answer="You said: Hello!",
+    hello_thought="I know what to say.",
     long="/count 200",
     long_answer=_COUNTED,
     weather=f"/raw {_CALL}",
@@ -98,4 +105,5 @@ def demo_script(talks: dict[str, list[dict[str, Any]]]) -> Script:
     )
     assert weather[2] == REPORT
     assert paris[1] == _PARIS_TEXT
-    return Script(hello[0], hello[1], story[0], story[1], weather[0], weather[3], paris[0], *name)
+    thought = talks["hello"][1]["reasoning_content"]
+    return Script(hello[0], hello[1], thought, story[0], story[1], weather[0], weather[3], paris[0], *name)

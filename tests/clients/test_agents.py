@@ -12,14 +12,16 @@ from agents import (
     ModelSettings,
     OpenAIResponsesModel,
     OpenAIResponsesWSModel,
+    ReasoningItem,
     RunConfig,
     Runner,
     SQLiteSession,
     function_tool,
 )
 from openai import AsyncOpenAI
+from openai.types.shared import Reasoning
 
-from tests.clients.target import PARIS, REPORT, City, Target
+from tests.clients.target import PARIS, REPORT, THINKING, City, Target
 
 PLAIN = RunConfig(tracing_disabled=True)
 
@@ -121,3 +123,15 @@ async def test_settings_are_honoured(model: Model, target: Target) -> None:
     settings = ModelSettings(temperature=0.0, max_tokens=300, store=False, metadata={"a": "b"}, verbosity=None)
     result = await Runner.run(agent(model, model_settings=settings), target.script.hello, run_config=PLAIN)
     assert result.final_output == target.script.hello_answer
+
+
+async def test_reasoning_is_shown(model: Model, target: Target) -> None:
+    settings = ModelSettings(reasoning=Reasoning(**THINKING))
+    result = Runner.run_streamed(agent(model, model_settings=settings), target.script.hello, run_config=PLAIN)
+    shown = ""
+    async for event in result.stream_events():
+        if event.type == "raw_response_event" and event.data.type == "response.reasoning_summary_text.delta":
+            shown += event.data.delta
+    thought, _ = result.new_items
+    assert isinstance(thought, ReasoningItem)
+    assert [part.text for part in thought.raw_item.summary] == [shown] == [target.script.hello_thought]

@@ -12,7 +12,7 @@ from langchain_openai import ChatOpenAI
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import SecretStr
 
-from tests.clients.target import PARIS, REPORT, City, Target
+from tests.clients.target import PARIS, REPORT, THINKING, City, Target
 
 Chat = Callable[..., ChatOpenAI]
 
@@ -113,3 +113,26 @@ def test_reasoning_comes_beside_the_text(chat: Chat, target: Target) -> None:
     assert message.text == target.script.hello_answer
     assert message.usage_metadata is not None
     assert message.usage_metadata["output_token_details"]["reasoning"] > 0
+
+
+def _shown(message: AIMessage) -> str:
+    return "".join(str(block.get("reasoning", "")) for block in message.content_blocks if block["type"] == "reasoning")
+
+
+def test_reasoning_is_shown(chat: Chat, target: Target) -> None:
+    message = chat(reasoning=THINKING, output_version="responses/v1").invoke(target.script.hello)
+    assert isinstance(message, AIMessage)
+    assert _shown(message) == target.script.hello_thought
+
+
+async def test_reasoning_is_shown_as_it_streams(chat: Chat, target: Target) -> None:
+    shown = [_shown(chunk) async for chunk in chat(reasoning=THINKING).astream(target.script.hello)]
+    assert "".join(shown) == target.script.hello_thought
+    assert len([text for text in shown if text]) > 1
+
+
+def test_a_history_with_reasoning_goes_on(chat: Chat, target: Target) -> None:
+    said = [HumanMessage(target.script.name)]
+    first = chat(reasoning=THINKING, output_version="responses/v1").invoke(said)
+    assert isinstance(first, AIMessage)
+    assert chat().invoke([*said, first, HumanMessage(target.script.asked)]).text == target.script.asked_answer

@@ -9,7 +9,7 @@ from typing import Any
 import litellm
 import pytest
 
-from tests.clients.target import PARIS, REPORT, WEATHER_TOOL, City, Target
+from tests.clients.target import PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
 
 # litellm 1.109.1: about its own types, at the first call.
 pytestmark = pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning")
@@ -111,6 +111,27 @@ async def test_acompletion_makes_a_tool_loop(chat_to: dict[str, Any], target: Ta
     said += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": REPORT}]
     second = await litellm.acompletion(messages=said, tools=CHAT_TOOLS, **chat_to)
     assert second.choices[0].message.content == target.script.weather_answer
+
+
+def test_responses_show_reasoning(to: dict[str, Any], target: Target) -> None:
+    response = litellm.responses(input=target.script.hello, reasoning=THINKING, **to)
+    thought, _ = response.output
+    assert [part.text for part in thought.summary] == [target.script.hello_thought]
+
+
+def test_completion_shows_reasoning(chat_to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.hello}]
+    message = litellm.completion(messages=said, reasoning_effort=THINKING, **chat_to).choices[0].message
+    assert (message.reasoning_content, message.content) == (target.script.hello_thought, target.script.hello_answer)
+
+
+def test_completion_shows_reasoning_as_it_streams(chat_to: dict[str, Any], target: Target) -> None:
+    said = [{"role": "user", "content": target.script.hello}]
+    chunks = litellm.completion(messages=said, reasoning_effort=THINKING, stream=True, **chat_to)
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    shown = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+    assert shown == target.script.hello_thought
+    assert "".join(delta.content or "" for delta in deltas) == target.script.hello_answer
 
 
 @pytest.fixture(autouse=True)

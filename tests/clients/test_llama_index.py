@@ -1,0 +1,88 @@
+"""llama-index: its LLM for the Responses API, and an agent on top of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from llama_index.core.base.llms.types import ThinkingBlock
+from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
+from llama_index.llms.openai import OpenAIResponses
+from openai import DefaultHttpxClient
+
+from tests.clients.target import PARIS, REPORT, City, Target
+
+
+@pytest.fixture
+def http_client() -> Iterator[Any]:
+    with DefaultHttpxClient() as opened:
+        yield opened
+
+
+@pytest.fixture
+def llm(target: Target, http_client: Any) -> OpenAIResponses:
+    return _llm(target, http_client)
+
+
+def _llm(target: Target, http_client: Any, **more: Any) -> OpenAIResponses:
+    return OpenAIResponses(
+        model=target.model,
+        api_base=target.url,
+        api_key="unused",
+        context_window=32768,
+        max_retries=0,
+        http_client=http_client,
+        **more,
+    )
+
+
+def get_weather(city: str) -> str:
+    """Current weather of a city."""
+    return REPORT
+
+
+def test_complete(llm: OpenAIResponses, target: Target) -> None:
+    assert llm.complete(target.script.hello).text == target.script.hello_answer
+
+
+def test_stream_complete(llm: OpenAIResponses, target: Target) -> None:
+    deltas = [chunk.delta or "" for chunk in llm.stream_complete(target.script.long)]
+    assert "".join(deltas) == target.script.long_answer
+    assert len(deltas) > 10
+
+
+def test_messages_carry_the_history(llm: OpenAIResponses, target: Target) -> None:
+    said = [ChatMessage(role="user", content=target.script.name)]
+    first = llm.chat(said).message
+    assert first.content == target.script.name_answer
+    second = llm.chat([*said, first, ChatMessage(role="user", content=target.script.asked)]).message
+    assert second.content == target.script.asked_answer
+
+
+def test_a_tool_is_called_and_answered(llm: OpenAIResponses, target: Target) -> None:
+    tool = FunctionTool.from_defaults(get_weather)
+    said = [ChatMessage(role="user", content=target.script.weather)]
+    called = llm.chat_with_tools([tool], chat_history=said)
+    (call,) = llm.get_tool_calls_from_response(called)
+    assert (call.tool_name, call.tool_kwargs) == ("get_weather", {"city": "Paris"})
+    result = ChatMessage(
+        role="tool", content=get_weather(**call.tool_kwargs), additional_kwargs={"call_id": call.tool_id}
+    )
+    answer = llm.chat_with_tools([tool], chat_history=[*said, called.message, result])
+    assert answer.message.content == target.script.weather_answer
+
+
+def test_a_structured_llm(llm: OpenAIResponses, target: Target) -> None:
+    assert llm.as_structured_llm(City).complete(target.script.paris).raw == PARIS
+
+
+def test_reasoning_is_shown_if_it_is_asked_for_by_hand(target: Target, http_client: Any) -> None:
+    """llama-index sends its `reasoning_options` to a list of OpenAI's models only, and shows content and summary."""
+    thinking = _llm(target, http_client, additional_kwargs={"reasoning": {"effort": "medium"}})
+    message = thinking.chat([ChatMessage(role="user", content=target.script.hello)]).message
+    assert [block.content for block in message.blocks if isinstance(block, ThinkingBlock)] == [
+        target.script.hello_thought
+    ]
+    assert message.content == target.script.hello_answer

@@ -1,0 +1,76 @@
+"""llm, the command line tool: `llm openai endpoint URL --responses`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.target import PARIS, REPORT, City, Target
+
+WEATHER = f"""
+def get_weather(city: str) -> str:
+    "Current weather of a city."
+    return {REPORT!r}
+"""
+
+
+class Llm:
+    def __init__(self, target: Target, home: Path) -> None:
+        self._home = home
+        self._target = target
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs llm with the arguments; it succeeds and warns of nothing."""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "llm", *arguments],
+            env={**os.environ, "LLM_USER_PATH": str(self._home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def ask(self, prompt: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return self("openai", "endpoint", self._target.url, "-m", self._target.model, "--responses", *options, prompt)
+
+
+@pytest.fixture
+def llm(target: Target, tmp_path: Path) -> Llm:
+    return Llm(target, tmp_path)
+
+
+def test_a_prompt_is_answered_and_the_reasoning_shown(llm: Llm, target: Target) -> None:
+    answered = llm.ask(target.script.hello, "-o", "reasoning_effort", "medium")
+    assert answered.stdout.strip() == target.script.hello_answer
+    assert answered.stderr.strip() == target.script.hello_thought
+
+
+def test_a_tool_is_called_in_a_loop(llm: Llm, target: Target) -> None:
+    answered = llm.ask(target.script.weather, "--functions", WEATHER, "--td")
+    assert answered.stdout.strip() == target.script.weather_answer
+    assert "get_weather({'city': 'Paris'})" in answered.stderr
+
+
+def test_a_schema_is_a_structured_output(llm: Llm, target: Target) -> None:
+    answered = llm.ask(target.script.paris, "--no-stream", "--schema", json.dumps(City.model_json_schema()))
+    assert City.model_validate_json(answered.stdout) == PARIS
+
+
+def test_a_conversation_goes_on(llm: Llm, target: Target, tmp_path: Path) -> None:
+    """A model of `extra-openai-models.yaml`, whose conversations llm keeps."""
+    model = {"model_id": "here", "model_name": target.model, "api_base": target.url, "responses": True}
+    (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([model]))
+    assert llm("-m", "here", target.script.name).stdout.strip() == target.script.name_answer
+    assert llm("-c", target.script.asked).stdout.strip() == target.script.asked_answer
+
+
+def test_the_models_are_listed(llm: Llm, target: Target) -> None:
+    listed = llm("openai", "endpoint", target.url, "--models").stdout.split()
+    assert target.model in listed
