@@ -16,12 +16,16 @@ from agents import (
     RunConfig,
     Runner,
     SQLiteSession,
+    ToolCallItem,
     function_tool,
+    tool_namespace,
 )
 from openai import AsyncOpenAI
+from openai.types.responses import ResponseFunctionToolCall
 from openai.types.shared import Reasoning
 
 from tests.clients.target import PARIS, REPORT, THINKING, City, Target
+from tests.support.longhaul import Longhaul
 
 PLAIN = RunConfig(tracing_disabled=True)
 
@@ -135,3 +139,16 @@ async def test_reasoning_is_shown(model: Model, target: Target) -> None:
     thought, _ = result.new_items
     assert isinstance(thought, ReasoningItem)
     assert [part.text for part in thought.raw_item.summary] == [shown] == [target.script.hello_thought]
+
+
+async def test_tools_of_a_namespace_are_called(scripted: Longhaul) -> None:
+    tools = tool_namespace(name="weather", description="All about the weather.", tools=[get_weather])
+    said = '/raw <tool_call>{"name": "weather__get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel("scripted", client)
+        result = await Runner.run(agent(model, tools=tools), said, run_config=PLAIN)
+    called = result.new_items[0]
+    assert isinstance(called, ToolCallItem)
+    assert isinstance(called.raw_item, ResponseFunctionToolCall)
+    assert (called.raw_item.namespace, called.raw_item.name) == ("weather", "get_weather")
+    assert result.final_output == f"The tool said: {REPORT}"

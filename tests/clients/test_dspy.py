@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients.target import THINKING, Target
+from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
 pytestmark = pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning")
@@ -43,3 +44,11 @@ def test_lm(dspy: Any, to: dict[str, Any], target: Target) -> None:
 def test_reasoning_is_shown(dspy: Any, to: dict[str, Any], target: Target) -> None:
     (answer,) = dspy.LM(**to, reasoning=THINKING)(target.script.hello)
     assert answer == {"text": target.script.hello_answer, "reasoning_content": target.script.hello_thought}
+
+
+def test_a_module_predicts(dspy: Any, to: dict[str, Any], scripted: Longhaul) -> None:
+    """The scripted engine repeats the question, which has the fields of an answer."""
+    lm = dspy.LM(**{**to, "model": "openai/scripted", "api_base": f"{scripted.url}/v1"})
+    said = "What is the capital?\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]"
+    with dspy.context(lm=lm):
+        assert dspy.Predict("question -> answer")(question=said).answer == "Paris"

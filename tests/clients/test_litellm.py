@@ -10,6 +10,7 @@ import litellm
 import pytest
 
 from tests.clients.target import PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
+from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
 pytestmark = pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning")
@@ -132,6 +133,17 @@ def test_completion_shows_reasoning_as_it_streams(chat_to: dict[str, Any], targe
     shown = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
     assert shown == target.script.hello_thought
     assert "".join(delta.content or "" for delta in deltas) == target.script.hello_answer
+
+
+def test_completion_without_any_text_is_empty(scripted: Longhaul) -> None:
+    answer = litellm.completion(
+        model="openai/responses/scripted",
+        api_base=f"{scripted.url}/v1",
+        api_key="unused",
+        max_retries=0,
+        messages=[{"role": "user", "content": "/raw "}],
+    )
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("", "stop")
 
 
 @pytest.fixture(autouse=True)

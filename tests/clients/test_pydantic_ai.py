@@ -12,6 +12,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.clients.target import PARIS, REPORT, City, Target
+from tests.support.longhaul import Longhaul
 
 THINKING = OpenAIResponsesModelSettings(openai_reasoning_effort="medium", openai_reasoning_summary="auto")
 
@@ -130,3 +131,10 @@ async def test_settings_are_honoured(model: OpenAIResponsesModel, target: Target
     )
     result = await agent(model).run(target.script.hello, model_settings=settings)
     assert result.output == target.script.hello_answer
+
+
+async def test_an_answer_without_text_is_no_output(scripted: Longhaul) -> None:
+    """With `str` alone as its output type, pydantic-ai asks again instead."""
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel("scripted", provider=OpenAIProvider(openai_client=client))
+        assert (await agent(model, output_type=str | None).run("/raw ")).output is None
