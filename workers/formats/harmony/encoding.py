@@ -18,7 +18,18 @@ from collections.abc import Iterable
 from openai_harmony import HarmonyError, Message, RenderOptions, Role
 
 from workers.engine.base import EngineError
-from workers.engine.harmony_vocabulary import ASSISTANT, CALL, CHANNEL, END, MESSAGE, START, encode, encoding, special
+from workers.engine.harmony_vocabulary import (
+    ASSISTANT,
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    MESSAGE,
+    START,
+    encode,
+    encoding,
+    special,
+)
 
 
 def render(messages: Iterable[Message], *, functions: bool) -> list[int]:
@@ -47,10 +58,17 @@ def _conversation_tokens(message: Message) -> list[int]:
     role = message.author.role
     author = message.author.name or role.value
     recipient = f" to={message.recipient}" if message.recipient else ""
-    kind = f" {message.content_type}" if message.content_type else ""
     head = [special(START), *encode(author + recipient)]
     if message.channel:
-        head += [special(CHANNEL), *encode(message.channel + kind)]
+        head += [special(CHANNEL), *encode(message.channel), *_content_type_tokens(message.content_type)]
     text = "".join(part.text for part in message.content)
     last = CALL if role is Role.ASSISTANT and message.recipient else END
     return [*head, special(MESSAGE), *encode(text), special(last)]
+
+
+def _content_type_tokens(kind: str | None) -> list[int]:
+    """A client may send back what the model wrote: `<|constrain|>json`, whose mark is a token."""
+    if not kind:
+        return []
+    name = kind.removeprefix(CONSTRAIN)
+    return encode(f" {kind}") if name == kind else [*encode(" "), special(CONSTRAIN), *encode(name)]

@@ -63,7 +63,7 @@ def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) ->
 def without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
     """The messages without the analysis before the last answer."""
     answers = (index for index, message in enumerate(messages) if _is_answer(message))
-    last = max(answers, default=0)
+    last = max(answers, default=-1)
     return [message for index, message in enumerate(messages) if index > last or message.channel != ANALYSIS]
 
 

@@ -8,7 +8,8 @@ Tokens are read one by one, so the result does not depend on how they were batch
     to a tool                           the call, whatever the channel
     analysis                            reasoning
     commentary, without a recipient     text: a preamble, in a message of its own
-    final, an unknown channel, or none  text: the answer
+    final, or without a channel         text: the answer
+    a channel that harmony has not      reasoning: gpt-oss writes `comment` or `commentaryanalysis`
     to a tool that may not be called    a call that fails (gpt-oss calls python unasked); in harmony a call ends the
                                         turn, and only its result starts the next
     by another author than assistant    none: the model invented it
@@ -26,7 +27,7 @@ from typing import Literal
 
 from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasoning, Text
 from app.protocol.types import Json
-from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY
+from workers.engine.harmony_vocabulary import ASSISTANT, COMMENTARY, FINAL
 from workers.formats.answer import AnswerParser, AnswerRules
 from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import open_hosted_call
@@ -153,6 +154,8 @@ def _target_of(header: Header) -> Target:
         return Target(TargetKind.NOTHING)
     if header.recipient not in _NO_RECIPIENT:
         return Target(TargetKind.CALL)
-    if header.channel == ANALYSIS:
-        return Target(TargetKind.REASONING)
-    return Target(TargetKind.TEXT, "commentary" if header.channel == COMMENTARY else "final_answer")
+    if header.channel == COMMENTARY:
+        return Target(TargetKind.TEXT, "commentary")
+    if header.channel is None or header.channel.startswith(FINAL):
+        return Target(TargetKind.TEXT, "final_answer")
+    return Target(TargetKind.REASONING)

@@ -10,8 +10,9 @@ A turn begins within a header, because its prompt ends with `<|start|>assistant`
 * They omit `<|start|>assistant` before `<|channel|>`: it is assumed, and so is the end of the text before it.
 * They write a header that the parser refuses (two recipients): channel and recipient are read from its text.
 * They begin a turn with plain text and no header: that text is the answer.
-* They write other special tokens in a text: these are no text. A header without a text, and tokens between messages,
-  are dropped.
+* They write the text right after the channel, without `<|message|>`, and end the message: that is its text.
+* They write other special tokens in a text: these are no text. Any other header without a text, and tokens between
+  messages, are dropped.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ MessagePart = Header | Content | Ended
 
 _CHANNEL = re.compile(r"<\|channel\|>\s*([^\s<]+)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_TEXT_AFTER_CHANNEL = re.compile(r"<\|channel\|>\s*(analysis|commentary|final)\s+(?!to=)([^<].*)\Z", re.DOTALL)
 _AUTHOR = re.compile(r"\s*([^\s<]*)")
 _ADDRESS = re.compile(r"\s*to(=|\Z)|\s*\Z")
 """Text that a header may begin with."""
@@ -99,13 +101,19 @@ class HarmonyReader:
     def _in_header(self, token: int) -> list[MessagePart]:
         if token in vocabulary.message_ends():
             self._state = State.BETWEEN
-            return []
+            return self._text_in_header()
         self._header.append(token)
         if token == vocabulary.special(MESSAGE):
             return [self._read_header()]
         if self._first and self._is_text():
             return self._answer_without_header()
         return []
+
+    def _text_in_header(self) -> list[MessagePart]:
+        """The message whose header has ended without `<|message|>`; nothing if no text follows its channel."""
+        text = _text(self._header)
+        found = _TEXT_AFTER_CHANNEL.search(text)
+        return [self._header_from_text(text[: found.start(2)]), Content(found[2]), Ended()] if found else []
 
     def _is_text(self) -> bool:
         return not (vocabulary.encoding().is_special_token(self._header[0]) or _ADDRESS.match(_text(self._header)))
@@ -127,7 +135,7 @@ class HarmonyReader:
             parser = _fed(Role.ASSISTANT, self._header) if self._has_author else _fed(None, self._whole_header())
         except HarmonyError:
             self._start_answer()  # to read the text
-            return self._header_from_text()
+            return self._header_from_text(_text(self._header))
         self._parser, self._state, self._length = parser, State.CONTENT, 0
         recipient, kind = parser.current_recipient or "", parser.current_content_type
         if f"to={recipient}" not in _text(self._header):  # the parser took the content type for it
@@ -138,8 +146,7 @@ class HarmonyReader:
     def _whole_header(self) -> list[int]:
         return [vocabulary.special(START), *self._header]
 
-    def _header_from_text(self) -> Header:
-        text = _text(self._header)
+    def _header_from_text(self, text: str) -> Header:
         author = ASSISTANT if self._has_author else _first_group(_AUTHOR, text) or ASSISTANT
         return Header(author, _first_group(_CHANNEL, text), _first_group(_RECIPIENT, text))
 

@@ -144,7 +144,11 @@ SAID: list[tuple[str, list[Delta]]] = [
     ("<|channel|>analysis to=assistant<|message|>a<|return|>", [Reasoning("a")]),
     (f"{F}a<|end|><|start|>user<|message|>More!<|end|><|start|>assistant{F}b<|return|>", [answer("a\n\nb")]),
     (f"<|start|>functions.f to=assistant<|channel|>commentary<|message|>made up{N}{F}b<|return|>", [answer("b")]),
-    ("<|channel|>final and no text<|return|>", []),
+    ("<|channel|>final and no mark<|return|>", [answer("and no mark")]),
+    (f"<|channel|>analysis I must not.{N}{F}No.<|return|>", [Reasoning("I must not."), answer("No.")]),
+    ("<|channel|>commentary to=functions.f json<|call|>", []),
+    ("<|channel|>comment<|message|>a<|return|>", [Reasoning("a")]),
+    ("<|channel|>final and cut", []),
     ("<|channel|>ana", []),
     ("", []),
     # Special tokens are no text.
