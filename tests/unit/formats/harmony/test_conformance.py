@@ -1,0 +1,656 @@
+"""Harmony held against outside judges: openai/harmony's own tests, and vLLM's tests of its Responses harmony path.
+
+The cases are restated in our own words, each under the name of the judge's test. Prompts are compared with what the
+openai_harmony package renders, or with a text where the package's header order differs (encoding.py says why).
+At the end are the judges' tests that say nothing about Longhaul, and those where it decides otherwise. docs/models.md
+has the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai_harmony import Conversation as LibraryConversation
+from openai_harmony import (
+    DeveloperContent,
+    Message,
+    ReasoningEffort,
+    RenderConversationConfig,
+    Role,
+    StreamableParser,
+    SystemContent,
+    ToolDescription,
+)
+
+from app.protocol.events.deltas import CallArguments, CallStart, Delta, McpArguments, McpStart, Reasoning, Text
+from app.protocol.hosted_kinds import WEB_SEARCH
+from app.protocol.types import Json
+from tests.support.requests import message
+from tests.unit.formats.harmony.test_parser import HOSTED, RULES, parsed, tokens_of
+from tests.unit.formats.harmony.test_parser import tool as hosted_tool
+from workers.engine import harmony_vocabulary as harmony
+from workers.engine.base import EngineError, InvalidSampling
+from workers.engine.output_format import Tool
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.hosted import McpServerKind
+from workers.formats.harmony.encoding import render
+from workers.formats.harmony.history import earlier_messages
+from workers.formats.harmony.messages import messages_of, result_message, without_old_reasoning
+from workers.formats.harmony.prompt import Conversation, Preface
+from workers.formats.harmony.reader import messages_in
+
+DAY, DATE = 1754438400, "2025-08-06"
+CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+RICH: Json = {
+    "type": "object",
+    "description": "all of it",
+    "properties": {
+        "name": {"type": "string", "title": "NAME", "description": "A name", "examples": ["Ada", "Max"]},
+        "nick": {"type": "string", "nullable": True, "default": "none"},
+        "size": {"type": "string", "enum": ["s", "m"], "default": "m"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "code": {"oneOf": [{"type": "string", "default": "x"}, {"type": "number", "description": "or this"}]},
+    },
+}
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    text: str = harmony.encoding().decode(tokens)
+    return text
+
+
+def prompt(items: Sequence[Json], *, earlier: Sequence[Json] = (), all_reasoning: bool = False, **preface: Any) -> str:
+    """Our prompt."""
+    conversation = Conversation(Preface(DAY, **preface), items, earlier_messages(earlier), all_reasoning=all_reasoning)
+    return text_of(conversation.tokens())
+
+
+def tail(items: Sequence[Json], **more: Any) -> str:
+    """Our prompt without its system message."""
+    return prompt(items, **more).split("<|end|>", 1)[1]
+
+
+def library(*messages: Message, drop: bool = True) -> str:
+    """The package's prompt."""
+    config = RenderConversationConfig(auto_drop_analysis=drop)
+    conversation = LibraryConversation.from_messages(list(messages))
+    return text_of(harmony.encoding().render_conversation_for_completion(conversation, Role.ASSISTANT, config))
+
+
+def system(content: SystemContent | None = None) -> Message:
+    content = (content or SystemContent.new()).with_conversation_start_date(DATE)
+    return Message.from_role_and_content(Role.SYSTEM, content)
+
+
+def user(text: str) -> Message:
+    return Message.from_role_and_content(Role.USER, text)
+
+
+def developer(content: DeveloperContent) -> Message:
+    return Message.from_role_and_content(Role.DEVELOPER, content)
+
+
+def said(text: str, channel: str) -> Message:
+    return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
+
+
+def reasoning(*texts: str) -> Json:
+    parts = [{"type": "reasoning_text", "text": text} for text in texts]
+    return {"type": "reasoning", "summary": [], "content": parts}
+
+
+def call(name: str = "weather", arguments: str = '{"city":"Rome"}', call_id: str = "call_1") -> Json:
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def output(text: str = "18", call_id: str = "call_1") -> Json:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def described(name: str, about: str, parameters: Json | None) -> tuple[Tool, ToolDescription]:
+    """A tool as we take it, and as the package does."""
+    return Tool(name, about, parameters, False, "tools[0]"), ToolDescription.new(name, about, parameters)
+
+
+# -- openai/harmony: prompts -------------------------------------------------------------------------------------
+
+TOOLS = [described("where", "Where the user is.", None), described("sink", "Many kinds.", RICH)]
+LOOKUP = [described("lookup", "Looks a city up.", CITY)]
+ASKED, ANSWERED, AGAIN = message("One and one?"), message("Two.", "assistant"), message("And nine by three?")
+
+
+def efforts() -> tuple[list[str], list[str]]:
+    ours, theirs = [], []
+    for name, effort in (
+        ("low", ReasoningEffort.LOW),
+        ("medium", ReasoningEffort.MEDIUM),
+        ("high", ReasoningEffort.HIGH),
+    ):
+        for instructions in (None, "Speak like a pirate."):
+            ours.append(prompt([ASKED], effort=name, instructions=instructions))
+            told = [developer(DeveloperContent.new().with_instructions(instructions))] if instructions else []
+            theirs.append(
+                library(system(SystemContent.new().with_reasoning_effort(effort)), *told, user("One and one?"))
+            )
+    return ours, theirs
+
+
+def functions() -> tuple[str, str]:
+    told = DeveloperContent.new().with_instructions("In riddles.").with_function_tools([tool for _, tool in TOOLS])
+    ours = prompt([ASKED], instructions="In riddles.", functions=tuple(tool for tool, _ in TOOLS))
+    return ours, library(system(), developer(told), user("One and one?"))
+
+
+def browser_and_function() -> tuple[str, str]:
+    told = developer(DeveloperContent.new().with_function_tools([tool for _, tool in LOOKUP]))
+    ours = prompt([], browser=True, functions=tuple(tool for tool, _ in LOOKUP))
+    return ours, library(system(SystemContent.new().with_browser_tool()), told)
+
+
+def old_reasoning(*, drop: bool) -> tuple[str, str]:
+    messages = (user("One and one?"), said("Easy.", "analysis"), said("Two.", "final"), user("And nine by three?"))
+    ours = prompt([ASKED, reasoning("Easy."), ANSWERED, AGAIN], all_reasoning=not drop)
+    return ours, library(system(), *messages, drop=drop)
+
+
+def ongoing_analysis() -> tuple[str, str]:
+    """The call as the model wrote it comes back by `previous_input_messages`; its mark must be a token."""
+    sent = [
+        {"role": "user", "content": "Rome?"},
+        {"role": "assistant", "channel": "analysis", "content": "I look it up."},
+        {
+            "role": "assistant",
+            "channel": "commentary",
+            "recipient": "functions.lookup",
+            "content_type": "<|constrain|>json",
+            "content": "{}",
+        },
+        {"role": "tool", "name": "functions.lookup", "content": "sunny"},
+    ]
+    ours = Conversation(Preface(DAY), (), earlier_messages(sent)).tokens()
+    expected = (
+        "<|start|>user<|message|>Rome?<|end|><|start|>assistant<|channel|>analysis<|message|>I look it up.<|end|>"
+        "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>{}<|call|>"
+        "<|start|>functions.lookup<|message|>sunny<|end|><|start|>assistant"
+    )
+    assert tokens_of(expected) == ours[-len(tokens_of(expected)) :]
+    return text_of(ours).split("<|end|>", 1)[1], expected
+
+
+def tool_response() -> tuple[str, str]:
+    tokens = render([result_message("browser.search", '{"hits":[]}', "commentary")], functions=False)
+    expected = '<|start|>browser.search to=assistant<|channel|>commentary<|message|>{"hits":[]}<|end|>'
+    return text_of(tokens), expected
+
+
+PROMPTS: dict[str, Any] = {
+    "test_simple_convo": lambda: (prompt([ASKED]), library(system(), user("One and one?"))),
+    "test_simple_convo_with_effort": efforts,
+    "test_render_functions_with_parameters": functions,
+    "test_no_tools": lambda: (prompt([]), library(system())),
+    "test_browser_tool_only": lambda: (
+        prompt([], browser=True),
+        library(system(SystemContent.new().with_browser_tool())),
+    ),
+    "test_browser_and_function_tool": browser_and_function,
+    "test_browser_and_python_tool": lambda: (
+        prompt([], browser=True, python=True),
+        library(system(SystemContent.new().with_browser_tool().with_python_tool())),
+    ),
+    "test_dropping_cot_by_default": lambda: old_reasoning(drop=True),
+    "test_preserve_cot": lambda: old_reasoning(drop=False),
+    "test_does_not_drop_if_ongoing_analysis": ongoing_analysis,
+    "test_tool_response_parsing": tool_response,
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_prompts_are_those_of_the_format(name: str) -> None:
+    ours, theirs = PROMPTS[name]()
+    assert ours == theirs
+
+
+# -- openai/harmony: answers -------------------------------------------------------------------------------------
+
+A, F = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+N = "<|end|><|start|>assistant"
+CALL = '{"city":"Oslo"}'
+ODD = [9552]
+"""A token that ends within a character: a space and two of its four bytes."""
+SCRIPTS = "Zoë, Ωμέγα, שלום, नमस्ते, こんにちは, 你好; e\u0301 and é; 🙃👍🏽👩‍👩‍👧🇳🇴."
+Found = tuple[str | None, str | None, str | None, str]
+CONSTRAINED: Found = ("commentary", "functions.weather", "<|constrain|>json", CALL)
+
+ANSWERS: dict[str, tuple[Sequence[int], list[Found]]] = {
+    "test_simple_reasoning_response": (
+        tokens_of(f"{A}Easy.{N}{F}Two.<|return|>"),
+        [("analysis", None, None, "Easy."), ("final", None, None, "Two.")],
+    ),
+    "test_simple_tool_call": (
+        tokens_of(f"{A}I look.{N} to=lookup<|channel|>analysis code<|message|>{CALL}<|call|>"),
+        [("analysis", None, None, "I look."), ("analysis", "lookup", "code", CALL)],
+    ),
+    "test_tool_call_with_constrain_tokenized_correctly": (
+        tokens_of(f" to=functions.weather<|channel|>commentary <|constrain|>json<|message|>{CALL}<|call|>"),
+        [CONSTRAINED],
+    ),
+    "test_tool_call_with_constrain_marker_adjacent": (
+        tokens_of(f" to=functions.weather<|channel|>commentary<|constrain|>json<|message|>{CALL}<|call|>"),
+        [CONSTRAINED],
+    ),
+    "test_tool_call_with_channel_before_recipient_and_constrain_adjacent": (
+        tokens_of(f"<|channel|>commentary to=functions.weather<|constrain|>json<|message|>{CALL}<|call|>"),
+        [CONSTRAINED],
+    ),
+    "test_streamable_parser_tool_call_with_constrain_adjacent": (
+        tokens_of(
+            f"<|start|>assistant<|channel|>commentary to=functions.weather<|constrain|>json<|message|>{CALL}<|call|>"
+        ),
+        [CONSTRAINED],
+    ),
+    "test_streamable_parser": (
+        tokens_of(
+            f"{A}I search.{N}<|channel|>commentary to=browser.search code<|message|>{CALL}<|call|>"
+            "<|start|>browser.search to=assistant<|channel|>commentary<|message|>{}<|end|>"
+        ),
+        [
+            ("analysis", None, None, "I search."),
+            ("commentary", "browser.search", "code", CALL),
+            ("commentary", "assistant", None, "{}"),
+        ],
+    ),
+    "test_streamable_parser_missing_message_token": (
+        tokens_of(f"I decline{N}{A}Decline.{N}{F}Sorry.<|return|>"),
+        [("final", None, None, "I decline"), ("analysis", None, None, "Decline."), ("final", None, None, "Sorry.")],
+    ),
+    "test_streamable_parser_missing_message_token_other_initial_headers": (
+        tokens_of(f"<|channel|>analysis I decline{N}{A}Decline.{N}{F}Sorry.<|return|>"),
+        [("analysis", None, None, "I decline"), ("analysis", None, None, "Decline."), ("final", None, None, "Sorry.")],
+    ),
+    "test_streamable_parser_missing_message_token_tool_call": (
+        tokens_of(f"I look.{N} to=functions.weather<|channel|>commentary json<|message|>{CALL}<|call|>"),
+        [("final", None, None, "I look."), ("commentary", "functions.weather", "json", CALL)],
+    ),
+    "test_missing_message_token_requires_non_strict_mode": (
+        tokens_of("<|channel|>commentary Hi<|end|>"),
+        [("commentary", None, None, "Hi")],
+    ),
+    "test_streamable_parser_invalid_utf8_decoding": (
+        tokens_of("<|message|>") + ODD + ODD + tokens_of("went<|end|>"),
+        [(None, None, None, " \ufffd \ufffdwent")],
+    ),
+    "test_streamable_parser_invalid_utf8_decoding_split_across_tokens": (
+        tokens_of("<|message|>") + ODD + tokens_of("PQ<|end|>"),
+        [(None, None, None, " \ufffdPQ")],
+    ),
+    "test_streamable_parser_invalid_utf8_decoding_multi_byte_token": (
+        tokens_of("<|message|>") + ODD + tokens_of(" wonderful<|end|>"),
+        [(None, None, None, " \ufffd wonderful")],
+    ),
+    "test_streamable_parser_invalid_utf8_decoding_multi_byte_token_no_eos_marker": (
+        tokens_of("<|message|>") + ODD + tokens_of(" wonderful tale"),
+        [(None, None, None, " \ufffd wonderful tale")],
+    ),
+    "test_streamable_parser_tricky_utf8_decoding": (
+        tokens_of(f"<|message|>{SCRIPTS}<|end|>"),
+        [(None, None, None, SCRIPTS)],
+    ),
+    "test_streamable_parser_does_not_leak_bytes_between_messages": (
+        tokens_of("<|message|>") + ODD + ODD + tokens_of(f"{N}<|message|>Yes<|end|>"),
+        [(None, None, None, " \ufffd \ufffd"), (None, None, None, "Yes")],
+    ),
+    "test_streamable_parser_flushes_partial_bytes_on_eos": (
+        tokens_of("<|message|>") + ODD + tokens_of("Yes"),
+        [(None, None, None, " \ufffdYes")],
+    ),
+    "test_streamable_parser_waits_for_multi_token_utf8_sequence": (
+        tokens_of("<|message|>🩷<|end|>"),
+        [(None, None, None, "🩷")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_are_read_as_the_judge_reads_them(name: str) -> None:
+    tokens, expected = ANSWERS[name]
+    found = [(header.channel, header.recipient, header.content_type, text) for header, text in messages_in(tokens)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_packages_lenient_parser_reads_the_same_texts(name: str) -> None:
+    tokens, _ = ANSWERS[name]
+    begun = tokens[:1] == tokens_of("<|start|>")
+    parser = StreamableParser(harmony.encoding(), None if begun else Role.ASSISTANT, strict=False)
+    for token in tokens:
+        parser.process(token)
+    parser.process_eos()
+    assert ["".join(part.text for part in each.content) for each in parser.messages] == [
+        text for _, text in messages_in(tokens)
+    ]
+
+
+# -- vLLM: answers to items --------------------------------------------------------------------------------------
+
+CHANNELS = ("commentary", "comment", "analysis", "final")
+DOTTED = AnswerRules(functions=frozenset({"weather", "math.sum"}), hosted={"browser.find": HOSTED["browser.open"]})
+
+
+def written(channel: str, text: str, recipient: str | None = None) -> str:
+    address = f" to={recipient}" if recipient else ""
+    return f"<|channel|>{channel}{address}<|message|>{text}"
+
+
+def deltas(text: str, rules: AnswerRules = RULES, *, cut: bool = False) -> list[Delta]:
+    return list(parsed(tokens_of(text + ("" if cut else "<|end|>")), rules, cut=cut).deltas)
+
+
+both = pytest.mark.parametrize("cut", [False, True])
+
+
+@both
+def test_commentary_with_no_recipient_creates_message(cut: bool) -> None:
+    assert deltas(written("commentary", "I look."), cut=cut) == [Text("I look.", phase="commentary")]
+
+
+@both
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize(
+    ("recipient", "name"), [("functions.weather", "weather"), ("weather", "weather"), ("math.sum", "math.sum")]
+)
+def test_function_recipient_creates_function_call(channel: str, recipient: str, name: str, cut: bool) -> None:
+    assert deltas(written(channel, CALL, recipient), DOTTED, cut=cut) == [CallStart(name), CallArguments(CALL)]
+
+
+@both
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize(
+    ("recipient", "label", "name"),
+    [("weather", "weather", "weather"), ("not_weather", "not_weather", "not_weather"), ("shelf.list", "shelf", "list")],
+)
+def test_non_function_non_builtin_recipient_creates_mcp_call(
+    channel: str, recipient: str, label: str, name: str, cut: bool
+) -> None:
+    assert deltas(written(channel, CALL, recipient), cut=cut) == [McpStart(label, name), McpArguments(CALL)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cut", "calls"), [('{"query":"q"}', False, 1), ('{"query":"q"}', True, 1), ('{"q', True, 0)]
+)
+def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(arguments: str, cut: bool, calls: int) -> None:
+    """vLLM drops every search that is cut. Here one with whole arguments is an incomplete item."""
+    found = deltas(written("commentary", arguments, "browser.search"), cut=cut)
+    assert [type(each).__name__ for each in found] == ["WholeCall"] * calls
+
+
+def test_browser_find_recipient_uses_responses_action_type() -> None:
+    rules = AnswerRules(hosted={"browser.find": hosted_tool("browser.find", McpServerKind.BROWSER)})
+    (found,) = deltas(written("analysis", '{"pattern":"x","cursor":4}', "browser.find"), rules)
+    assert found.kind is WEB_SEARCH  # type: ignore[union-attr]
+    action = found.fields["action"]  # type: ignore[union-attr]
+    assert (action["type"], action["pattern"]) == ("find_in_page", "x")
+
+
+def test_analysis_channel_creates_reasoning() -> None:
+    assert deltas(written("analysis", "Hm.")) == [Reasoning("Hm.")]
+
+
+def test_non_assistant_message_returns_empty() -> None:
+    text = f"{written('final', 'a')}<|end|><|start|>functions.weather to=assistant<|channel|>commentary<|message|>b"
+    assert deltas(text) == [Text("a", phase="final_answer")]
+
+
+@both
+@pytest.mark.parametrize("channel", ["comment", "commentaryanalysis"])
+def test_unknown_channel_with_no_recipient_is_no_answer(channel: str, cut: bool) -> None:
+    """vLLM drops it. Here it is reasoning: nothing is lost, and nothing is shown as an answer."""
+    assert deltas(written(channel, "x"), cut=cut) == [Reasoning("x")]
+
+
+def test_unknown_channel_does_not_affect_neighbouring_messages() -> None:
+    text = f"{written('commentary', 'p')}{N}{written('comment', 's')}{N}{written('final', 'f')}"
+    assert deltas(text) == [Text("p", phase="commentary"), Reasoning("s"), Text("f", phase="final_answer")]
+
+
+# -- vLLM: whole answers (TestParseChatOutput) -------------------------------------------------------------------
+
+PREAMBLE, FINAL, THOUGHT = "commentary", "final_answer", None
+OUTPUTS: dict[str, tuple[str, list[Delta]]] = {
+    "interrupted_first_message": (f"{F}Half an", [Text("Half an", phase=FINAL)]),
+    "interrupted_reasoning_first_message": (f"{A}Half a", [Reasoning("Half a")]),
+    "complete_reasoning_interrupted_content": (f"{A}Hm.{N}{F}Half", [Reasoning("Hm."), Text("Half", phase=FINAL)]),
+    "complete_content": (f"{F}Four.<|end|>", [Text("Four.", phase=FINAL)]),
+    "complete_commentary": (f"{written('commentary', 'I call.')}<|end|>", [Text("I call.", phase=PREAMBLE)]),
+    "complete_reasoning": (f"{A}Hm.<|end|>", [Reasoning("Hm.")]),
+    "complete_reasoning_and_content": (f"{A}Hm.{N}{F}Four.<|end|>", [Reasoning("Hm."), Text("Four.", phase=FINAL)]),
+    "commentary_with_recipient_excluded": (
+        f"{written('commentary', 'I look.')}{N} to=functions.f<|channel|>commentary<|message|>{{}}<|end|>",
+        [Text("I look.", phase=PREAMBLE), CallStart("f"), CallArguments("{}")],
+    ),
+    "interrupted_preamble": (written("commentary", "I lo"), [Text("I lo", phase=PREAMBLE)]),
+    "preamble_then_final": (
+        f"{written('commentary', 'I look.')}{N}{F}Four.<|end|>",
+        [Text("I look.", phase=PREAMBLE), Text("Four.", phase=FINAL)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_parse_chat_output(name: str) -> None:
+    text, expected = OUTPUTS[name]
+    assert list(parsed(tokens_of(text), cut=not text.endswith("<|end|>")).deltas) == expected
+
+
+# -- vLLM: which reasoning is dropped (TestAutoDropAnalysisMessages) ---------------------------------------------
+
+T, X = said("t", "analysis"), said("x", "final")
+DROPPED: dict[str, tuple[list[Message], list[Message]]] = {
+    "no_analysis_messages": ([X], [X]),
+    "only_analysis_message": ([T], [T]),
+    "multiple_analysis_messages_without_final_message": ([T, T, T], [T, T, T]),
+    "only_final_message": ([X], [X]),
+    "drops_one_analysis_messages_before_final_message": ([T, X, T], [X, T]),
+    "drops_all_analysis_messages_before_final_message": ([T, T, T, X, T], [X, T]),
+    "multiple_analysis_messages_with_multiple_final_messages": ([T, T, T, X, T, X], [X, X]),
+    "drops_non_assistant_analysis_messages": ([result_message("python", "1", "analysis"), X], [X]),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_old_reasoning_is_dropped(name: str) -> None:
+    given, kept = DROPPED[name]
+    assert without_old_reasoning(given) == kept
+
+
+# -- vLLM: items to messages -------------------------------------------------------------------------------------
+
+
+def about(message: Message) -> tuple[Any, ...]:
+    text = "".join(getattr(part, "text", getattr(part, "instructions", "")) for part in message.content)
+    return (message.author.role, message.author.name, message.channel, message.recipient, message.content_type, text)
+
+
+RENDERED: dict[str, tuple[list[Json], tuple[Any, ...]]] = {
+    "user_message_string_content": ([message("Hi")], (Role.USER, None, None, None, None, "Hi")),
+    "assistant_message_gets_final_channel": (
+        [message("42", "assistant")],
+        (Role.ASSISTANT, None, "final", None, None, "42"),
+    ),
+    "developer_message_gets_instructions_prefix": (
+        [message("Brief.", "developer")],
+        (Role.DEVELOPER, None, None, None, None, "Brief."),
+    ),
+    "reasoning_gets_analysis_channel": ([reasoning("Hm.")], (Role.ASSISTANT, None, "analysis", None, None, "Hm.")),
+    "function_call_channel_recipient_and_content_type": (
+        [call()],
+        (Role.ASSISTANT, None, "commentary", "functions.weather", "json", '{"city":"Rome"}'),
+    ),
+    "function_call_empty_arguments": (
+        [call("ping", "")],
+        (Role.ASSISTANT, None, "commentary", "functions.ping", "json", ""),
+    ),
+    "function_call_output_channel_recipient_and_author_name": (
+        [call(), output()],
+        (Role.TOOL, "functions.weather", "commentary", "assistant", None, "18"),
+    ),
+    "function_call_output_uses_most_recent_matching_call": (
+        [call("old"), call("new"), output()],
+        (Role.TOOL, "functions.new", "commentary", "assistant", None, "18"),
+    ),
+    "function_call_output_skips_non_function_call_items_in_prev_responses": (
+        [call(), reasoning("Hm."), output()],
+        (Role.TOOL, "functions.weather", "commentary", "assistant", None, "18"),
+    ),
+    "message_with_array_content": (
+        [{**message(""), "content": [{"type": "input_text", "text": each} for each in ("One. ", "Two.")]}],
+        (Role.USER, None, None, None, None, "One. Two."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_response_input_to_harmony(name: str) -> None:
+    items, expected = RENDERED[name]
+    assert about(messages_of(items)[-1]) == expected
+
+
+def test_unknown_type_raises_value_error() -> None:
+    with pytest.raises(EngineError, match="image_url"):
+        messages_of([{"type": "image_url"}])
+
+
+def test_chat_message_without_role_raises_validation_error() -> None:
+    with pytest.raises(InvalidSampling, match=r"previous_input_messages\[0\]\.role"):
+        earlier_messages([{"content": "Hi"}])
+
+
+@pytest.mark.parametrize("tools", [(), (LOOKUP[0][0],)])
+def test_all_standard_channels_present(tools: tuple[Tool, ...]) -> None:
+    assert "# Valid channels: analysis, commentary, final." in prompt([], functions=tools)
+
+
+# -- vLLM: whole prompts (TestResponseInputToHarmonyRenderParity) ------------------------------------------------
+
+CALLED = '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city":"Rome"}<|call|>'
+RESULT = "<|start|>functions.weather to=assistant<|channel|>commentary<|message|>18<|end|>"
+THOUGHT_OF = "<|start|>assistant<|channel|>analysis<|message|>{}<|end|>"
+ANSWER_OF = "<|start|>assistant<|channel|>final<|message|>{}<|end|>"
+PREAMBLE_OF = "<|start|>assistant<|channel|>commentary<|message|>{}<|end|>"
+NEAR = "<|start|>assistant to=functions.near<|channel|>commentary json<|message|>{}<|call|>"
+USER = "<|start|>user<|message|>{}<|end|>"
+PARITY: dict[str, tuple[list[Json], str]] = {
+    "developer_message": (
+        [message("Brief.", "developer")],
+        "<|start|>developer<|message|># Instructions\n\nBrief.<|end|>",
+    ),
+    "user_message": ([message("Rome?")], USER.format("Rome?")),
+    "assistant_final_message": ([message("18.", "assistant")], ANSWER_OF.format("18.")),
+    "reasoning_item": ([reasoning("Hm.")], THOUGHT_OF.format("Hm.")),
+    "function_call": ([call()], CALLED),
+    "tool_output": ([call(), output()], CALLED + RESULT),
+    "reasoning_combined_with_function_call": ([reasoning("Hm."), call()], THOUGHT_OF.format("Hm.") + CALLED),
+    "full_multi_turn_tool_call_conversation": (
+        [message("Rome?"), reasoning("Hm."), call(), output(), message("18.", "assistant")],
+        USER.format("Rome?") + CALLED + RESULT + ANSWER_OF.format("18."),
+    ),
+    "multi_turn_two_tool_calls_with_reasoning_between": (
+        [message("Rome?"), reasoning("a"), call(), output(), reasoning("b"), call(call_id="c"), output(call_id="c")],
+        USER.format("Rome?") + 2 * (THOUGHT_OF + CALLED + RESULT).replace("{}", "%s") % ("a", "b"),
+    ),
+    "assistant_message_with_tool_calls": ([call(), call("near", "{}", "c")], f"{CALLED}{NEAR}"),
+    "assistant_message_with_tool_calls_and_content": (
+        [message("I look.", "assistant"), call()],
+        PREAMBLE_OF.format("I look.") + CALLED,
+    ),
+    "assistant_message_with_tool_calls_and_reasoning_and_content": (
+        [message("I look.", "assistant"), reasoning("Hm."), call()],
+        PREAMBLE_OF.format("I look.") + THOUGHT_OF.format("Hm.") + CALLED,
+    ),
+    "user_message_with_empty_content": ([message("")], USER.format("")),
+    "reasoning_with_empty_content": ([reasoning()], ""),
+    "completed_turns_drop_reasoning": (
+        [ASKED, reasoning("old"), ANSWERED, AGAIN, reasoning("new"), call()],
+        USER.format("One and one?")
+        + ANSWER_OF.format("Two.")
+        + USER.format("And nine by three?")
+        + THOUGHT_OF.format("new")
+        + CALLED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARITY)
+def test_render_parity(name: str) -> None:
+    items, expected = PARITY[name]
+    assert tail(items) == f"{expected}<|start|>assistant"
+
+
+# -- what was held, and what was not -----------------------------------------------------------------------------
+
+OPENAI_ELSEWHERE = {
+    "channels or a knowledge cutoff of the caller's choice; here they are fixed": (
+        "test_reasoning_system_message",
+        "test_reasoning_system_message_no_instruction",
+        "test_reasoning_system_message_with_dates",
+    ),
+    "rendering for training": (
+        "test_render_conversation_for_training_final_channel",
+        "test_render_conversation_for_training_non_final",
+        "test_render_and_render_conversation_roundtrip",
+    ),
+    "the package's tokenizer": (
+        "test_reserved_token_decoding",
+        "test_decode_utf8_invalid_token",
+        "test_encode_decode_roundtrip",
+        "test_encode_allowed_special",
+        "test_is_special_token",
+        "test_invalid_utf8_decoding",
+        "test_parse_completion_with_invalid_content_token_errors_on_eos",
+    ),
+}
+OPENAI_OTHERWISE = ("test_keep_analysis_between_final_messages",)
+
+VLLM_ALONE = (
+    "test_commentary_with_no_recipient_creates_message",
+    "test_function_recipient_creates_function_call",
+    "test_non_function_non_builtin_recipient_creates_mcp_call",
+    "test_browser_find_recipient_uses_responses_action_type",
+    "test_analysis_channel_creates_reasoning",
+    "test_non_assistant_message_returns_empty",
+    "test_unknown_type_raises_value_error",
+    "test_chat_message_without_role_raises_validation_error",
+    "test_commentary_channel_present_without_custom_tools",
+    "test_commentary_channel_present_with_custom_tools",
+    "test_all_standard_channels_present",
+    "test_reasoning_with_single_content",
+)
+"""Held, and in no table of this file."""
+VLLM_OTHERWISE = (
+    "test_builtin_recipient_creates_reasoning",
+    "test_browser_search_recipient_respects_incomplete",
+    "test_commentary_with_empty_content_and_no_recipient",
+    "test_unknown_channel_with_no_recipient_is_dropped",
+    "test_unknown_channel_does_not_affect_neighbouring_messages",
+    "test_system_message",
+    "test_developer_message_array_content_gets_prefix_on_each_part",
+    "test_reasoning_with_multiple_content_items",
+    "test_reasoning_without_content_returns_none",
+    "test_reasoning_with_none_content_returns_none",
+)
+VLLM_ELSEWHERE = {
+    "messages in the form of Chat Completions, which are not taken here": 25,
+    "messages with several texts, which no tokens make": 2,
+    "what the API fills in or refuses before the worker": 3,
+    "helpers of vLLM's own": 2,
+}
+
+
+def test_the_page_of_models_counts_what_was_held() -> None:
+    page = Path("docs/models.md").read_text()
+    elsewhere = sum(map(len, OPENAI_ELSEWHERE.values()))
+    assert f"| {len(PROMPTS) + len(ANSWERS)} | {len(OPENAI_OTHERWISE)} | {elsewhere} |" in page
+    held = len(VLLM_ALONE) + sum(map(len, (OUTPUTS, DROPPED, RENDERED, PARITY)))
+    assert f"| {held} | {len(VLLM_OTHERWISE)} | {sum(VLLM_ELSEWHERE.values())} |" in page
