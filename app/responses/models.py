@@ -26,6 +26,7 @@ def capabilities_of(model: ServedModel) -> Capabilities:
         tools=model.harmony or model.tool_parser is not None,
         reasoning=model.harmony or model.reasoning_parser is not None,
         verbosity=model.verbosity,
+        fetches_images=bool(model.engine_args.get("allowed_media_domains")),
         harmony=model.harmony,
     )
 

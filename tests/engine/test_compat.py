@@ -100,7 +100,13 @@ class TestInternals:
 
     def test_variables_of_the_quiet_start_are_known(self) -> None:
         known = found("vllm.envs:environment_variables")
-        names = ("VLLM_LOGGING_LEVEL", "VLLM_LOGGING_STREAM", "VLLM_NO_USAGE_STATS", "VLLM_WORKER_MULTIPROC_METHOD")
+        names = (
+            "VLLM_LOGGING_LEVEL",
+            "VLLM_LOGGING_STREAM",
+            "VLLM_NO_USAGE_STATS",
+            "VLLM_WORKER_MULTIPROC_METHOD",
+            "VLLM_MAX_IMAGE_PIXELS",
+        )
         assert [name for name in names if name not in known] == []
 
     def test_lora_ranks_are_numbers(self) -> None:

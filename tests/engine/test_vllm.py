@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.protocol.requests.images import MAX_PIXELS
 from config.settings import ConfigError
 from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, demo_model
 from workers.engine import make_engine
@@ -181,4 +182,5 @@ def test_vllm_gets_a_quiet_environment_and_spawns(path: str, offline: str | None
         assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG"  # an operator's value stays
         assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"  # except this one
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+        assert os.environ["VLLM_MAX_IMAGE_PIXELS"] == str(MAX_PIXELS)
         assert os.environ.get("HF_HUB_OFFLINE") == offline

@@ -6,15 +6,17 @@ import os
 import warnings
 from pathlib import Path
 
+from app.protocol.requests.images import MAX_PIXELS
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import Engine
 
-_QUIET = {
+_DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TRANSFORMERS_VERBOSITY": "error",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_MAX_IMAGE_PIXELS": str(MAX_PIXELS),
 }
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
@@ -39,7 +41,7 @@ def make_engine(model: ServedModel) -> Engine:
 
 def _set_environment(model: ServedModel) -> None:
     """Sets what vLLM's import reads and its processes inherit, but overrules nothing that an operator has set."""
-    for name, value in _QUIET.items():
+    for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     os.environ[_START_METHOD] = "spawn"  # a fork of a process with threads may hang, and has no lifeline
     if Path(model.path).is_dir():

@@ -32,6 +32,10 @@ class PromptTooLong(EngineError):
         self.limit = limit
 
 
+class InvalidPrompt(EngineError):
+    """The caller is at fault: the chat template refuses the messages, or an image cannot be read."""
+
+
 class InvalidSampling(EngineError):
     """The engine refuses a parameter; the message names it as the client wrote it."""
 
@@ -106,7 +110,7 @@ class Engine(Protocol):
         """The prompt's token ids, by the model's chat template; slow templates do not block the event loop.
 
         `tools` are functions as chat templates take them. Raises PromptTooLong if not even one output token would
-        fit, EngineError if the template refuses the messages.
+        fit, InvalidPrompt if the template refuses the messages or an image cannot be read.
         """
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:

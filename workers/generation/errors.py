@@ -15,7 +15,7 @@ from app.store import claims, endings, responses
 from app.store.database import Database, retry_until_available
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
-from workers.engine.base import EngineDead, EngineError, InvalidSampling, PromptTooLong
+from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
 from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.compaction import SummaryCut
 from workers.generation.inputs import ContextLost, UnreadableItem
@@ -28,6 +28,7 @@ log = logging.getLogger("longhaul.runner")
 _ERROR_CODES: dict[type[EngineError], str] = {
     UnreadableItem: "invalid_prompt",
     ContextLost: "previous_response_not_found",
+    InvalidPrompt: "invalid_prompt",
     PromptTooLong: "context_length_exceeded",
     SummaryCut: "context_length_exceeded",
     InvalidSampling: "invalid_prompt",

@@ -10,6 +10,7 @@ from typing import Any
 import mcp_types as types
 
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
+from app.protocol.requests.images import is_readable
 from app.protocol.types import Json
 from workers.formats.calls.browser import action_of
 from workers.formats.calls.hosted import HostedCall, McpServerKind
@@ -134,12 +135,14 @@ def _text_of_block(block: types.ContentBlock) -> str:
 
 
 def _images(content: Iterable[types.ContentBlock]) -> list[str]:
-    """Images as data URLs; those beyond MAX_IMAGE_BYTES are left out."""
+    """Images as data URLs; those beyond MAX_IMAGE_BYTES are left out, and those that no model could be shown."""
     urls, room = [], MAX_IMAGE_BYTES
     for block in content:
         if isinstance(block, types.ImageContent) and len(block.data) <= room:
-            room -= len(block.data)
-            urls.append(f"data:{block.mime_type};base64,{block.data}")
+            url = f"data:{block.mime_type};base64,{block.data}"
+            if is_readable(url):
+                room -= len(block.data)
+                urls.append(url)
     return urls
 
 

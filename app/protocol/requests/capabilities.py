@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import LOGPROBS
+
+MAX_IMAGES = 100
+"""The most images in the input of one request; those of earlier responses do not count."""
 
 HARMONY_EFFORTS = ("low", "medium", "high")
 HARMONY_ARGS = ("model_identity", "reasoning_effort")
@@ -23,6 +26,8 @@ class Capabilities:
     reasoning: bool
     verbosity: bool
     """Whether its chat template takes it."""
+    fetches_images: bool = False
+    """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
     harmony: bool = False
     """Whether it speaks gpt-oss's format: its prompt is made of messages, and it has no log probmodel."""
 
@@ -36,8 +41,7 @@ def check_capabilities(request: Mapping[str, Any], model: Capabilities) -> None:
 
 def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[str, str]]:
     """Yields the path of each field that asks for too much, and what the model lacks."""
-    if not model.images:
-        yield from ((where, "takes no images") for where in _images(request["input"]))
+    yield from _refused_images(list(_images(request["input"])), model)
     if not model.tools and request["tools"] and request["tool_choice"] != "none":
         yield "tools", "calls no tools"
     reasoning = request["reasoning"] or {}
@@ -46,6 +50,19 @@ def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[
     if not model.verbosity and request["text"].get("verbosity") not in (None, "medium"):
         yield "text.verbosity", "has no verbosity"
     yield from _missing_in_harmony(request) if model.harmony else _harmony_only(request)
+
+
+def _refused_images(images: Sequence[tuple[str, str]], model: Capabilities) -> Iterable[tuple[str, str]]:
+    """`images`: the path and the URL of each."""
+    if not model.images:
+        yield from ((where, "takes no images") for where, _ in images)
+    yield from ((where, f"takes at most {MAX_IMAGES} images in a request") for where, _ in images[MAX_IMAGES:])
+    if not model.fetches_images:
+        yield from (
+            (f"{where}.image_url", "takes images by data URL alone")
+            for where, url in images
+            if not url.startswith("data:")
+        )
 
 
 def _harmony_only(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -72,10 +89,11 @@ def _missing_in_harmony(request: Mapping[str, Any]) -> Iterable[tuple[str, str]]
         yield f"include[{request['include'].index(LOGPROBS)}]", "gives no log probabilities"
 
 
-def _images(items: list[dict[str, Any]]) -> Iterable[str]:
+def _images(items: list[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+    """Yields the path and the URL of each image."""
     for index, item in enumerate(items):
         for field in ("content", "output"):
             parts = item.get(field)
             for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
                 if part.get("type") == "input_image":
-                    yield f"input[{index}].{field}[{part_index}]"
+                    yield f"input[{index}].{field}[{part_index}]", part["image_url"]

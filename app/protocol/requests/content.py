@@ -16,12 +16,13 @@ from app.protocol.requests.base import (
     text_or_list,
 )
 from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.images import check_data_url
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 UNSUPPORTED_PARTS = frozenset({"input_file", "input_audio"})
 
-_IMAGE_SOURCES = ("data:image/", "https://", "http://")
+_WEB = ("https://", "http://")
 
 
 class InputText(RequestModel):
@@ -36,8 +37,11 @@ class InputText(RequestModel):
 
 
 def _check_image_url(value: Any) -> Any:
-    if isinstance(value, str) and not value.startswith(_IMAGE_SOURCES):
+    if not isinstance(value, str) or value.startswith(_WEB):
+        return value
+    if not value.startswith("data:"):
         raise refused("Invalid '{path}': expected an http(s) URL, or a data URL of an image.", "invalid_value")
+    check_data_url(value)
     return value
 
 

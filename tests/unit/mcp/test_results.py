@@ -13,8 +13,9 @@ from workers.mcp.results import ResultOptions, failed_result, result_of, tool_li
 CALL = HostedCall("s__t", "{}", McpServerKind.MCP, "s", "t")
 CODE = HostedCall("python", "{}", McpServerKind.PYTHON, None, "python")
 SEARCH = HostedCall("browser_search", '{"query": "q"}', McpServerKind.BROWSER, None, "search")
-PICTURE = types.ImageContent(data="aGk=", mime_type="image/png")
-URL = "data:image/png;base64,aGk="
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+PICTURE = types.ImageContent(data=PNG, mime_type="image/png")
+URL = f"data:image/png;base64,{PNG}"
 
 
 def answer(*content: Any, error: bool = False, facts: Any = None) -> types.CallToolResult:
@@ -42,6 +43,13 @@ def test_images_go_to_models_that_see_them_and_to_clients_that_include_them() ->
     assert isinstance(seen.result, list)
     assert seen.result[1] == {"type": "input_image", "image_url": URL, "detail": "auto"}
     assert result_of(CODE, given, ResultOptions(1000)).fields == {"outputs": None}
+
+
+@pytest.mark.parametrize("picture", [("aGk=", "image/png"), (PNG, "image/svg+xml"), ("?", "image/png")])
+def test_an_image_that_no_model_could_be_shown_is_left_out(picture: tuple[str, str]) -> None:
+    data, mime_type = picture
+    given = answer(types.ImageContent(data=data, mime_type=mime_type))
+    assert result_of(CALL, given, ResultOptions(1000, images=True)).result == "[an image]"
 
 
 @pytest.mark.parametrize(

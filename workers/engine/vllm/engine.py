@@ -20,6 +20,7 @@ from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
+    InvalidPrompt,
     InvalidSampling,
     Message,
     Prompt,
@@ -37,6 +38,7 @@ from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.harmony_grammar import structured
 from workers.engine.vllm.loading import Loaded, load
+from workers.engine.vllm.rendering import is_callers_fault
 
 _KILL_INTERVAL = 0.1
 """Seconds between attempts to end an engine that is still starting."""
@@ -132,8 +134,10 @@ class VllmEngine:
             prompt = await self._alive().rendering.render(messages, template_args, tools)
         except EngineError:
             raise
-        except Exception as error:  # a chat template is a program
-            raise self._failure(error, "the chat template refuses the messages: ") from None
+        except Exception as error:  # a chat template is a program, and so is an image decoder
+            failure = self._failure(error, "the messages cannot be rendered: ")
+            refused = isinstance(failure, EngineError) and is_callers_fault(error, messages)
+            raise (InvalidPrompt(str(failure)) if refused else failure) from None
         self._room(prompt)
         return prompt
 

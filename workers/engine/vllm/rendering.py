@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
+from vllm.exceptions import VLLMClientError
 
 from app.protocol.types import Json
-from workers.engine.base import EngineError, Message, Prompt
+from workers.engine.base import InvalidPrompt, Message, Prompt
 from workers.engine.vllm import compat
 
 SHORT = 1000
@@ -30,8 +31,8 @@ class Rendering:
     async def render(
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
     ) -> Prompt:
-        """Renders long texts in a thread. Raises EngineError for an image that may not be fetched, and whatever a
-        template raises."""
+        """Renders long texts, and images, in threads. Raises InvalidPrompt for an image that may not be fetched, and
+        whatever a template or an image decoder raises."""
         has_images = _check_images(messages, self._config)
         args = {"add_generation_prompt": True, **template_args}
         if tools:
@@ -53,6 +54,11 @@ class Rendering:
             self._in_thread -= 1
 
 
+def is_callers_fault(error: Exception, messages: Sequence[Message]) -> bool:
+    """Whether sending the messages again would fail again; a server of an image that does not answer is no fault."""
+    return isinstance(error, VLLMClientError) or all(url.startswith("data:") for url in _image_urls(messages))
+
+
 def _own(message: Message) -> dict[str, Any]:
     """A copy: vLLM replaces the arguments of calls by objects, in place."""
     return dict(message) if all(isinstance(each, str) for each in message.values()) else copy.deepcopy(dict(message))
@@ -63,14 +69,14 @@ def _is_short(messages: Sequence[Json], tools: Sequence[Json]) -> bool:
 
 
 def _check_images(messages: Sequence[Message], config: Any) -> bool:
-    """Whether there are images. Raises EngineError for a URL that the operator has not allowed to be fetched."""
+    """Whether there are images. Raises InvalidPrompt for a URL that the operator has not allowed to be fetched."""
     found = False
     for url in _image_urls(messages):
         found = True
         if not config.is_multimodal_model:
-            raise EngineError("this model takes no images")
+            raise InvalidPrompt("this model takes no images")
         if not url.startswith("data:") and not config.allowed_media_domains:
-            raise EngineError("image_url must be a data: URL (this model has no allowed_media_domains)")
+            raise InvalidPrompt("image_url must be a data: URL (this model has no allowed_media_domains)")
     return found
 
 

@@ -123,7 +123,8 @@ def test_an_empty_list_is_as_no_input_in_a_request_that_continues_something(cont
     assert parsed.stored("resp_ab", {})["input"] == []
 
 
-IMAGE: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+IMAGE: Json = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
 CALL: Json = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
 
 

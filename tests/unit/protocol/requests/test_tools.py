@@ -349,7 +349,7 @@ class TestReasoning:
         assert error(reasoning={"effort": "huge"}).param == "reasoning.effort"
 
 
-ABLE = Capabilities(images=True, tools=True, reasoning=True, verbosity=True)
+ABLE = Capabilities(images=True, tools=True, reasoning=True, verbosity=True, fetches_images=True)
 HARMONY = Capabilities(images=False, tools=True, reasoning=True, verbosity=True, harmony=True)
 PLAIN = Capabilities(images=False, tools=False, reasoning=False, verbosity=False)
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
