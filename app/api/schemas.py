@@ -175,6 +175,15 @@ class CustomToolCallItem(Partial):
     status: Literal["in_progress", "completed", "incomplete"]
 
 
+class ToolSearchCallItem(Shape):
+    type: Literal["tool_search_call"]
+    id: str
+    call_id: str
+    execution: Literal["client"]
+    arguments: Json
+    status: Literal["in_progress", "completed"]
+
+
 Running = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
@@ -332,6 +341,7 @@ class Response(Partial):
         | ReasoningItem
         | FunctionCallItem
         | CustomToolCallItem
+        | ToolSearchCallItem
         | CodeInterpreterCallItem
         | WebSearchCallItem
         | McpCallItem

@@ -11,6 +11,9 @@ MCP_CALL = MCP.call_type
 MCP_LIST_TOOLS = "mcp_list_tools"
 APPROVAL_REQUEST = "mcp_approval_request"
 APPROVAL_RESPONSE = "mcp_approval_response"
+TOOL_SEARCH_CALL = "tool_search_call"
+TOOL_SEARCH_OUTPUT = "tool_search_output"
+ADDITIONAL_TOOLS = "additional_tools"
 
 ITEM_REFERENCE = "item_reference"
 """Only in `input`: the item that it names is stored in its place."""
@@ -24,6 +27,9 @@ ITEM_TYPES = (
     "function_call_output",
     "custom_tool_call",
     "custom_tool_call_output",
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+    ADDITIONAL_TOOLS,
     REASONING,
     COMPACTION,
     *KIND_OF_CALL,
@@ -33,11 +39,21 @@ ITEM_TYPES = (
 )
 """All types of stored items."""
 
-CLIENT_CALLS = frozenset({"function_call", "custom_tool_call"})
+OUTPUT_OF = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    TOOL_SEARCH_CALL: TOOL_SEARCH_OUTPUT,
+}
+"""The output that answers each kind of call that the client runs."""
+
+CLIENT_CALLS = frozenset(OUTPUT_OF)
 """Calls that the client runs."""
 
-CLIENT_OUTPUTS = frozenset(f"{call}_output" for call in CLIENT_CALLS)
+CLIENT_OUTPUTS = frozenset(OUTPUT_OF.values())
 """Outputs that the client sends for its calls."""
+
+TOOL_SOURCES = frozenset({TOOL_SEARCH_OUTPUT, ADDITIONAL_TOOLS})
+"""Items that bring tools."""
 
 HOSTED_CALLS = frozenset(KIND_OF_CALL)
 """Calls that a worker runs: those of hosted tools."""
@@ -50,7 +66,6 @@ BEFORE_ANSWER = HOSTED_CALLS | {REASONING, MCP_LIST_TOOLS}
 
 UNSUPPORTED_ITEMS = frozenset(
     {
-        "additional_tools",
         "apply_patch_call",
         "apply_patch_call_output",
         "computer_call",
@@ -64,8 +79,6 @@ UNSUPPORTED_ITEMS = frozenset(
         "program_output",
         "shell_call",
         "shell_call_output",
-        "tool_search_call",
-        "tool_search_output",
     }
 )
 """Item types of openai's ResponseInputItemParam that are refused; a test compares the list with the package."""

@@ -29,6 +29,7 @@ from app.protocol.events.deltas import (
     Refusal,
     Text,
     ToolEnded,
+    ToolSearch,
     TurnEnd,
     WholeCall,
 )
@@ -104,11 +105,14 @@ def deltas(draw: st.DrawFn) -> list[Delta]:
 
 def _turn(draw: st.DrawFn, script: Script) -> None:
     """Draws text, refusals, reasoning, and calls of every kind with their arguments or input."""
-    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, *HOSTED, Approval]
+    kinds = [Text, Reasoning, Refusal, CallArguments, CustomInput, ToolSearch, *HOSTED, Approval]
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(kinds))
         if kind is WholeCall:
             script.say(kind, WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": draw(st.sampled_from(ACTIONS))}))
+            continue
+        if kind is ToolSearch:
+            script.say(kind, ToolSearch({"query": draw(names)}))
             continue
         if kind is Approval:
             script.say(kind, Approval(draw(labels), draw(names), "{}"))

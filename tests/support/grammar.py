@@ -48,7 +48,7 @@ HOSTED: dict[str, tuple[str, dict[str, str]]] = {
     "mcp_call": ("", {"completed": "completed", "failed": "failed", "incomplete": ""}),
     "mcp_list_tools": ("", {"completed": "completed", "failed": "failed"}),
 }
-WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request"}
+WHOLE = {"web_search_call", "mcp_list_tools", "mcp_approval_request", "tool_search_call"}
 """Types of items that are complete in their `added`."""
 COMPACTING = "response.compaction.compacting"
 NO_STATUS = {"mcp_list_tools", "mcp_approval_request"}
@@ -280,7 +280,8 @@ class Checker:
         item, opened = event["item"], self.item
         assert opened is not None
         if item["type"] in WHOLE:
-            require(item == opened, "another item is done", event)
+            ended = {**opened, "status": "completed"} if "status" in opened else opened
+            require(item == ended, "another item is done", event)
         else:
             same = ("id", "type", "call_id", "name", "namespace", "role")
             require(all(item.get(key) == opened.get(key) for key in same), "another item is done", event)

@@ -30,6 +30,8 @@ class AnswerRules:
     """The client's custom tools that may be called."""
     names: Mapping[str, ClientName] = field(default_factory=dict)
     """The client's own names of these tools, if they have others than the model uses."""
+    searches: frozenset[str] = frozenset()
+    """The name of the client's tool search, if it may be called."""
     hosted: HostedTools = field(default_factory=dict)
     """The hosted tools that may be called."""
     single_call: bool = False
@@ -50,6 +52,7 @@ def answer_rules_of(
         functions=functions,
         custom=tools.custom_allowed,
         names=tools.names,
+        searches=tools.searches & {tool.name for tool in tools.allowed},
         hosted=tools.hosted,
         single_call=tools.single,
         sources=sources,
@@ -61,7 +64,14 @@ class AnswerParser:
 
     def __init__(self, rules: AnswerRules, router: type[CallRouter]) -> None:
         self._stops = StopStrings(rules.stop, keep=rules.keep_stop)
-        self._calls = router(rules.functions, rules.custom, rules.hosted, single=rules.single_call, names=rules.names)
+        self._calls = router(
+            rules.functions,
+            rules.custom,
+            rules.hosted,
+            single=rules.single_call,
+            names=rules.names,
+            searches=rules.searches,
+        )
         self._citations = Citations(rules.sources)
         self._min_tokens = rules.min_tokens
         self._unsettled: list[int] = []

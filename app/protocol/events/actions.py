@@ -22,8 +22,10 @@ from app.protocol.events.deltas import (
     Reasoning,
     Refusal,
     Text,
+    ToolSearch,
 )
 from app.protocol.events.writer import Writer
+from app.protocol.item_types import TOOL_SEARCH_CALL
 from app.protocol.response import usage_object
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -175,6 +177,14 @@ def close_call(writer: Writer, _: Any) -> None:
 
 def close_custom(writer: Writer, _: Any) -> None:
     writer.emit_item("response.custom_tool_call_input.done", input=writer.join_pieces("input"))
+
+
+def add_tool_search(writer: Writer, delta: ToolSearch) -> None:
+    """Adds the call whole: its arguments are an object, of which no half can be shown."""
+    call_id = writer.new_id("call")
+    writer.add_item("tsc", type=TOOL_SEARCH_CALL, call_id=call_id, execution="client", arguments=delta.arguments)
+    writer.item["status"] = "completed"
+    writer.end_item(writer.last_index)
 
 
 def _called(writer: Writer, delta: CallStart | CustomStart) -> Json:

@@ -82,6 +82,13 @@ class CustomInput:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSearch:
+    """A whole call of the client's tool search."""
+
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CodeStart:
     """A call of the code interpreter begins; its code follows as `CodeText`."""
 
@@ -206,6 +213,7 @@ Delta = (
     | CallArguments
     | CustomStart
     | CustomInput
+    | ToolSearch
     | CodeStart
     | CodeText
     | McpStart

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.protocol.events.frames import Event
 from app.protocol.hosted_kinds import HOSTED_KINDS
-from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS
+from app.protocol.item_types import APPROVAL_REQUEST, MCP_LIST_TOOLS, TOOL_SEARCH_CALL
 from app.protocol.types import Json
 
 
@@ -98,7 +98,11 @@ for _kind in HOSTED_KINDS:
     if _kind.running_status is not None:
         _FOLDERS[f"response.{_kind.call_type}.{_kind.running_status}"] = _set_status(_kind.running_status)
 
-_WHOLE = {kind.call_type for kind in HOSTED_KINDS if kind.text_field is None} | {APPROVAL_REQUEST, MCP_LIST_TOOLS}
+_WHOLE = {kind.call_type for kind in HOSTED_KINDS if kind.text_field is None} | {
+    APPROVAL_REQUEST,
+    MCP_LIST_TOOLS,
+    TOOL_SEARCH_CALL,
+}
 """Types of items to which the model adds nothing after the event that adds them."""
 
 _CLOSING = {f"response.{kind.call_type}_{kind.text_field}.done" for kind in HOSTED_KINDS if kind.text_field is not None}

@@ -33,6 +33,7 @@ from app.protocol.events.deltas import (
     Refusal,
     Text,
     ToolEnded,
+    ToolSearch,
     TurnEnd,
     WholeCall,
 )
@@ -73,6 +74,7 @@ class Input(Enum):
     CALL_ARGUMENTS = "call arguments"
     CUSTOM_START = "custom call start"
     CUSTOM_INPUT = "custom call input"
+    TOOL_SEARCH = "tool search"
     CODE_START = "code start"
     CODE_TEXT = "code"
     MCP_START = "mcp call start"
@@ -102,6 +104,7 @@ INPUT_OF: dict[type, Input] = {
     CallArguments: Input.CALL_ARGUMENTS,
     CustomStart: Input.CUSTOM_START,
     CustomInput: Input.CUSTOM_INPUT,
+    ToolSearch: Input.TOOL_SEARCH,
     CodeStart: Input.CODE_START,
     CodeText: Input.CODE_TEXT,
     McpStart: Input.MCP_START,
@@ -146,6 +149,7 @@ _STARTS: dict[Input, Cell] = {
     ),
     Input.CALL_START: ((actions.open_call,), State.CALL),
     Input.CUSTOM_START: ((actions.open_custom,), State.CUSTOM),
+    Input.TOOL_SEARCH: ((actions.add_tool_search,), State.IDLE),
     Input.CODE_START: ((hosted.open_code,), State.CODE),
     Input.MCP_START: ((hosted.open_mcp,), State.MCP),
     Input.WHOLE_CALL: ((hosted.add_whole_call,), State.IDLE),

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import LOGPROBS
+from app.protocol.item_types import TOOL_SOURCES
 
 MAX_IMAGES = 100
 """The most images in the input of one request; those of earlier responses do not count."""
@@ -44,6 +45,9 @@ def _missing(request: Mapping[str, Any], model: Capabilities) -> Iterable[tuple[
     yield from _refused_images(list(_images(request["input"])), model)
     if not model.tools and request["tools"] and request["tool_choice"] != "none":
         yield "tools", "calls no tools"
+    if not model.tools:
+        sources = (i for i, item in enumerate(request["input"]) if item["type"] in TOOL_SOURCES and item["tools"])
+        yield from ((f"input[{index}].tools", "calls no tools") for index in sources)
     reasoning = request["reasoning"] or {}
     if not model.reasoning and reasoning.get("effort") not in (None, "none"):
         yield "reasoning.effort", "does not reason"

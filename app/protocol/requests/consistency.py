@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS
+from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS, OUTPUT_OF
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.items import CompactionTrigger
-from app.protocol.requests.tools import AllowedTools
+from app.protocol.requests.tools import AllowedTools, NamespaceTool, ToolSearchTool
 from app.protocol.text import shortened
 
 
@@ -18,6 +18,7 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     _check_context(fields, body)
     _check_trigger(fields)
     _check_choice(fields)
+    _check_deferred(fields)
     _check_min_tokens(fields)
     _check_summary(fields)
     _check_window(fields)
@@ -60,8 +61,8 @@ def _check_trigger(fields: CreateResponse) -> None:
 
 
 def _check_choice(fields: CreateResponse) -> None:
-    """A choice must name tools of the request."""
-    choice, tools = fields.tool_choice, fields.kept_tools
+    """A choice must name tools of the request: of its `tools`, or of its items."""
+    choice, tools = fields.tool_choice, [*fields.kept_tools, *fields.loaded_tools]
     if choice == "required" and not tools:
         reason = "this server leaves out all of the 'tools'" if fields.tools else "there are no 'tools'"
         raise InvalidRequest(f"'tool_choice' is 'required', but {reason}.", "tool_choice", "invalid_value")
@@ -78,6 +79,20 @@ def _chosen(choice: Any) -> Iterable[tuple[str, Any]]:
         yield from ((f"tool_choice.tools[{index}]", tool) for index, tool in enumerate(choice.tools))
     elif choice is not None and not isinstance(choice, str):
         yield "tool_choice", choice
+
+
+def _check_deferred(fields: CreateResponse) -> None:
+    """Tools that load later need the client's tool search, which loads them."""
+    if any(isinstance(tool, ToolSearchTool) for tool in (*fields.kept_tools, *fields.loaded_tools)):
+        return
+    for index, tool in enumerate(fields.tools or ()):
+        nested = tool.tools if isinstance(tool, NamespaceTool) else [tool]
+        for position, mine in enumerate(nested):
+            if getattr(mine, "defer_loading", None):
+                inner = f".tools[{position}]" if isinstance(tool, NamespaceTool) else ""
+                where = f"tools[{index}]{inner}.defer_loading"
+                message = f"Invalid '{where}': tools that load later need a tool of type 'tool_search' in 'tools'."
+                raise InvalidRequest(message, where, "unsupported_parameter")
 
 
 def _check_min_tokens(fields: CreateResponse) -> None:
@@ -116,7 +131,7 @@ def outputs_without_call(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for index, item in enumerate(items):
         item_type = item["type"]
         if item_type in CLIENT_CALLS:
-            calls.add((f"{item_type}_output", item["call_id"]))
+            calls.add((OUTPUT_OF[item_type], item["call_id"]))
         elif item_type in CLIENT_OUTPUTS and (item_type, item["call_id"]) not in calls:
             found.setdefault(item["call_id"], index)
     return found

@@ -26,6 +26,7 @@ from app.protocol.requests.fields import (
 from app.protocol.requests.items import CompactionTrigger, InputItem
 from app.protocol.requests.omitted import OmittedTool
 from app.protocol.requests.text_config import Reasoning, TextConfig
+from app.protocol.requests.tool_items import AdditionalTools, ToolSearchOutput
 from app.protocol.requests.tools import ToolChoice, Tools
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.requests.vllm_params import Extras, Seconds
@@ -119,8 +120,18 @@ class Prompt(RequestModel):
     @property
     def omitted_tools(self) -> list[str]:
         """The types of the tools that the operator leaves out, each once."""
-        sent = (tool.sent["type"] for tool in self.tools or () if isinstance(tool, OmittedTool))
-        return list(dict.fromkeys(sent))
+        tools = (*(self.tools or ()), *self._item_tools())
+        return list(dict.fromkeys(tool.sent["type"] for tool in tools if isinstance(tool, OmittedTool)))
+
+    @property
+    def loaded_tools(self) -> list[Any]:
+        """The tools that items of `input` bring."""
+        return [tool for tool in self._item_tools() if not isinstance(tool, OmittedTool)]
+
+    def _item_tools(self) -> list[Any]:
+        items = self.input if isinstance(self.input, list) else []
+        sources = (item for item in items if isinstance(item, ToolSearchOutput | AdditionalTools))
+        return [tool for item in sources for tool in item.tools]
 
     @property
     def conversation_id(self) -> str | None:

@@ -25,6 +25,7 @@ from app.protocol.requests.content import (
 from app.protocol.requests.fields import SupportedValues
 from app.protocol.requests.hosted_items import AnyHostedItem
 from app.protocol.requests.stored_item import InputItemModel, StatusItem
+from app.protocol.requests.tool_items import AdditionalTools, ToolSearchCall, ToolSearchOutput
 from app.protocol.requests.validation import wrong_kind
 from app.protocol.types import Json
 
@@ -234,6 +235,9 @@ Item = Annotated[
     | Annotated[FunctionCallOutput, Tag("<function_call_output>")]
     | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
     | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
+    | Annotated[ToolSearchCall, Tag("<tool_search_call>")]
+    | Annotated[ToolSearchOutput, Tag("<tool_search_output>")]
+    | Annotated[AdditionalTools, Tag("<additional_tools>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[Compaction, Tag("<compaction>")]
     | AnyHostedItem

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.item_types import ADDITIONAL_TOOLS
 from app.protocol.requests.base import RequestModel
 from app.protocol.types import Json
 
@@ -37,10 +38,22 @@ def omit_tools(body: Json, omitted: Collection[str]) -> Json:
                 f"Invalid '{where}': this server leaves out tools of type '{choice['type']}', so none can be chosen."
             )
             raise InvalidRequest(message, where, "tool_omitted")
-    tools = body.get("tools")
+    made = _without(body, omitted)
+    if isinstance(items := body.get("input"), list):
+        made = {**made, "input": [_without(item, omitted) if _adds_tools(item) else item for item in items]}
+    return made
+
+
+def _without(holder: Json, omitted: Collection[str]) -> Json:
+    """The object with its `tools` replaced that are left out."""
+    tools = holder.get("tools")
     if not (isinstance(tools, list) and any(_is_omitted(tool, omitted) for tool in tools)):
-        return body
-    return {**body, "tools": [OmittedTool(sent=tool) if _is_omitted(tool, omitted) else tool for tool in tools]}
+        return holder
+    return {**holder, "tools": [OmittedTool(sent=tool) if _is_omitted(tool, omitted) else tool for tool in tools]}
+
+
+def _adds_tools(item: Any) -> bool:
+    return isinstance(item, Mapping) and item.get("type") == ADDITIONAL_TOOLS
 
 
 def as_sent(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
@@ -33,15 +33,16 @@ UNSUPPORTED_TOOLS = frozenset(
         "local_shell",
         "programmatic_tool_calling",
         "shell",
-        "tool_search",
     }
 )
 """Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
 
-UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace"}
+UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace", "tool_search"}
 
 _CLIENT_TYPES = ("function", "custom")
-TOOL_TYPES = (*_CLIENT_TYPES, "namespace", *KIND_OF_TOOL)
+LOADED_TYPES = (*_CLIENT_TYPES, "namespace")
+"""What items of `input` may bring."""
+TOOL_TYPES = (*LOADED_TYPES, "tool_search", *KIND_OF_TOOL)
 _CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Of one namespace; as many as one MCP server may list."""
@@ -62,19 +63,22 @@ def check_object_schema(code: str) -> BeforeValidator:
 
 
 class _ClientTool(RequestModel):
-    """A tool in the client's own code. Programs that call tools, and tools that load later, are not supported yet."""
+    """A tool in the client's own code. Programs that call tools are not supported yet."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     name: ToolName
     description: str | None = None
     allowed_callers: DirectCallers = None
-    defer_loading: Annotated[bool | None, SupportedValues((False,))] = None
+    defer_loading: bool | None = None
     async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
     @property
     def known_as(self) -> str:
         return f"the name '{self.name}'"
+
+    def _deferred(self) -> Json:
+        return {"defer_loading": True} if self.defer_loading else {}
 
 
 class FunctionTool(_ClientTool):
@@ -111,6 +115,7 @@ class FunctionTool(_ClientTool):
             "description": self.description,
             "parameters": self.parameters,
             "strict": self.strict,
+            **self._deferred(),
         }
 
 
@@ -145,10 +150,11 @@ class CustomTool(_ClientTool):
             "name": self.name,
             "description": self.description,
             "format": {"type": "text"} if self.format is None else self.format.model_dump(),
+            **self._deferred(),
         }
 
 
-def _check_names(tools: list[Any]) -> list[Any]:
+def check_names(tools: list[Any]) -> list[Any]:
     seen: set[str] = set()
     for known_as in (name for tool in tools if not isinstance(tool, OmittedTool) for name in _known_as(tool)):
         if known_as in seen:
@@ -187,7 +193,7 @@ class NamespaceTool(RequestModel):
     tools: Annotated[
         list[ClientTool],
         Field(min_length=1, max_length=MAX_NAMESPACE_TOOLS, fail_fast=True),
-        AfterValidator(_check_names),
+        AfterValidator(check_names),
     ]
 
     @property
@@ -199,16 +205,87 @@ class NamespaceTool(RequestModel):
         return {"type": self.type, "name": self.name, "description": self.description, "tools": tools}
 
 
+_SERVER_SEARCH = "'{path}' must be 'client': the server searches no tools."
+
+
+def _check_execution(value: Any) -> Any:
+    if value is None or value == "server":
+        raise refused(_SERVER_SEARCH, "unsupported_parameter")
+    return value
+
+
+ClientExecution = Annotated[Literal["client"], BeforeValidator(_check_execution)]
+
+
+class ToolSearchTool(RequestModel):
+    """A search for tools in the client's own code: the model may call the tools that it finds."""
+
+    type: Literal["tool_search"]
+    execution: ClientExecution
+    description: str | None = None
+    parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_absent(cls, value: Any) -> Any:
+        """Without `execution`, the server would have to search."""
+        if isinstance(value, dict) and "execution" not in value:
+            raise refused(_SERVER_SEARCH, "unsupported_parameter", "execution")
+        return value
+
+    @property
+    def known_as(self) -> str:
+        return f"the name '{self.type}'"
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "execution": self.execution,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+
+
+_NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
+
+LoadedTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
+]
+"""What a tool search found."""
+
+
+def _check_added(value: Any) -> Any:
+    return value if isinstance(value, OmittedTool) else _check_added_type(value)
+
+
+_check_added_type = check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)
+
+AddedTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[ToolSearchTool, Tag("<tool_search>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
+    Discriminator(_tool_tag),
+    BeforeValidator(_check_added),
+]
+"""A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
+
 Tool = Annotated[
     Annotated[FunctionTool, Tag("<function>")]
     | Annotated[CustomTool, Tag("<custom>")]
     | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[ToolSearchTool, Tag("<tool_search>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
     Discriminator(_tool_tag),
     BeforeValidator(_check_tool),
 ]
-Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(_check_names)]
+Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(check_names)]
 
 
 class _ChosenByName(RequestModel):

@@ -4,22 +4,27 @@ Chat templates and parsers know one flat list of functions. A tool in a namespac
 its calls get both names back. The name is cut, and ends in a hash, if it is too long, has characters that functions
 must not have, or is another tool's name. It depends on the request and its items alone, so every attempt and every
 later turn shows the same one. The description of a namespace is shown with its first tool.
+
+Tools that items bring (what a tool search found, `additional_tools`) follow those of the request. Chat templates take
+tools at the head of the prompt only, so loading some costs the prefix cache of what comes after the tools, once.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from app.protocol.item_types import TOOL_SEARCH_OUTPUT, TOOL_SOURCES
 from app.protocol.types import Json
 from workers.formats.calls.hosted import MAX_NAME_CHARS, HostedTools, function_name
 
+TOOL_SEARCH = "tool_search"
+"""The type, and the name, of the client's tool search."""
 CLIENT_TYPES = ("function", "custom")
 """Types of tools that the client runs."""
-NAMESPACE = "namespace"
 _HASH_CHARS = 8
 
 Item = Mapping[str, Any]
@@ -45,12 +50,17 @@ class ClientTool:
     name: ClientName
     spec: Json
     """As the request is stored."""
-    entry: int
-    """The position in the request's `tools` of the tool, or of its namespace."""
+    entry: int | None
+    """The position in the request's `tools` of the tool, or of its namespace; None: an item brought it."""
     field: str
     """Its position in the request (`tools[0].tools[1]`), for messages."""
     about: str | None = None
     """The description of the namespace that begins with this tool."""
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the tool is not shown before a search found it."""
+        return bool(self.spec.get("defer_loading"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,8 @@ def client_tools_of(
     request: Mapping[str, Any], items: Iterable[Item] = (), hosted: HostedTools | None = None
 ) -> ClientTools:
     """The client's tools of a stored request. `items` are those of the prompt; `hosted` have their names already."""
-    tools = tuple(_tools(request))
+    items = list(items)
+    tools = tuple(_tools(request, items))
     taken = {*(hosted or ()), *(tool.name.name for tool in tools if tool.name.namespace is None)}
     called = (_called(item) for item in items if item.get("namespace") is not None)
     names: dict[ClientName, str] = {}
@@ -87,20 +98,61 @@ def client_tools_of(
     return ClientTools(tools, names)
 
 
-def _tools(request: Mapping[str, Any]) -> Iterator[ClientTool]:
+def _tools(request: Mapping[str, Any], items: Iterable[Item]) -> Iterable[ClientTool]:
+    """The tools that the model may be shown, each by its newest definition."""
+    found: dict[ClientName, ClientTool] = {}
+    told: set[str] = set()
+    for tool in (*_own_tools(request), *_loaded_tools(items)):
+        namespace = tool.name.namespace
+        if namespace in told:
+            tool = replace(tool, about=None)
+        elif namespace is not None:
+            told.add(namespace)
+        if (older := found.get(tool.name)) is not None:
+            tool = replace(tool, entry=older.entry, about=older.about)
+        found[tool.name] = tool
+    return found.values()
+
+
+def _own_tools(request: Mapping[str, Any]) -> Iterator[ClientTool]:
     for index, entry in enumerate(request["tools"]):
-        if entry["type"] in CLIENT_TYPES:
-            yield ClientTool(ClientName(None, entry["name"]), entry, index, f"tools[{index}]")
-        elif entry["type"] == NAMESPACE:
-            about = entry.get("description")
-            for position, tool in enumerate(entry["tools"]):
-                where = f"tools[{index}].tools[{position}]"
-                yield ClientTool(ClientName(entry["name"], tool["name"]), tool, index, where, about)
-                about = None
+        yield from (tool for tool in _of_entry(entry, f"tools[{index}]", index) if not tool.is_deferred)
+
+
+def _loaded_tools(items: Iterable[Item]) -> Iterator[ClientTool]:
+    """What a search found is loaded; other tools are not, if they say so."""
+    for item in items:
+        if item["type"] in TOOL_SOURCES:
+            searched = item["type"] == TOOL_SEARCH_OUTPUT
+            for tool in _of_item(item):
+                if searched or not tool.is_deferred:
+                    yield tool
+
+
+def _of_item(item: Item) -> Iterator[ClientTool]:
+    for index, entry in enumerate(item["tools"]):
+        yield from _of_entry(entry, f"{item['id']}.tools[{index}]", None)
+
+
+def _of_entry(entry: Json, where: str, index: int | None) -> Iterator[ClientTool]:
+    if entry["type"] in CLIENT_TYPES:
+        yield ClientTool(ClientName(None, entry["name"]), entry, index, where)
+    elif entry["type"] == TOOL_SEARCH:
+        yield ClientTool(ClientName(None, TOOL_SEARCH), entry, index, where)
+    elif entry["type"] == "namespace":
+        for position, tool in enumerate(entry["tools"]):
+            name = ClientName(entry["name"], tool["name"])
+            yield ClientTool(name, tool, index, f"{where}.tools[{position}]", entry.get("description"))
+
+
+def loaded_text(item: Item, client: ClientTools) -> str:
+    """What the model reads of the tools that a search found."""
+    names = [client.name_of(tool.name) for tool in _of_item(item)]
+    return f"These tools can be called now: {', '.join(names)}." if names else "No tools were found."
 
 
 def _called(item: Item) -> ClientName:
-    return ClientName(item.get("namespace"), item["name"])
+    return ClientName(item.get("namespace"), item.get("name", TOOL_SEARCH))
 
 
 def _flat_name(namespace: str, name: str, taken: set[str]) -> str:

@@ -2,6 +2,7 @@
 
 a client's function           CallStart, CallArguments...
 a custom tool                 CustomStart, CustomInput...   (the string in its JSON)
+the client's tool search      ToolSearch                    (whole)
 a hosted tool                 see `python.py`, `browser.py`, `mcp.py`
 a name that may not be called Text: the JSON that the model wrote, if the request has no hosted tools
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 import json
 from typing import Protocol
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text, ToolSearch
 from workers.formats.calls.client_tools import ClientName
-from workers.formats.calls.hosted import HostedCall, HostedTool
+from workers.formats.calls.hosted import HostedCall, HostedTool, arguments_of
 from workers.formats.calls.string_argument import StringArgumentReader
 
 
@@ -69,6 +70,31 @@ class CustomCall:
     def finish(self, *, cut: bool) -> list[Delta]:
         rest = self._reader.flush()
         return [CustomInput(rest)] if rest else []
+
+
+class SearchCall:
+    """A call of the client's tool search: a ToolSearch, once it is complete. Half a call shows nothing.
+
+    Arguments that are no JSON object become the string `arguments` in one.
+    """
+
+    hosted_call: HostedCall | None = None
+
+    def __init__(self) -> None:
+        self._arguments = ""
+
+    def start(self) -> list[Delta]:
+        return []
+
+    def feed(self, text: str) -> list[Delta]:
+        self._arguments += text
+        return []
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        arguments = arguments_of(self._arguments)
+        if cut and not (self._arguments and arguments is not None):
+            return []
+        return [ToolSearch({"arguments": self._arguments} if arguments is None else arguments)]
 
 
 class DisallowedCall:

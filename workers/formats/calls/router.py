@@ -17,7 +17,7 @@ from workers.formats.calls.client_tools import ClientName
 from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
-from workers.formats.calls.open_calls import CustomCall, DisallowedCall, FunctionCall, OpenCall
+from workers.formats.calls.open_calls import CustomCall, DisallowedCall, FunctionCall, OpenCall, SearchCall
 
 NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
 
@@ -25,7 +25,8 @@ NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
 class CallRouter:
     """`functions`, `custom` and `hosted` are the names that may be called; the server runs the hosted ones.
 
-    `names` are the client's own names of tools, if they have others than the model uses.
+    `names` are the client's own names of tools, if they have others than the model uses; `searches` that of its tool
+    search.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class CallRouter:
         *,
         single: bool,
         names: Mapping[str, ClientName] = MappingProxyType({}),
+        searches: Collection[str] = (),
     ) -> None:
+        self._searches = searches
         self._names = names
         self._functions = functions
         self._custom = custom
@@ -81,6 +84,8 @@ class CallRouter:
 
     def _client_call(self, name: str) -> OpenCall | None:
         own = self._names.get(name, ClientName(None, name))
+        if name in self._searches:
+            return SearchCall()
         if name in self._custom:
             return CustomCall(own)
         return FunctionCall(own) if name in self._functions else None

@@ -9,7 +9,14 @@ from typing import Any
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
-from workers.formats.calls.client_tools import CLIENT_TYPES, ClientName, ClientTool, ClientTools, client_tools_of
+from workers.formats.calls.client_tools import (
+    CLIENT_TYPES,
+    TOOL_SEARCH,
+    ClientName,
+    ClientTool,
+    ClientTools,
+    client_tools_of,
+)
 from workers.formats.calls.hosted import HostedTool, HostedTools
 from workers.formats.calls.hosted_formats import chosen_names
 from workers.formats.calls.router import NO_HOSTED_TOOLS
@@ -30,6 +37,8 @@ class Tools:
     """Names of custom tools."""
     names: Mapping[str, ClientName] = field(default_factory=dict)
     """The client's own names of its tools in namespaces, by the names that the model uses."""
+    searches: frozenset[str] = frozenset()
+    """The name of the client's tool search, if there is one."""
     hosted: HostedTools = field(default_factory=dict)
     """The hosted tools that may be called."""
     single: bool = False
@@ -42,7 +51,7 @@ class Tools:
     @property
     def functions(self) -> frozenset[str]:
         """Names of the client's functions that may be called."""
-        return frozenset(tool.name for tool in self.allowed) - self.custom - self.hosted.keys()
+        return frozenset(tool.name for tool in self.allowed) - self.custom - self.searches - self.hosted.keys()
 
     @property
     def custom_allowed(self) -> frozenset[str]:
@@ -73,7 +82,8 @@ def tools_of(
     single = choice is ToolChoice.NAMED or not request["parallel_tool_calls"]
     callable_hosted = {tool.name: hosted[tool.name] for tool in allowed if tool.name in hosted}
     own_names = {shown: name for name, shown in client.names.items()}
-    return Tools(choice, tools, allowed, custom, own_names, callable_hosted, single)
+    searches = frozenset(TOOL_SEARCH for tool in client.tools if tool.spec["type"] == TOOL_SEARCH)
+    return Tools(choice, tools, allowed, custom, own_names, searches, callable_hosted, single)
 
 
 def as_functions(tools: Sequence[Tool]) -> list[Json]:
@@ -106,7 +116,8 @@ def _choice(choice: Any, hosted: HostedTools, client: ClientTools) -> tuple[Tool
         return _CHOICES[choice["mode"]], frozenset(found)
     names = _names(choice, hosted, client)
     if not names:
-        raise InvalidSampling("tool_choice names a tool that its server does not offer")
+        reason = "no search has loaded" if choice["type"] in CLIENT_TYPES else "its server does not offer"
+        raise InvalidSampling(f"tool_choice names a tool that {reason}")
     return ToolChoice.NAMED if len(names) == 1 else ToolChoice.REQUIRED, names
 
 
@@ -124,10 +135,11 @@ def _names(choice: Json, hosted: HostedTools, client: ClientTools) -> frozenset[
 
 
 def _tools(request: Mapping[str, Any], hosted: HostedTools, client: ClientTools) -> Iterator[Tool]:
-    """In the order of the request's entries; an entry may stand for several tools."""
+    """In the order of the request's entries, an entry may stand for several tools; those that items bring follow."""
     for index in range(len(request["tools"])):
         yield from (_tool(mine, client.name_of(mine.name)) for mine in client.tools if mine.entry == index)
         yield from (_hosted_tool(mine) for mine in hosted.values() if mine.field == f"tools[{index}]")
+    yield from (_tool(mine, client.name_of(mine.name)) for mine in client.tools if mine.entry is None)
 
 
 def _hosted_tool(tool: HostedTool) -> Tool:
@@ -137,6 +149,9 @@ def _hosted_tool(tool: HostedTool) -> Tool:
 def _tool(tool: ClientTool, name: str) -> Tool:
     spec, field = tool.spec, tool.field
     about = None if not tool.about else f"About the tools of {tool.name.namespace}: {tool.about}"
+    if spec["type"] == TOOL_SEARCH:
+        description = spec.get("description") or "Finds more tools."
+        return Tool(name, description, spec.get("parameters") or {"type": "object"}, False, field)
     if spec["type"] == "function":
         description = _joined(about, spec.get("description"))
         return Tool(name, description, spec.get("parameters"), bool(spec.get("strict")), field)

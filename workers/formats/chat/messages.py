@@ -15,10 +15,19 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_LIST_TOOLS
+from app.protocol.item_types import (
+    ADDITIONAL_TOOLS,
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+    CLIENT_CALLS,
+    HOSTED_CALLS,
+    MCP_LIST_TOOLS,
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+)
 from app.protocol.types import Json
 from workers.engine.base import EngineError, Message
-from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted import as_object
 from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, rendered_call
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
@@ -104,6 +113,12 @@ class _Builder:
         arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
         self._call(item["call_id"], self._client.called_name(item), arguments)
 
+    def _search(self, item: Item) -> None:
+        self._call(item["call_id"], TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))
+
+    def _found(self, item: Item) -> None:
+        self._result(item["call_id"], loaded_text(item, self._client))
+
     def _output(self, item: Item) -> None:
         self._result(item["call_id"], item["output"])
 
@@ -154,6 +169,9 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Item], None]] = {
     "custom_tool_call": _Builder._custom_call,
     "function_call_output": _Builder._output,
     "custom_tool_call_output": _Builder._output,
+    TOOL_SEARCH_CALL: _Builder._search,
+    TOOL_SEARCH_OUTPUT: _Builder._found,
+    ADDITIONAL_TOOLS: _Builder._nothing,
     **dict.fromkeys(HOSTED_CALLS, _Builder._hosted_call),
     APPROVAL_REQUEST: _Builder._approval,
     APPROVAL_RESPONSE: _Builder._nothing,

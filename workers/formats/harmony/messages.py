@@ -16,10 +16,19 @@ from typing import Any
 
 from openai_harmony import Author, DeveloperContent, Message, Role
 
-from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, CLIENT_CALLS, HOSTED_CALLS, MCP_CALL
+from app.protocol.item_types import (
+    ADDITIONAL_TOOLS,
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+    CLIENT_CALLS,
+    HOSTED_CALLS,
+    MCP_CALL,
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+)
 from workers.engine.base import EngineError
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
-from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, ClientTools
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted_formats import BY_ITEM_TYPE
 from workers.formats.calls.hosted_items import Approvals, Result, result_of
 from workers.formats.calls.string_argument import INPUT_ARGUMENT
@@ -36,6 +45,7 @@ _CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
 def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None, Sequence[Item]]:
     """The instructions with those of the items at the head, and the items after these."""
     texts = [instructions] if instructions else []
+    items = [item for item in items if item["type"] != ADDITIONAL_TOOLS]  # they are in the list of tools
     index = 0
     while index < len(items) and items[index].get("role") in _INSTRUCTION_ROLES:
         texts.append(text_of(items[index]["content"]))
@@ -145,6 +155,15 @@ def _custom_call(item: Item, position: _Position) -> list[Message]:
     return [_call(FUNCTIONS + position.client.called_name(item), arguments)]
 
 
+def _search(item: Item, _: _Position) -> list[Message]:
+    return [_call(FUNCTIONS + TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))]
+
+
+def _found(item: Item, position: _Position) -> list[Message]:
+    text = loaded_text(item, position.client)
+    return [result_message(position.function(item["call_id"]), text, COMMENTARY)]
+
+
 def _output(item: Item, position: _Position) -> list[Message]:
     return [result_message(position.function(item["call_id"]), text_of(item["output"]), COMMENTARY)]
 
@@ -178,6 +197,9 @@ _HANDLERS: Mapping[str, Callable[[Item, _Position], list[Message]]] = {
     "custom_tool_call": _custom_call,
     "function_call_output": _output,
     "custom_tool_call_output": _output,
+    TOOL_SEARCH_CALL: _search,
+    TOOL_SEARCH_OUTPUT: _found,
+    ADDITIONAL_TOOLS: _nothing,
     **dict.fromkeys(HOSTED_CALLS, _hosted_call),
     "mcp_list_tools": _nothing,
     APPROVAL_REQUEST: _approval_request,

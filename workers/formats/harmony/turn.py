@@ -167,7 +167,11 @@ def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: 
 
 def _functions(tools: Tools) -> frozenset[str]:
     """Names of the client's functions that may be called."""
-    return frozenset(tool.name for tool in tools.allowed if not is_hosted(tool, tools.hosted)) - tools.custom
+    return (
+        frozenset(tool.name for tool in tools.allowed if not is_hosted(tool, tools.hosted))
+        - tools.custom
+        - tools.searches
+    )
 
 
 def _rendered(conversation: Conversation, past: Sequence[PastTurn]) -> tuple[int, ...]:

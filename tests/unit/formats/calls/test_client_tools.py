@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, ToolSearch
 from tests.support.requests import message, stored_request
 from tests.support.worker import scripted_model
 from workers.engine import make_engine
+from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
 from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
@@ -133,6 +135,64 @@ def test_a_call_has_its_own_name_and_its_namespace() -> None:
         CallStart("f"),
     ]
     assert ClientName("agents", "spawn").qualified == "agents.spawn"
+
+
+SEARCH: Json = {"type": "tool_search", "execution": "client", "description": None, "parameters": None}
+LATER = function("late", defer_loading=True)
+SEARCHED: Json = {"type": "tool_search_call", "id": "tsc_1", "call_id": "s", "arguments": {"query": "x"}}
+FOUND: Json = {"type": "tool_search_output", "id": "tso_1", "call_id": "s", "tools": [namespace("n", LATER)]}
+
+
+def with_items(items: list[Json], *tools: Json, choice: Any = "auto") -> Tools:
+    request = stored_request(tools=list(tools), tool_choice=choice)
+    return tools_of(request, client=client_tools_of(request, items))
+
+
+def test_a_tool_that_loads_later_is_shown_once_a_search_found_it() -> None:
+    own = [SEARCH, namespace("n", function("f"), LATER)]
+    assert [tool.name for tool in with_items([], *own).all] == ["tool_search", "n__f"]
+    assert [tool.name for tool in with_items([SEARCHED, FOUND], *own).all] == ["tool_search", "n__f", "n__late"]
+    added = {"type": "additional_tools", "id": "at_1", "tools": [function("g"), LATER, SEARCH]}
+    assert [tool.name for tool in with_items([added]).all] == ["g", "tool_search"]
+
+
+def test_the_newest_definition_of_a_tool_is_shown_where_the_first_was() -> None:
+    newer = {"type": "additional_tools", "id": "at_1", "tools": [function("f", description="New.")]}
+    made = with_items([newer], function("f", description="Old."), function("g"))
+    assert [(tool.name, tool.description) for tool in made.all] == [("f", "New."), ("g", None)]
+
+
+def test_a_forced_call_of_a_tool_that_is_not_loaded_is_refused() -> None:
+    choice = {"type": "function", "name": "late"}
+    with pytest.raises(InvalidSampling, match="no search has loaded"):
+        with_items([], SEARCH, LATER, choice=choice)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cut", "made"),
+    [
+        (['{"query": ', '"x"}'], False, [ToolSearch({"query": "x"})]),
+        (["x"], False, [ToolSearch({"arguments": "x"})]),
+        (['{"query": '], True, []),
+        ([], True, []),
+        ([], False, [ToolSearch({})]),
+    ],
+)
+def test_a_search_is_one_delta_once_it_is_complete(pieces: list[str], cut: bool, made: list[Any]) -> None:
+    calls = CallRouter(set(), set(), single=False, searches={"tool_search"})
+    deltas = calls.feed([CallStart("tool_search"), *map(CallArguments, pieces)])
+    assert [*deltas, *calls.flush(cut=cut)] == made
+
+
+async def test_a_search_and_what_it_found_are_in_the_prompt() -> None:
+    engine = make_engine(scripted_model())
+    await engine.start()
+    request, items = stored_request(tools=[SEARCH]), [message("x"), SEARCHED, FOUND]
+    turn = await build_chat_turn(engine, scripted_model(), request, items, (), TurnContext())
+    prompt = bytes(token for token in turn.prompt if token < 256).decode()
+    assert '{"name": "tool_search", "arguments": "{' in prompt
+    assert "These tools can be called now: n__late." in prompt
+    assert prompt.index('"name": "n__late"') < prompt.index("user")
 
 
 async def test_earlier_calls_are_shown_by_the_names_that_the_model_used() -> None:

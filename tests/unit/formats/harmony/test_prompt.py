@@ -10,14 +10,17 @@ import pytest
 from openai_harmony import Conversation as LibraryConversation
 from openai_harmony import Message, RenderConversationConfig, Role
 
+from app.protocol.events.deltas import ToolSearch
 from tests.support.requests import message
 from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
+from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import messages_of, without_old_reasoning
+from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import AnswerFormat, Conversation, Namespace, Preface, continued
 from workers.formats.turn import PastTurn
 
@@ -354,3 +357,31 @@ def test_tools_in_a_namespace_are_functions_with_flat_names() -> None:
     assert "About the tools of agents: Helpers." in text
     assert "to=functions.agents__spawn" in text
     assert "functions.agents__spawn to=assistant" in text
+
+
+def test_a_search_and_what_it_found_are_calls_and_functions() -> None:
+    spec: Json = {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": None}
+    late: Json = {"type": "function", "name": "late", "description": "L.", "parameters": None, "defer_loading": True}
+    added: Json = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": [{**late, "name": "g"}]}
+    searched: Json = {"type": "tool_search_call", "id": "tsc_1", "call_id": "s", "arguments": {"query": "x"}}
+    found: Json = {"type": "tool_search_output", "id": "tso_1", "call_id": "s", "tools": [late]}
+    items = [added, message("Be kind.", "developer"), message("Hi"), searched, found]
+    request: Json = {"tools": [spec], "tool_choice": "auto", "parallel_tool_calls": True}
+    client = client_tools_of(request, items)
+    functions = tools_of(request, client=client).all
+    text = text_of(Conversation(Preface(DAY, functions=functions), items, (), client).tokens())
+    assert "type tool_search = (" in text
+    assert "type late = (" in text
+    assert "type g = (" not in text
+    assert text.index("Be kind.") < text.index("# Tools") < text.index("Hi")
+    assert "to=functions.tool_search" in text
+    assert "These tools can be called now: late." in text
+
+
+def test_a_search_of_the_model_is_one_delta() -> None:
+    tokens = harmony.encoding().encode(
+        '<|channel|>commentary to=functions.tool_search <|constrain|>json<|message|>{"query": "x"}<|call|>',
+        allowed_special="all",
+    )
+    parser = HarmonyParser(AnswerRules(searches=frozenset({"tool_search"})))
+    assert [*parser.feed(tokens).deltas, *parser.flush().deltas] == [ToolSearch({"query": "x"})]

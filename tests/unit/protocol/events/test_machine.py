@@ -37,6 +37,7 @@ from app.protocol.events.deltas import (
     Refusal,
     Text,
     ToolEnded,
+    ToolSearch,
     TurnEnd,
     WholeCall,
 )
@@ -72,6 +73,7 @@ INPUTS: dict[Input, Any] = {
     Input.WHOLE_CALL: lambda stream: stream.feed(
         WholeCall(WEB_SEARCH, "browser.search", "{}", {"action": {"type": "search", "query": "x"}})
     ),
+    Input.TOOL_SEARCH: lambda stream: stream.feed(ToolSearch({"query": "x"})),
     Input.APPROVAL: lambda stream: stream.feed(Approval("docs", "f", "{}")),
     Input.LISTING: lambda stream: stream.feed(Listing("docs")),
     Input.LISTED: lambda stream: stream.feed(Listed(0, ())),
@@ -280,3 +282,20 @@ def test_the_grammar_catches(damage: Any) -> None:
     damage(events)
     with pytest.raises(grammar.Violation):
         grammar.check(events)
+
+
+def test_a_tool_search_is_added_and_done_at_once() -> None:
+    stream = new_stream()
+    stream.accept()
+    stream.begin()
+    added, done = stream.feed(ToolSearch({"query": "mail"}))
+    call = {
+        "id": "tsc_0a1b_0",
+        "type": "tool_search_call",
+        "call_id": "call_0a1b_0",
+        "execution": "client",
+        "arguments": {"query": "mail"},
+    }
+    assert (added["type"], added["item"]) == ("response.output_item.added", {**call, "status": "in_progress"})
+    assert (done["type"], done["item"]) == ("response.output_item.done", {**call, "status": "completed"})
+    assert stream.state is State.IDLE

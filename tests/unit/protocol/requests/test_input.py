@@ -240,7 +240,8 @@ def test_the_list_of_item_types_is_that_of_the_openai_package() -> None:
     ours = {"message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
     hosted = {"code_interpreter_call", "web_search_call", "mcp_call", "mcp_list_tools"}
     approvals = {"mcp_approval_request", "mcp_approval_response"}
-    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | {
+    loaded = {"tool_search_call", "tool_search_output", "additional_tools"}
+    assert openai_item_types() == UNSUPPORTED_ITEMS | ours | hosted | approvals | loaded | {
         "reasoning",
         "compaction",
         COMPACTION_TRIGGER,

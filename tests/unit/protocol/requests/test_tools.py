@@ -65,7 +65,13 @@ class TestTools:
         assert kind in found.message
 
     def test_the_list_of_tools_is_that_of_the_openai_package(self) -> None:
-        assert kinds_of(ToolParam) == UNSUPPORTED_TOOLS | {"function", "custom", "namespace", *KIND_OF_TOOL}
+        assert kinds_of(ToolParam) == UNSUPPORTED_TOOLS | {
+            "function",
+            "custom",
+            "namespace",
+            "tool_search",
+            *KIND_OF_TOOL,
+        }
 
     FAULTS: ClassVar = [
         ({}, "tools[0].type", "missing_required_parameter"),
@@ -168,6 +174,62 @@ class TestNamespaces:
         assert [item.get("namespace") for item in kept] == ["n", None, "n"]
 
 
+SEARCH: Json = {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": SCHEMA}
+LATER: Json = {**FUNCTION, "name": "late", "defer_loading": True}
+FOUND: Json = {"type": "tool_search_output", "call_id": "s", "tools": [{**NAMESPACE, "tools": [LATER]}]}
+SEARCHED: Json = {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {"query": "x"}}
+ADDED: Json = {"type": "additional_tools", "role": "developer", "tools": [FUNCTION, SEARCH]}
+
+
+class TestToolsThatLoadLater:
+    def test_the_clients_search_is_kept(self) -> None:
+        assert stored(tools=[SEARCH])["tools"] == [SEARCH]
+        assert stored(tools=[SEARCH, LATER])["tools"][1] == {**LATER, "description": None}
+
+    def test_items_that_bring_tools_are_kept(self) -> None:
+        call, found, added = stored(input=[SEARCHED, FOUND, ADDED])["input"]
+        assert call == {**SEARCHED, "id": "tsc_1_in0", "status": "completed"}
+        assert (found["id"], found["execution"]) == ("tso_1_in1", "client")
+        assert found["tools"][0]["tools"] == [{**LATER, "description": None}]
+        assert (added["id"], added["role"]) == ("at_1_in2", "developer")
+        assert [tool["type"] for tool in added["tools"]] == ["function", "tool_search"]
+
+    def test_a_choice_may_name_a_tool_of_an_item(self) -> None:
+        for name in ("n.late", "f"):
+            choice = {"type": "function", "name": name}
+            assert stored(input=[SEARCHED, FOUND, ADDED], tool_choice=choice)["tool_choice"] == choice
+
+    def test_a_model_without_tools_refuses_items_that_bring_some(self) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            check_capabilities(stored(input=[ADDED]), PLAIN)
+        assert caught.value.error.param == "input[0].tools"
+
+    def test_tools_of_items_are_left_out_too(self) -> None:
+        request = without({"web_search"}, input=[{**ADDED, "tools": [WEB, FUNCTION]}]).stored("r_1", {})
+        assert request["omitted_tools"] == ["web_search"]
+        assert [tool["type"] for tool in request["input"][0]["tools"]] == ["function"]
+
+    FAULTS: ClassVar = [
+        ({"tools": [{"type": "tool_search"}]}, "tools[0].execution"),
+        ({"tools": [{**SEARCH, "execution": "server"}]}, "tools[0].execution"),
+        ({"tools": [SEARCH, {**FUNCTION, "name": "tool_search"}]}, "tools"),
+        ({"tools": [LATER]}, "tools[0].defer_loading"),
+        ({"tools": [{**NAMESPACE, "tools": [FUNCTION, LATER]}]}, "tools[0].tools[1].defer_loading"),
+        ({"tools": [SEARCH], "tool_choice": {"type": "tool_search"}}, "tool_choice.type"),
+        ({"input": [{**SEARCHED, "arguments": "{}"}]}, "input[0].arguments"),
+        ({"input": [{**SEARCHED, "execution": "server"}]}, "input[0].execution"),
+        ({"input": [{"type": "tool_search_output", "tools": []}]}, "input[0].call_id"),
+        ({"input": [{**FOUND, "tools": [{"type": "web_search"}]}]}, "input[0].tools[0].type"),
+        ({"input": [{**FOUND, "tools": [FUNCTION] * 1025}]}, "input[0].tools"),
+        ({"input": [{**ADDED, "role": "user"}]}, "input[0].role"),
+        ({"input": [{**ADDED, "tools": [{"type": "mcp"}]}]}, "input[0].tools[0].type"),
+    ]
+
+    @pytest.mark.parametrize(("sent", "path"), FAULTS)
+    def test_the_field_at_fault_is_named(self, sent: Json, path: str) -> None:
+        assert error(**sent).param == path
+
+
 WEB: Json = {"type": "web_search", "external_web_access": False, "search_content_types": ["text", "image"]}
 
 
@@ -219,7 +281,7 @@ class TestOmittedTools:
         assert without({"web_search"}, tools=[sent]).fingerprint() == without(set(), tools=[sent]).fingerprint()
 
     def test_the_setting_knows_every_type(self) -> None:
-        assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS - {"tool_search"} | {"web_search", "code_interpreter"}
+        assert set(get_args(OmittableTool)) == UNSUPPORTED_TOOLS | {"web_search", "code_interpreter"}
         settings = load_settings(omit_tools="web_search, shell")
         assert settings.omit_tools == {"web_search", "shell"}
         with pytest.raises(ConfigError, match="LONGHAUL_OMIT_TOOLS"):
