@@ -14,6 +14,7 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.requests.capabilities import check_capabilities
 from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.unsealing import since_compaction
 from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.queue.message import Priority
@@ -99,7 +100,7 @@ class RequestAcceptor:
         """Raises InvalidRequest for an approval that does not fit the items before it."""
         items = document["input"]
         if has_approvals(items):
-            context = await continued_items(self._db, project, document)
+            context = since_compaction(await continued_items(self._db, project, document))
             check_approvals(context, items, document["tools"])
 
     async def _sealed_secrets(self, request: ResponseRequest) -> dict[str, str]:

@@ -40,6 +40,7 @@ def stored_request(text: str = "Hello!", **fields: Any) -> dict[str, Any]:
         "previous_input_messages": None,
         "enable_response_messages": False,
         "secrets": {},
+        "compaction": None,
         "task": None,
         **fields,
     }

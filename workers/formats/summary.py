@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.protocol.events.deltas import Compacting, Text
+from app.protocol.item_types import APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE
 from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed, TurnParser
@@ -21,6 +22,7 @@ INSTRUCTION = (
 )
 """The last message of the prompt: the model answers it with a summary."""
 
+_ANSWERS = CLIENT_OUTPUTS | {APPROVAL_RESPONSE}
 _ABOUT_THE_ANSWER: Mapping[str, Any] = {
     "tools": [],
     "tool_choice": "none",
@@ -42,6 +44,30 @@ _EXTRAS_ABOUT_THE_ANSWER = frozenset(
         "skip_special_tokens",
     }
 )
+
+
+def newest_items(items: Sequence[Json]) -> list[Json]:
+    """The items that the model answers now: the inputs since it wrote something, and what they are outputs of.
+
+    With outputs of calls, or with approvals, the model's last turn belongs to them.
+    """
+    start = _start_of(items, len(items), written=False)
+    if any(item["type"] in _ANSWERS for item in items[start:]):
+        start = _start_of(items, start, written=True)
+    return list(items[start:])
+
+
+def _start_of(items: Sequence[Json], stop: int, *, written: bool) -> int:
+    """The index of the first of the items before `stop` that the model wrote, or that it did not write."""
+    while stop and _is_written(items[stop - 1]) is written:
+        stop -= 1
+    return stop
+
+
+def _is_written(item: Json) -> bool:
+    if item["type"] == MESSAGE:
+        return bool(item["role"] == "assistant")
+    return item["type"] not in _ANSWERS
 
 
 def summary_request(request: Mapping[str, Any], context_length: int) -> Json:

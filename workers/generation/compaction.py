@@ -11,14 +11,17 @@ from dataclasses import replace
 
 from app.protocol.events.deltas import Compacted, CompactionStart, FinishReason
 from app.protocol.events.table import State
+from app.protocol.requests.request import COMPACT
+from app.protocol.requests.unsealing import is_kept
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineError
 from workers.formats.builder import build_turn
-from workers.formats.summary import SummaryParser, summary_items, summary_request
+from workers.formats.summary import SummaryParser, newest_items, summary_items, summary_request
 from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.history import EndedCompaction
 from workers.generation.inputs import Inputs
 from workers.generation.run import Run
 from workers.generation.turn_generator import TurnGenerator
@@ -52,7 +55,7 @@ class Compaction:
         """
         turn = await self._turn(items)
         seal = await self._inputs.summary_seal()
-        if self._run.stream.state is not State.COMPACTION:
+        if not self.is_begun():
             self._writer.buffer(Parsed((CompactionStart(),)))
         generated = await self._generator.generate(turn)
         if generated.reason is FinishReason.LENGTH:
@@ -62,8 +65,37 @@ class Compaction:
             raise EngineError("the context cannot be compacted: the model wrote no summary")
         return generated.rest + Parsed((Compacted(seal(generated.parser.summary)),)), generated.usage
 
+    def is_begun(self) -> bool:
+        """Whether an earlier attempt began the summary, and did not end it."""
+        return self._run.stream.state is State.COMPACTION
+
+    @property
+    def threshold(self) -> int:
+        """The most tokens of a prompt that need no compaction."""
+        asked: int | None = self._run.row.request["compaction"]["threshold"]
+        return self._engine.context_length * 3 // 4 if asked is None else asked
+
+    async def commit(self, items: Sequence[Json]) -> None:
+        """Summarises these items, and commits the end of the summary: a later attempt goes on behind it.
+
+        Raises what `summarise` raises.
+        """
+        end, usage = await self.summarise(items)
+        ended = EndedCompaction(len(self._run.stream.response["output"]) - 1, usage)
+        await self._writer.flush(end, ended.as_step())
+        self._run.history.end_compaction(ended)
+
+    async def compacted(self, items: Sequence[Json]) -> list[Json]:
+        """These items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
+        ended, newest = self._run.history.compaction, newest_items(items)
+        assert ended is not None
+        (summary,) = await self._inputs.unseal([self._run.stream.response["output"][ended.index]])
+        return [*(item for item in items[: len(items) - len(newest)] if is_kept(item)), summary, *newest]
+
     async def _turn(self, items: Sequence[Json]) -> Turn:
         request = summary_request(self._run.row.request, self._engine.context_length)
+        if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
+            request["truncation"] = "auto"
         context = TurnContext(int(self._run.row.created_at.timestamp()))
         turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
         return replace(turn, parser=lambda: SummaryParser(turn.parser()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from app.protocol.requests.unsealing import unsealed
+from app.protocol.requests.unsealing import since_compaction, unsealed
 from app.protocol.types import Json
 from app.store.context import ContextGone, context_items, restore_calls
 from app.store.database import Database, retry_until_available
@@ -45,12 +45,15 @@ class Inputs:
         self._sealer = SharedSealer(db)
 
     async def items(self, row: ResponseRow) -> list[Json]:
-        """The items of the context, then those of the response's own input. Raises ContextLost or UnreadableItem."""
+        """The items of the context since its newest compaction, then those of the response's own input.
+
+        Raises ContextLost or UnreadableItem.
+        """
         try:
             before = await retry_until_available(lambda: context_items(self._db, row))
         except ContextGone:
             raise ContextLost from None
-        items = [*before, *row.request["input"]]
+        items = since_compaction(before, row.request["input"])
         return await self.unseal(await retry_until_available(lambda: restore_calls(self._db, row.project, items)))
 
     async def unseal(self, items: list[Json]) -> list[Json]:

@@ -148,15 +148,11 @@ class Runner:
         with closing(ChunkWriter(parts.journal, run, self._clock, granularity)) as writer:
             if request.get("task") == COUNT:
                 return await self._count(run, writer, items)
+            compaction = Compaction(parts.engine, parts.model, run, writer, self._inputs)
             if request.get("task") == COMPACT:
-                return await self._compact(run, writer, items)
-            return await TurnLoop(parts.engine, parts.model, run, writer, items).answer()
-
-    async def _compact(self, run: Run, writer: ChunkWriter, items: list[Json]) -> Outcome:
-        """Generates a compaction of the items, and nothing else."""
-        compaction = Compaction(self._parts.engine, self._parts.model, run, writer, self._inputs)
-        end, usage = await compaction.summarise(items)
-        return await writer.finish(end, Finish(FinishReason.STOP, usage))
+                end, usage = await compaction.summarise(items)
+                return await writer.finish(end, Finish(FinishReason.STOP, usage))
+            return await TurnLoop(parts.engine, parts.model, run, writer, items, compaction).answer()
 
     async def _count(self, run: Run, writer: ChunkWriter, items: list[Json]) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""

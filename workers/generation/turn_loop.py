@@ -1,6 +1,6 @@
 """Generates one response: turn after turn, and between turns the calls of hosted tools.
 
-    MCP setup -> generate -> the turn ends -> run its calls -> generate -> ... -> finish
+    MCP setup -> compaction, if due -> generate -> the turn ends -> run its calls -> generate -> ... -> finish
                     ^------------------------------'
 
 Everything committed on the way holds. A later attempt starts where the log ends (`history.py`): in the middle of a
@@ -14,15 +14,18 @@ from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
 from app.protocol.item_types import CLIENT_ACTIONS
+from app.protocol.requests.unsealing import is_kept
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import build_turn
 from workers.formats.calls.hosted import McpServerKind
+from workers.formats.summary import newest_items
 from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.coalescing import NOTHING
+from workers.generation.compaction import Compaction
 from workers.generation.history import EndedTurn
 from workers.generation.mcp_setup import McpSetup, count_setup_items, listings_of
 from workers.generation.outcome import Outcome
@@ -40,7 +43,13 @@ class TurnLoop:
     """Generates one response. `items`: its context, then its own input."""
 
     def __init__(
-        self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, items: Sequence[Json]
+        self,
+        engine: Engine,
+        model: ServedModel,
+        run: Run,
+        writer: ChunkWriter,
+        items: Sequence[Json],
+        compaction: Compaction,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -48,6 +57,7 @@ class TurnLoop:
         self._writer = writer
         self._items = items
         self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
+        self._compaction = compaction
         self._generator = TurnGenerator(engine, run, writer)
         self._setup = McpSetup(run, writer, items, self._calls)
         self._history = run.history
@@ -56,6 +66,7 @@ class TurnLoop:
     async def answer(self) -> Outcome:
         """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
         await self._setup.run()
+        await self._compact()
         while (reason := await self._run_calls()) is None:
             try:
                 turn = await self._next_turn()
@@ -75,13 +86,40 @@ class TurnLoop:
         output: list[Json] = self._run.stream.response["output"]
         return output
 
-    async def _next_turn(self) -> Turn:
+    async def _compact(self) -> None:
+        """Puts a summary in place of all but the newest items, if the request asks for it and the prompt is too long.
+
+        A response does so once at most, before its first turn. A later attempt comes to the same prompt.
+        """
+        if self._history.compaction is None and await self._must_compact():
+            await self._compaction.commit(self._with_setup())
+        if self._history.compaction is not None:
+            self._items = await self._compaction.compacted(self._items)
+            self._request = {**self._request, "previous_input_messages": None}
+
+    async def _must_compact(self) -> bool:
+        if self._compaction.is_begun():
+            return True
+        if self._request.get("compaction") is None or self._history.tokens or self._history.turns:
+            return False
+        older = self._items[: len(self._items) - len(newest_items(self._items))]
+        if all(map(is_kept, older)) and not self._request.get("previous_input_messages"):
+            return False  # a summary would stand for nothing
+        try:
+            return len((await self._next_turn(truncation="disabled")).prompt) > self._compaction.threshold
+        except PromptTooLong:
+            return True
+
+    def _with_setup(self) -> list[Json]:
+        """The items before the first turn."""
+        return [*self._items, *self._history.with_calls(self._output, 0, count_setup_items(self._output))]
+
+    async def _next_turn(self, **changed: str) -> Turn:
         """The next turn, or the one that an earlier attempt began: the same at every attempt."""
-        output, setup_count = self._output, count_setup_items(self._output)
-        items = [*self._items, *self._history.with_calls(output, 0, setup_count)]
+        items = self._with_setup()
         context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
-        past = self._history.past(output)
-        return await build_turn(self._engine, self._model, self._request, items, past, context)
+        past = self._history.past(self._output)
+        return await build_turn(self._engine, self._model, {**self._request, **changed}, items, past, context)
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 
@@ -98,7 +136,8 @@ class TurnLoop:
     async def _end_turn(self, generated: GeneratedTurn) -> None:
         """Commits the end of the turn before any of its calls is made: a later attempt knows that they may have run."""
         turns = self._history.turns
-        start = turns[-1].stop if turns else count_setup_items(self._output)
+        first = count_setup_items(self._output) + (self._history.compaction is not None)
+        start = turns[-1].stop if turns else first
         self._writer.buffer(generated.rest + Parsed((TurnEnd(),)))
         calls = dict(zip(sorted(self._run.stream.pending), generated.parser.calls, strict=True))
         ended = EndedTurn(generated.tokens, start, len(self._output), generated.usage, calls)

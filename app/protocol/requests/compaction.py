@@ -13,6 +13,8 @@ from app.protocol.requests.consistency import check_has_input
 from app.protocol.requests.create_response import ImageOptions, Input, ResponseId
 from app.protocol.requests.fields import CacheRetention, ClientMetadata, SupportedValues, Text
 from app.protocol.requests.request import ResponseRequest, checked_request
+from app.protocol.requests.text_config import Reasoning, TextConfig
+from app.protocol.requests.tools import Tools
 from app.protocol.requests.validation import validate
 from app.protocol.types import Json
 
@@ -39,9 +41,15 @@ class Compact(RequestModel):
     client_metadata: ClientMetadata | None = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     image: ImageOptions | None = None
+    reasoning: Reasoning | None = None
+
+    # About the answers of the conversation: a summary has no use for them.
+    tools: Tools | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
 
 
-_KEPT = ("model", "instructions", "previous_response_id", "prompt_cache_key", "service_tier")
+_KEPT = ("model", "instructions", "previous_response_id", "prompt_cache_key", "reasoning", "service_tier")
 
 
 def compact_request(sent: Mapping[str, Any]) -> ResponseRequest:

@@ -86,6 +86,16 @@ class PromptCacheOptions(RequestModel):
     ttl: Annotated[str | None, SupportedValues()] = None
 
 
+MIN_COMPACT_THRESHOLD = 1000
+
+
+class ContextManagement(RequestModel):
+    """A prompt of more tokens is compacted before the answer; null: of more than three quarters of the context."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Field(ge=MIN_COMPACT_THRESHOLD, le=MAX_INT)] | None = None
+
+
 class ImageOptions(RequestModel):
     context_compression: Annotated[str | None, SupportedValues(("auto", "disabled"))] = None
 
@@ -168,7 +178,7 @@ class CreateResponse(Prompt, Extras):
     prompt_cache_key: Text | None = None
 
     stream_options: StreamOptions | None = None
-    context_management: Annotated[list[Json] | None, SupportedValues(([],))] = None
+    context_management: Annotated[list[ContextManagement], Field(max_length=1, fail_fast=True)] | None = None
     prompt: Annotated[Json | None, SupportedValues()] = None
     moderation: Annotated[Json | None, SupportedValues()] = None
     prompt_cache_options: PromptCacheOptions | None = None

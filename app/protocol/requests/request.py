@@ -123,6 +123,7 @@ class ResponseRequest:
             "previous_input_messages": fields.previous_input_messages,
             "enable_response_messages": bool(fields.enable_response_messages),
             "secrets": {},
+            "compaction": self._compaction(),
             "task": self.task or (COMPACT if fields.compacts else None),
         }
 
@@ -143,6 +144,11 @@ class ResponseRequest:
     def _tool_choice(self) -> str | Json:
         choice = self.fields.tool_choice or "auto"
         return choice if isinstance(choice, str) else choice.stored()
+
+    def _compaction(self) -> Json | None:
+        """When the context is compacted before the answer; None: never."""
+        found = self.fields.context_management
+        return {"threshold": found[0].compact_threshold} if found else None
 
     def _include(self) -> list[str]:
         """`top_logprobs` includes log probabilities by itself."""

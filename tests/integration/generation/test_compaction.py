@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.protocol.requests.request import COMPACT
+from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
 from app.store import endings, journal
 from app.store.database import Database
@@ -14,12 +15,13 @@ from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
-from tests.support.logs import events_of, whole
+from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
 from tests.support.worker import worker
 from workers.generation.cancellation import Cancelled
+from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}
@@ -47,6 +49,15 @@ async def committed(db: Database, response_id: str, events: int) -> None:
     await until(enough, what=f"{events} events of {response_id}")
 
 
+async def has_reached(db: Database, response_id: str, kind: str) -> None:
+    """Waits until the log has an event of that type."""
+
+    async def found() -> bool:
+        return any(event["type"] == kind for event in await events_of(db, response_id))
+
+    await until(found, what=f"{kind} of {response_id}")
+
+
 async def test_a_compaction_is_one_item_that_holds_the_summary(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=talk("I am Ada.", "I like tea."), task=COMPACT)
     async with worker(db, pubsub) as w:
@@ -67,7 +78,7 @@ async def test_fields_about_the_answer_do_not_bend_the_summary(db: Database, pub
     assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
 
 
-@pytest.mark.parametrize("events", [4, 5, 40])
+@pytest.mark.parametrize("events", [4, 5, 12])
 async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database, pubsub: PubSub, events: int) -> None:
     said = talk("/summary /count 200")
     undisturbed = await queued(db, input=said, task=COMPACT)
@@ -129,3 +140,121 @@ async def test_with_truncation_the_oldest_items_are_left_out_of_the_summary(db: 
     async with worker(db, pubsub, context_length=1024) as w:
         assert await w.run(response_id) is Outcome.COMPLETED
     assert await summary_of(db, await whole(db, response_id)) == "Summary of: I like tea."
+
+
+LONG = "I like tea." * 100
+ASKED: Json = {"compaction": {"threshold": 1000}}
+
+
+def types_of(row: ResponseRow) -> list[str]:
+    return [item["type"] for item in row.output or ()]
+
+
+async def test_a_long_prompt_is_compacted_before_the_answer(db: Database, pubsub: PubSub) -> None:
+    items = [message("Be kind.", "system"), *talk("I am Ada.", LONG), message("/say Hello!")]
+    response_id = await queued(db, input=items, max_output_tokens=10, **ASKED)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+        row = await whole(db, response_id)
+        summary = await summary_of(db, row)
+        told = [("system", "Be kind."), ("user", SUMMARY_HEAD + summary), ("user", "/say Hello!")]
+        prompt = await w.engine.render([{"role": role, "content": said} for role, said in told], {})
+    assert types_of(row) == ["compaction", "message"]
+    assert summary == f"Summary of: I am Ada. | {LONG} | /say Hello!"
+    assert text_of(row) == "Hello!"
+    assert row.usage is not None
+    before, after = row.usage["input_tokens_details"]["input_tokens_per_turn"]
+    assert (before > 1000, after) == (True, len(prompt))
+    assert row.usage["output_tokens"] == len(summary) + 1 + len("Hello!") + 1
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [*talk("I am Ada."), message("/say Hello!")],
+        [message(f"/say {LONG}")],
+        [message("Be kind.", "system"), message(f"/say {LONG}")],
+    ],
+    ids=["a short prompt", "nothing before the newest message", "nothing but instructions before it"],
+)
+async def test_a_prompt_is_not_compacted_without_need(db: Database, pubsub: PubSub, items: list[Json]) -> None:
+    response_id = await queued(db, input=items, **ASKED)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert types_of(await whole(db, response_id)) == ["message"]
+
+
+async def test_the_newest_calls_stay_with_their_outputs(db: Database, pubsub: PubSub) -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "42"}
+    response_id = await queued(db, input=[*talk(LONG), message("Look."), call, output], **ASKED)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert types_of(row) == ["compaction", "message"]
+    assert text_of(row) == "The tool said: 42"
+
+
+@pytest.mark.parametrize(
+    "reached",
+    [
+        "response.output_item.added",
+        "response.compaction.compacting",
+        "response.output_item.done",
+        "response.output_text.delta",
+    ],
+)
+async def test_another_worker_goes_on_within_and_behind_the_summary(db: Database, pubsub: PubSub, reached: str) -> None:
+    items = [*talk("/summary /count 40", LONG), message("/count 300")]
+    undisturbed = await queued(db, input=items, **ASKED)
+    response_id = await queued(db, input=items, **ASKED)
+    async with worker(db, pubsub, **SLOW) as first:
+        job = first.start(response_id)
+        await has_reached(db, response_id, reached)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    before = await events_of(db, response_id)
+    async with worker(db, pubsub) as second:
+        await second.run(undisturbed)
+        assert await second.run(response_id) is Outcome.COMPLETED
+    row, expected = await whole(db, response_id), await whole(db, undisturbed)
+    assert (await events_of(db, response_id))[: len(before)] == before
+    assert (row.attempt, types_of(row)) == (2, ["compaction", "message"])
+    assert (row.output or [])[0]["encrypted_content"] == (expected.output or [])[0]["encrypted_content"]
+    assert text_of(row) == text_of(expected) == " ".join(map(str, range(1, 301)))
+    assert row.usage == expected.usage
+
+
+async def test_what_continues_sees_nothing_from_before_the_compaction(db: Database, pubsub: PubSub) -> None:
+    first = await queued(db, input=talk("I am Ada."))
+    second = await queued(db, input=[*talk(LONG), message("/say Hello!")], previous_response_id=first, **ASKED)
+    third = await queued(db, input=[message("And now?")], previous_response_id=second)
+    async with worker(db, pubsub) as w:
+        for response_id in (first, second, third):
+            assert await w.run(response_id) is Outcome.COMPLETED
+    seen = await Inputs(db).items(await whole(db, third))
+    texts = [item["content"][0]["text"] for item in seen]
+    assert [item["role"] for item in seen] == ["user", "assistant", "user"]
+    assert texts[0].startswith(f"{SUMMARY_HEAD}Summary of: I am Ada. | ")
+    assert texts[1:] == ["Hello!", "And now?"]
+
+
+async def test_a_context_that_outgrew_the_model_is_compacted_without_its_oldest_items(
+    db: Database, pubsub: PubSub
+) -> None:
+    items = [*talk(LONG, LONG, "I am Ada."), message("/say Hello!")]
+    response_id = await queued(db, input=items, compaction={"threshold": 100_000})
+    async with worker(db, pubsub, context_length=1024) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert await summary_of(db, row) == "Summary of: I am Ada. | /say Hello!"
+    assert text_of(row) == "Hello!"
+
+
+async def test_a_newest_message_that_does_not_fit_fails_the_response(db: Database, pubsub: PubSub) -> None:
+    items = [*talk("I am Ada."), message(LONG)]
+    response_id = await queued(db, input=items, **ASKED)
+    async with worker(db, pubsub, context_length=1024) as w:
+        with pytest.raises(ResponseFailed, match="context"):
+            await w.run(response_id)
+    row = await whole(db, response_id, Status.FAILED)
+    assert (row.error or {})["code"] == "context_length_exceeded"

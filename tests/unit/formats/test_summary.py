@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from app.protocol.events.deltas import Compacting
 from tests.support.requests import message, stored_request
 from workers.engine.harmony_vocabulary import encoding
 from workers.formats.answer import AnswerRules
 from workers.formats.harmony.parser import HarmonyParser
-from workers.formats.summary import INSTRUCTION, SummaryParser, summary_items, summary_request
+from workers.formats.summary import INSTRUCTION, SummaryParser, newest_items, summary_items, summary_request
 
 
 def test_a_summary_keeps_how_the_model_is_asked_and_nothing_about_the_answer() -> None:
@@ -59,3 +61,29 @@ def test_a_parser_that_reads_committed_tokens_has_the_whole_summary() -> None:
     second.feed(tokens[len(committed) :])
     second.flush()
     assert second.summary == "They met in Paris."
+
+
+CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "42"}
+THOUGHT = {"type": "reasoning", "summary": [], "content": []}
+APPROVAL = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1"}
+HI, YES = message("Hi"), message("Yes.", "assistant")
+
+
+@pytest.mark.parametrize(
+    ("items", "newest"),
+    [
+        ([], 0),
+        ([HI], 1),
+        ([HI, YES, HI], 1),
+        ([HI, YES, HI, HI], 2),
+        ([HI, YES], 0),
+        ([HI, THOUGHT, CALL, OUTPUT], 3),
+        ([HI, THOUGHT, CALL, CALL, OUTPUT, OUTPUT, HI], 6),
+        ([HI, CALL, OUTPUT, CALL, OUTPUT], 2),
+        ([HI, THOUGHT, REQUEST, APPROVAL], 3),
+    ],
+)
+def test_the_newest_items_are_those_that_have_no_answer(items: list[Any], newest: int) -> None:
+    assert newest_items(items) == items[len(items) - newest :]

@@ -82,7 +82,6 @@ def test_a_value_that_asks_for_the_default_is_accepted(field: str, value: Any) -
 
 UNSUPPORTED = [
     ("reasoning", {"mode": "pro"}, "reasoning.mode"),
-    ("context_management", [{"type": "compaction"}], "context_management"),
     ("prompt", {"id": "pmpt_1"}, "prompt"),
     ("moderation", {"model": "m"}, "moderation"),
     ("access_programs", {"cyber": "standard"}, "access_programs"),
@@ -469,3 +468,33 @@ def test_obfuscation_is_off_unless_it_is_asked_for() -> None:
 def test_obfuscation_needs_a_stream() -> None:
     error = refusal(stream_options={"include_obfuscation": True}).error
     assert (error.param, error.code) == ("stream_options.include_obfuscation", "invalid_value")
+
+
+class TestContextManagement:
+    @pytest.mark.parametrize(
+        ("sent", "stored"),
+        [
+            (None, None),
+            ([], None),
+            ([{"type": "compaction"}], {"threshold": None}),
+            ([{"type": "compaction", "compact_threshold": None}], {"threshold": None}),
+            ([{"type": "compaction", "compact_threshold": 1000}], {"threshold": 1000}),
+        ],
+    )
+    def test_a_threshold_is_stored(self, sent: Any, stored: Any) -> None:
+        assert parse(context_management=sent).stored("resp_ab", {})["compaction"] == stored
+
+    @pytest.mark.parametrize(
+        ("sent", "path"),
+        [
+            ([{"type": "compaction", "compact_threshold": 999}], "context_management[0].compact_threshold"),
+            ([{"type": "compaction", "compact_threshold": "many"}], "context_management[0].compact_threshold"),
+            ([{"type": "compaction", "keep": 1}], "context_management[0].keep"),
+            ([{"type": "forget"}], "context_management[0].type"),
+            ([{"compact_threshold": 1000}], "context_management[0].type"),
+            ([{"type": "compaction"}, {"type": "compaction"}], "context_management"),
+            ({"type": "compaction"}, "context_management"),
+        ],
+    )
+    def test_any_other_form_is_refused_with_its_path(self, sent: Any, path: str) -> None:
+        assert refusal(context_management=sent).error.param == path

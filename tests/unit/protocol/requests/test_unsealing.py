@@ -7,8 +7,9 @@ from typing import Any
 from app.protocol.events.deltas import Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.unsealing import SUMMARY_HEAD, unsealed
+from app.protocol.requests.unsealing import SUMMARY_HEAD, since_compaction, unsealed
 from tests.support.deltas import new_stream
+from tests.support.requests import message
 
 Json = dict[str, Any]
 
@@ -64,3 +65,30 @@ def test_a_compaction_becomes_a_user_message() -> None:
 def test_other_items_stay_as_they_are() -> None:
     items = [{"type": "message", "role": "user", "content": []}, {"type": "reasoning", "content": []}]
     assert unseal(*items) == items
+
+
+COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+RULE, HI, YES = message("Be kind.", "system"), message("Hi"), message("Yes.", "assistant")
+LIST = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "docs", "tools": []}
+
+
+def test_a_compaction_stands_for_what_was_before_it() -> None:
+    later = [COMPACTION, YES, HI]
+    assert since_compaction([RULE, HI, YES, LIST, *later]) == [RULE, LIST, *later]
+    assert since_compaction([HI, *later]) == later
+    assert since_compaction([], [HI, YES, *later]) == later
+    assert since_compaction([HI, YES], [COMPACTION, HI]) == [COMPACTION, HI]
+
+
+def test_the_newest_of_several_compactions_counts() -> None:
+    assert since_compaction([HI, COMPACTION, YES], [HI, COMPACTION, HI]) == [COMPACTION, HI]
+
+
+def test_messages_that_a_client_kept_before_a_compaction_stay() -> None:
+    sent = [RULE, HI, COMPACTION, HI]
+    assert since_compaction([], sent) == sent
+
+
+def test_without_a_compaction_everything_stays() -> None:
+    assert since_compaction([HI, YES], [HI]) == [HI, YES, HI]
+    assert since_compaction([], []) == []
