@@ -152,9 +152,25 @@ class TestCompact:
             assert answer.status_code == 200, answer.text
             schemas.Compaction.model_validate(answer.json())
 
+    async def test_the_fields_that_codex_sends_are_taken(self, api: Api, db: Database, w: Worker) -> None:
+        body = {
+            "model": MODEL,
+            "input": [{"role": "user", "content": "a"}],
+            "instructions": "Be kind.",
+            "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}],
+            "parallel_tool_calls": True,
+            "reasoning": {"effort": "medium"},
+            "text": {"verbosity": "medium"},
+            "service_tier": "auto",
+            "prompt_cache_key": "k",
+        }
+        answer = await served_by(w, db, asyncio.create_task(api.client.post("/v1/responses/compact", json=body)))
+        assert answer.status_code == 200, answer.text
+
     @pytest.mark.parametrize(
         ("body", "named"),
         [
+            ({"model": MODEL, "input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
             ({"input": "x"}, "model"),
             ({"model": MODEL}, "input"),
             ({"model": MODEL, "input": "x", "stream": True}, "stream"),

@@ -8,7 +8,7 @@ from typing import Any
 from app.protocol.events.chunk import Chunk
 from app.protocol.usage import Usage
 from workers.formats.calls.hosted import HostedCall, McpServerKind
-from workers.generation.history import EndedTurn, History
+from workers.generation.history import EndedCompaction, EndedTurn, History
 
 ONE = HostedCall("s__t", '{"a": 1}', McpServerKind.MCP, "s", "t")
 TWO = HostedCall("python", "{}", McpServerKind.PYTHON, None, "python")
@@ -50,3 +50,10 @@ def test_past_turns_hold_their_items_with_the_results() -> None:
     [past] = history.past(output)
     assert past.tokens == (1, 2, 3)
     assert past.items == ({"type": "mcp_call", "call": {"result": "x"}}, {"type": "message"}, {"type": "mcp_call"})
+
+
+def test_tokens_behind_a_compaction_are_the_first_turns() -> None:
+    ended = EndedCompaction(1, Usage(9, 0, 2))
+    history = History.of([chunk(1, 1), chunk(2, 2, steps=(ended.as_step(),)), chunk(3, 3)])
+    assert (history.compaction, history.tokens, history.turns) == (ended, (3,), [])
+    assert (history.usage, history.generations, history.spent) == ([ended.usage], 1, 0)

@@ -311,6 +311,7 @@ class TestStored:
             "previous_input_messages": None,
             "enable_response_messages": False,
             "secrets": {},
+            "compaction": None,
             "task": None,
         }
 
