@@ -13,7 +13,7 @@ from fastapi_offline import FastAPIOffline
 from app.api import openapi, routes
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
-from app.api.middleware import RequestIdMiddleware
+from app.api.middleware import HeadMiddleware, RequestIdMiddleware, cross_origin
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
@@ -58,7 +58,10 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
     for router in routes.ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(RequestIdMiddleware)
+    if settings.cors_origins:
+        app.add_middleware(cross_origin, allow_origins=settings.cors_origins)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,17 @@ def _url_of(*schemes: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _split_origins(value: Any) -> Any:
+    """A browser writes an origin in small letters, without a path and without the port that its scheme implies."""
+    origins = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError("must be origins, separated by commas: https://app.example, http://localhost:3000, or *")
+    return origins
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins)]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -84,6 +96,8 @@ class Settings(BaseSettings):
     """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of API processes."""
+    cors_origins: Origins = ()
+    """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
     flower_port: Port = 5555
     """Port of Flower."""
     flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None

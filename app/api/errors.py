@@ -109,7 +109,8 @@ def _allowed(request: Request) -> set[str]:
     """Returns the methods of all routes of this path. Starlette names those of the first route only."""
     routes: list[BaseRoute] = request.app.routes
     matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in matching for method in getattr(route, "methods", None) or ()}
+    methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
+    return methods | ({"HEAD"} if "GET" in methods else set())
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""The outermost layer of the app: request ids, and answers to crashes."""
+"""The outermost layers of the app: request ids and answers to crashes, HEAD, and web pages of other origins."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 import traceback
+from collections.abc import Collection
+from functools import partial
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.aio import run_until
 from app.api.errors import crash, refuse
 from app.protocol.errors import Unavailable
 
@@ -27,6 +33,7 @@ _VALID_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 class RequestIdMiddleware:
     """Gives every answer an `x-request-id` (the caller's own, if it sent a valid one), and answers crashes with 500.
 
+    `openai-processing-ms` is the time to the start of the answer; that of a stream comes before its first event.
     A request that is cancelled because the server stops is answered with 503.
     """
 
@@ -37,13 +44,15 @@ class RequestIdMiddleware:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         request_id = scope[REQUEST_ID] = _request_id(scope)
-        started = False
+        begun, started = time.perf_counter(), False
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] in _STARTS:
                 started = True
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                headers["openai-processing-ms"] = str(round(1000 * (time.perf_counter() - begun)))
             await send(message)
 
         try:
@@ -62,6 +71,51 @@ class RequestIdMiddleware:
                 await refuse(crash())(scope, receive, send_with_id)
             elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1011})
+
+
+class HeadMiddleware:
+    """Answers HEAD with the headers that GET would have. Nothing runs on for a body that nobody gets."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        answered = asyncio.Event()
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+                answered.set()
+
+        async def get() -> None:
+            await self._app({**scope, "method": "GET"}, receive, send_head)
+
+        async def wait() -> None:
+            await answered.wait()
+
+        await run_until(get(), wait())
+
+
+EXPOSED = ("openai-poll-after-ms", "openai-processing-ms", "retry-after", "x-request-id")
+"""Headers of answers that a web page of another origin may read."""
+
+cross_origin = partial(
+    CORSMiddleware,
+    allow_methods=("DELETE", "GET", "HEAD", "POST"),
+    allow_headers=("*",),  # SDKs send headers of their own; a page that is allowed may send any
+    expose_headers=EXPOSED,
+    allow_private_network=True,
+)
+"""Starlette's middleware with our rules. No cookies: the API has none."""
+
+
+def may_connect(origin: str, host: str, allowed: Collection[str]) -> bool:
+    """Whether a web page of that origin may open a WebSocket: browsers ask nobody before they open one."""
+    return urlsplit(origin).netloc.lower() == host.lower() or "*" in allowed or origin in allowed
 
 
 def _request_id(scope: Scope) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from fastapi import APIRouter, WebSocket
 
 from app.api.dependencies import current_project, only_query
 from app.api.errors import refuse
+from app.api.middleware import may_connect
 from app.api.websocket.session import Session
 from app.protocol.errors import ApiError, Forbidden
 
@@ -30,7 +29,10 @@ async def connect(websocket: WebSocket) -> None:
 
 
 def _check_origin(websocket: WebSocket) -> None:
-    """Raises Forbidden for a page of another site: browsers ask nobody before they open a WebSocket."""
-    origin = websocket.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != websocket.headers.get("host", "").lower():
-        raise Forbidden("WebSockets from web pages of another origin are not accepted.", code="origin_not_allowed")
+    """Raises Forbidden for a page of another site that the operator has not allowed."""
+    origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
+    if origin is not None and not may_connect(origin, host, websocket.state.runtime.settings.cors_origins):
+        message = (
+            "WebSockets from web pages of this origin are not accepted; 'LONGHAUL_CORS_ORIGINS' lists those that are."
+        )
+        raise Forbidden(message, code="origin_not_allowed")

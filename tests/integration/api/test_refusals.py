@@ -142,11 +142,12 @@ class TestUnknown:
         [
             ("PUT", "/v1/responses", "POST"),
             ("GET", "/v1/responses", "POST"),
-            ("PATCH", "/v1/responses/resp_1", "DELETE, GET"),
-            ("POST", "/v1/responses/resp_1", "DELETE, GET"),
+            ("OPTIONS", "/v1/responses", "POST"),
+            ("PATCH", "/v1/responses/resp_1", "DELETE, GET, HEAD"),
+            ("POST", "/v1/responses/resp_1", "DELETE, GET, HEAD"),
             ("GET", "/v1/responses/resp_1/cancel", "POST"),
-            ("DELETE", "/v1/models", "GET"),
-            ("POST", "/health/live", "GET"),
+            ("DELETE", "/v1/models", "GET, HEAD"),
+            ("POST", "/health/live", "GET, HEAD"),
         ],
     )
     async def test_a_wrong_method_is_a_405_with_the_allowed_methods(

@@ -118,3 +118,18 @@ def test_a_command_warns_of_a_variable_that_is_no_setting(
     cli(["models"], standalone_mode=False)
     warning = "longhaul: LONGHAUL_MAX_TRIES is no setting and has no effect; docs/settings.md lists them all\n"
     assert capsys.readouterr().err == warning
+
+
+def test_cors_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().cors_origins == ()
+    monkeypatch.setenv("LONGHAUL_CORS_ORIGINS", "http://localhost:3000, https://app.example,")
+    assert load_settings().cors_origins == ("http://localhost:3000", "https://app.example")
+    monkeypatch.setenv("LONGHAUL_CORS_ORIGINS", "*")
+    assert load_settings().cors_origins == ("*",)
+
+
+@pytest.mark.parametrize("wrong", ["app.example", "https://app.example/", "https://App.example", "https://a/b,*"])
+def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("LONGHAUL_CORS_ORIGINS", wrong)
+    with pytest.raises(ConfigError, match="LONGHAUL_CORS_ORIGINS: must be origins"):
+        load_settings()
