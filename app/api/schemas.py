@@ -144,13 +144,14 @@ class SummaryText(Shape):
     text: str
 
 
-class ReasoningItem(Shape):
+class ReasoningItem(Partial):
     type: Literal["reasoning"]
     id: str
     status: Literal["in_progress", "completed", "incomplete"]
     summary: list[SummaryText]
     content: list[ReasoningText]
-    encrypted_content: str | None
+    encrypted_content: str = ""
+    """If `include` asks for it, once the item is done."""
 
 
 class FunctionCallItem(Partial):

@@ -5,14 +5,18 @@ subscribe -> insert, commit -> message -> events up to the end | the client leav
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
+from app.protocol.requests.create_response import CreateResponse
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.responses.reader import Pulse
 from app.store.database import retry_until_available
 from app.store.rows import ResponseRow
+
+_FIELD = re.compile(r"([a-z_]+)(?:\.[a-z_]+|\[\d+\])*(?=:? )")
 
 LAST_OPENING_EVENT = 1
 """The sequence number of the last event that a response is inserted with: created, queued."""
@@ -95,5 +99,13 @@ class AttachedResponse:
 def _raise_bad_prompt(row: ResponseRow | None) -> None:
     """Raises InvalidRequest if the response failed because of what its caller sent."""
     if row is not None and row.error is not None and row.error["code"] in BAD_PROMPT_CODES:
-        code = row.error["code"]
-        raise InvalidRequest(row.error["message"], BAD_PROMPT_CODES[code], code)
+        code, message = row.error["code"], row.error["message"]
+        raise InvalidRequest(message, field_of(message) or BAD_PROMPT_CODES[code], code)
+
+
+def field_of(message: str) -> str | None:
+    """Returns the field of the request that a worker's message begins with, if it begins with one."""
+    found = _FIELD.match(message)
+    if found is None or found.group(1) not in CreateResponse.model_fields:
+        return None
+    return found.group(0)

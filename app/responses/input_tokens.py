@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.protocol.errors import ServerFault, Unavailable
+from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.status import Status
 from app.protocol.types import Json
 
@@ -14,10 +14,10 @@ async def input_tokens(response: Json) -> Json:
 
 
 def check_completed(response: Json) -> None:
-    """Raises Unavailable if the response was cancelled (this server stops), and ServerFault if it was cut short."""
+    """Raises Unavailable if the response was cancelled (this server stops), and InvalidRequest if it was cut short."""
     status = Status(response["status"])
     if status is Status.CANCELLED:
         raise Unavailable("The work on this request was cancelled; send the request again.")
     if status is not Status.COMPLETED:
         message = "The model's context is too small for this input; send less."
-        raise ServerFault(message, "input", "context_length_exceeded")
+        raise InvalidRequest(message, "input", "context_length_exceeded")

@@ -59,4 +59,4 @@ def _resolved(item: Json, found: Mapping[str, Json]) -> Json:
 def _is_empty_reasoning(item: Json) -> bool:
     """Clients that keep only ids send reasoning without its text; the stored item has it."""
     texts = ("content", "summary", "encrypted_content")
-    return item["type"] == "reasoning" and not any(item[name] for name in texts)
+    return item["type"] == "reasoning" and not any(item.get(name) for name in texts)

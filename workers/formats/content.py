@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workers.engine.base import EngineError
+from workers.engine.base import InvalidPrompt
 
 
 def text_of(content: str | Iterable[Mapping[str, Any]]) -> str:
-    """The text of a message's content. Raises EngineError if a part is no text."""
+    """The text of a message's content. Raises InvalidPrompt if a part is no text."""
     return content if isinstance(content, str) else "".join(map(part_text, content))
 
 
 def part_text(part: Mapping[str, Any]) -> str:
-    """The text of a text part or a refusal. Raises EngineError for any other part."""
+    """The text of a text part or a refusal. Raises InvalidPrompt for any other part."""
     if "text" not in part and "refusal" not in part:
-        raise EngineError(f"this model takes no part of type {part['type']!r}")
+        raise InvalidPrompt(f"this model takes no part of type {part['type']!r}")
     text: str = part["text"] if "text" in part else part["refusal"]
     return text

@@ -89,7 +89,7 @@ def open_refusal(writer: Writer, _: Refusal) -> None:
 
 
 def open_reasoning(writer: Writer, _: Reasoning) -> None:
-    writer.add_item("rs", type="reasoning", summary=[], content=[], encrypted_content=None)
+    writer.add_item("rs", type="reasoning", summary=[], content=[])
     writer.add_part({"type": "reasoning_text", "text": ""})
 
 

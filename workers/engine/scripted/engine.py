@@ -24,6 +24,7 @@ from workers.engine.base import (
     EngineDead,
     EngineDelta,
     EngineError,
+    InvalidPrompt,
     InvalidSampling,
     Message,
     Prompt,
@@ -152,7 +153,7 @@ class ScriptedEngine:
     ) -> Prompt:
         await self.check()
         if not messages:
-            raise EngineError("there are no messages")
+            raise InvalidPrompt("there are no messages")
         prompt = Prompt(rendered(messages, template_args, tools))
         self._room(prompt)
         return prompt

@@ -27,7 +27,7 @@ from enum import Enum
 from itertools import count, takewhile
 from typing import Any
 
-from workers.engine.base import EngineError, Message
+from workers.engine.base import InvalidPrompt, Message
 
 END = 256
 """Ends a message of the prompt, and the reply."""
@@ -74,7 +74,7 @@ def marked_tokens(text: str) -> tuple[int, ...]:
 def rendered(
     messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
 ) -> tuple[int, ...]:
-    """The prompt. Raises EngineError for a message with an unknown role."""
+    """The prompt. Raises InvalidPrompt for a message with an unknown role."""
     head = _framed("tools", text_tokens(json.dumps(list(tools)))) if tools else ()
     turns = (token for message in messages for token in _message(message))
     return (*head, *turns, *([THINK] if template_args.get("enable_thinking") else []), ANSWER)
@@ -103,7 +103,7 @@ def reply_to(prompt: Sequence[int]) -> Reply:
 def _message(message: Message) -> tuple[int, ...]:
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
-        raise EngineError(f"the template knows no role {role!r}")
+        raise InvalidPrompt(f"the template knows no role {role!r}")
     if isinstance(content, list):
         content = "".join(part.get("text", f"[{part['type']}]") for part in content)
     reasoning = f"<think>{message['reasoning']}</think>" if message.get("reasoning") else ""

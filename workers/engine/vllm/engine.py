@@ -129,7 +129,7 @@ class VllmEngine:
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json] = ()
     ) -> Prompt:
         if not messages:
-            raise EngineError("there are no messages")
+            raise InvalidPrompt("there are no messages")
         try:
             prompt = await self._alive().rendering.render(messages, template_args, tools)
         except EngineError:

@@ -26,7 +26,7 @@ from app.protocol.item_types import (
     TOOL_SEARCH_OUTPUT,
 )
 from app.protocol.types import Json
-from workers.engine.base import EngineError, Message
+from workers.engine.base import InvalidPrompt, Message
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted import as_object
 from workers.formats.calls.hosted_items import Approvals, RenderedCall, Result, rendered_call
@@ -45,7 +45,7 @@ def messages_of(
     tool_parser: str | None = None,
     client: ClientTools = NO_CLIENT_TOOLS,
 ) -> list[Message]:
-    """The messages of these items. Raises EngineError if a chat template cannot show one.
+    """The messages of these items. Raises InvalidPrompt if a chat template cannot show one.
 
     `tool_parser` names the model's format of calls: some show call ids in a form of their own. `client` has the names
     of the tools that the items call.
@@ -76,7 +76,7 @@ class _Builder:
     def add(self, item: Item) -> None:
         handler = _HANDLERS.get(item["type"])
         if handler is None:
-            raise EngineError(f"this model takes no item of type {item['type']!r}")
+            raise InvalidPrompt(f"this model takes no item of type {item['type']!r}")
         if item["type"] not in _BEFORE_RESULTS:
             self.add_results()
         handler(self, item)

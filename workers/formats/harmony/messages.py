@@ -26,7 +26,7 @@ from app.protocol.item_types import (
     TOOL_SEARCH_CALL,
     TOOL_SEARCH_OUTPUT,
 )
-from workers.engine.base import EngineError
+from workers.engine.base import InvalidPrompt
 from workers.engine.harmony_vocabulary import ANALYSIS, ASSISTANT, COMMENTARY, FINAL
 from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
 from workers.formats.calls.hosted_formats import BY_ITEM_TYPE
@@ -54,7 +54,7 @@ def head_of(items: Sequence[Item], instructions: str | None) -> tuple[str | None
 
 
 def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) -> list[Message]:
-    """The messages of these items, all reasoning included. Raises EngineError if harmony cannot show one.
+    """The messages of these items, all reasoning included. Raises InvalidPrompt if harmony cannot show one.
 
     `client` has the names of the tools that the items call.
     """
@@ -65,7 +65,7 @@ def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) ->
     for index, item in enumerate(items):
         handler = _HANDLERS.get(item["type"])
         if handler is None:
-            raise EngineError(f"this model takes no item of type {item['type']!r}")
+            raise InvalidPrompt(f"this model takes no item of type {item['type']!r}")
         made += handler(item, _Position(items, index, names, approvals, client))
     return made
 

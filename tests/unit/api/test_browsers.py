@@ -1,0 +1,68 @@
+"""Web pages of other origins, HEAD, and how long an answer took: the app without its services."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.api.middleware import may_connect
+from app.main import create_app
+from config.settings import load_settings
+from tests.support.api import CATALOG
+
+PAGE = "https://app.example"
+STRANGER = "https://elsewhere.example"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    urls = {"DATABASE_URL": "postgresql://nowhere/x", "REDIS_URL": "redis://nowhere"}
+    app = create_app(load_settings(**urls, home=tmp_path, cors_origins=PAGE), CATALOG)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/responses"), ("DELETE", "/v1/responses/resp_1")])
+async def test_a_preflight_of_an_allowed_page_is_answered(client: httpx.AsyncClient, method: str, path: str) -> None:
+    wanted = {"access-control-request-method": method, "access-control-request-headers": "authorization"}
+    answer = await client.options(path, headers={"origin": PAGE, **wanted})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, PAGE)
+    assert answer.headers["access-control-allow-headers"] == "authorization"
+    refused = await client.options(path, headers={"origin": STRANGER, **wanted})
+    assert refused.status_code == 400
+    assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_an_allowed_page_may_read_answers_and_errors(client: httpx.AsyncClient) -> None:
+    for path, status in (("/health/live", 200), ("/nowhere", 404)):
+        answer = await client.get(path, headers={"origin": PAGE})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (status, PAGE)
+        assert "x-request-id" in answer.headers["access-control-expose-headers"]
+        assert "access-control-allow-origin" not in (await client.get(path, headers={"origin": STRANGER})).headers
+
+
+async def test_head_has_the_headers_of_get_and_no_body(client: httpx.AsyncClient) -> None:
+    for path in ("/health/live", "/docs", "/openapi.json", "/nowhere"):
+        get, head = await client.get(path), await client.head(path)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]
+
+
+async def test_head_where_there_is_no_get_is_a_405(client: httpx.AsyncClient) -> None:
+    assert (await client.head("/v1/responses")).headers["allow"] == "POST"
+
+
+async def test_every_answer_says_how_long_it_took(client: httpx.AsyncClient) -> None:
+    for path in ("/health/live", "/nowhere"):
+        assert int((await client.get(path)).headers["openai-processing-ms"]) >= 0
+
+
+def test_a_websocket_follows_the_same_list_of_origins() -> None:
+    assert may_connect("http://here:1", "HERE:1", ())
+    assert may_connect(PAGE, "here", (PAGE,))
+    assert may_connect(STRANGER, "here", ("*",))
+    assert not may_connect(STRANGER, "here", (PAGE,))
+    assert not may_connect("null", "here", (PAGE,))
