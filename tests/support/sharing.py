@@ -14,6 +14,7 @@ ENGINES = (
     "tests/faults/test_engine_core.py",
     "tests/e2e/test_main_job.py",
     "tests/e2e/test_gpt_oss.py",
+    "tests/e2e/test_images.py",
     "tests/clients/",
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine

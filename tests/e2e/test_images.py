@@ -1,0 +1,246 @@
+"""Images through the API to the real engine: the tiny vision model says what it sees.
+
+One installation serves them all; its worker is killed once, in the middle of an answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+from PIL import Image
+
+from tests.models.pictures import Picture, data_url, draw
+from tests.models.vision_training.script import COUNT, GREETING, HELLO
+from tests.support import grammar
+from tests.support.installations import running
+from tests.support.longhaul import Longhaul
+from tests.support.services import open_folder
+from tests.support.waiting import until_sync
+
+pytestmark = pytest.mark.vllm
+
+Json = dict[str, Any]
+
+FOLDER = Path(__file__).parents[1] / "models" / "vision"
+MODEL = "tiny-vision"
+MODELS = f"""
+[[models]]
+name = "{MODEL}"
+path = "{FOLDER}"
+context_length = 1024
+images = true
+default_sampling = {{ temperature = 0.0 }}
+[models.engine_args]
+dtype = "float32"
+enforce_eager = true
+block_size = 32
+kv_cache_memory_bytes = 134217728
+max_num_seqs = 32
+"""
+WHAT = "What is in this image?"
+RED, BLUE = Picture("red", "square"), Picture("blue", "triangle")
+FIELD = "input[0].content[1].image_url"
+
+
+@pytest.fixture(scope="module")
+def vision() -> Iterator[Longhaul]:
+    """`longhaul up` with the tiny vision model."""
+    with open_folder() as folder:
+        models = folder / "models.toml"
+        models.write_text(MODELS)
+        with running(Longhaul(folder / "home", models)) as installation:
+            yield installation
+
+
+@pytest.fixture(scope="module")
+def client(vision: Longhaul) -> Iterator[OpenAI]:
+    with vision.client() as opened:
+        yield opened
+
+
+def image(picture: Picture, width: int = 80, height: int = 80, form: str = "PNG") -> Json:
+    return image_of(draw(picture, width, height), form)
+
+
+def image_of(drawn: Image.Image, form: str = "PNG") -> Json:
+    return {"type": "input_image", "image_url": data_url(drawn, form)}
+
+
+def user(text: str, *images: Json) -> Json:
+    return {"role": "user", "content": [{"type": "input_text", "text": text}, *images]}
+
+
+def ask(client: OpenAI, items: Sequence[Json], **fields: Any) -> Any:
+    return client.responses.create(model=MODEL, input=list(items), **fields)
+
+
+def final(client: OpenAI, response_id: str) -> Any:
+    def ended() -> Any:
+        response = client.responses.retrieve(response_id)
+        return response if response.status not in ("queued", "in_progress") else None
+
+    return until_sync(ended, 120, f"{response_id} is final")
+
+
+# -- seeing ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("picture", [RED, BLUE, Picture("green", "triangle"), Picture("yellow", "square")], ids=str)
+def test_the_answer_is_about_the_picture(client: OpenAI, picture: Picture) -> None:
+    response = ask(client, [user(WHAT, image(picture))])
+    assert (response.status, response.output_text) == ("completed", picture.sentence)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP"])
+def test_every_format_is_seen(client: OpenAI, form: str) -> None:
+    assert ask(client, [user(WHAT, image(RED, form=form))]).output_text == RED.sentence
+
+
+def test_pictures_of_any_size_are_seen(client: OpenAI) -> None:
+    for width, height in ((24, 24), (300, 200), (2000, 2000)):
+        assert ask(client, [user("What colour is it?", image(RED, width, height))]).output_text == "Red."
+
+
+def test_two_pictures_are_told_apart_in_their_order(client: OpenAI) -> None:
+    texts = [
+        ask(client, [user("What are these?", image(a), image(b))]).output_text for a, b in ((RED, BLUE), (BLUE, RED))
+    ]
+    assert texts == ["A red square and a blue triangle.", "A blue triangle and a red square."]
+
+
+def test_a_function_s_output_can_be_a_picture(client: OpenAI) -> None:
+    call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": [image(BLUE)]}
+    assert ask(client, [user(WHAT), call, output]).output_text == BLUE.sentence
+
+
+def test_text_alone_is_answered(client: OpenAI) -> None:
+    assert client.responses.create(model=MODEL, input=HELLO).output_text == GREETING
+
+
+def test_a_later_response_still_sees_the_picture(client: OpenAI) -> None:
+    first = ask(client, [user(WHAT, image(RED))])
+    second = client.responses.create(model=MODEL, input="What colour is it?", previous_response_id=first.id)
+    assert second.output_text == "Red."
+
+
+def test_the_picture_can_be_read_back(client: OpenAI) -> None:
+    part = image(RED)
+    response = ask(client, [user(WHAT, part)])
+    (item,) = client.responses.input_items.list(response.id).data
+    assert item.to_dict()["content"][1]["image_url"] == part["image_url"]  # type: ignore[index]
+
+
+# -- modes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_and_the_background_give_the_same_answer(client: OpenAI) -> None:
+    items = [user(WHAT, image(BLUE))]
+    events = [event.to_dict() for event in ask(client, items, stream=True)]
+    grammar.check(events)
+    queued = ask(client, items, background=True)
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == BLUE.sentence  # type: ignore[index]
+    assert final(client, queued.id).output_text == BLUE.sentence
+
+
+def test_a_picture_counts_as_its_tokens(client: OpenAI) -> None:
+    one, two = [user(WHAT, image(RED))], [user(WHAT, image(RED), image(BLUE))]
+    counts = [client.responses.input_tokens.count(model=MODEL, input=items).input_tokens for items in (one, two)]  # type: ignore[arg-type]
+    assert counts == [ask(client, items).usage.input_tokens for items in (one, two)]
+    assert counts[1] - counts[0] == 7  # four of the image, and three around it
+
+
+def test_the_prefix_cache_tells_pictures_apart(client: OpenAI) -> None:
+    filler = "Look at this picture. " * 20
+    cached = []
+    for picture in (RED, RED, BLUE):
+        response = ask(client, [user(filler, image(picture)), user("What colour is it? " * 30), user(WHAT)])
+        cached.append(response.usage.input_tokens_details.cached_tokens)
+    again = ask(client, [user(filler, image(BLUE)), user("What colour is it? " * 30), user(WHAT)])
+    assert again.usage.input_tokens_details.cached_tokens == cached[1]
+    assert 0 < cached[2] < cached[1]  # the text before the picture is the same, what follows is not
+
+
+def test_truncation_drops_an_old_picture_with_its_message(client: OpenAI) -> None:
+    old = user("word " * 900, image(RED))
+    response = ask(client, [old, user(WHAT, image(BLUE))], truncation="auto")
+    assert response.output_text == BLUE.sentence
+    assert response.usage.input_tokens < 100
+    with pytest.raises(BadRequestError) as refused:
+        ask(client, [old, user(WHAT, image(BLUE))])
+    assert refused.value.code == "context_length_exceeded"
+
+
+# -- refusals --------------------------------------------------------------------------------------------------
+
+
+def bomb() -> bytes:
+    """Some hundred kilobytes that decode to 90 million pixels."""
+    file = io.BytesIO()
+    Image.new("1", (10_000, 9_000)).save(file, "PNG")
+    return file.getvalue()
+
+
+def bad_images() -> dict[str, str]:
+    def url(data: bytes) -> str:
+        return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+    return {
+        "bad base64": "data:image/png;base64,???",
+        "another type": "data:image/svg+xml;base64,PHN2Zy8+",
+        "no image": url(b"hello"),
+        "a bomb": url(bomb()),
+        "a URL that nobody fetches": "http://127.0.0.1:9/a.png",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bad_images()))
+@pytest.mark.parametrize("mode", [{}, {"stream": True}, {"background": True}], ids=["sync", "stream", "background"])
+def test_a_bad_image_is_a_400_that_names_its_field(client: OpenAI, name: str, mode: Json) -> None:
+    part = {"type": "input_image", "image_url": bad_images()[name]}
+    with pytest.raises(BadRequestError) as refused:
+        ask(client, [user(WHAT, part)], **mode)
+    assert refused.value.param == FIELD
+
+
+@pytest.mark.parametrize("mode", [{}, {"stream": True}], ids=["sync", "stream"])
+def test_a_damaged_image_is_a_400_and_the_engine_goes_on(client: OpenAI, mode: Json) -> None:
+    whole = base64.b64decode(image(RED, 500, 500)["image_url"].partition(",")[2])
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(whole[:600]).decode()}"}
+    with pytest.raises(BadRequestError) as refused:
+        ask(client, [user(WHAT, part)], **mode)
+    assert refused.value.code == "invalid_prompt"
+    assert ask(client, [user(WHAT, image(RED))]).output_text == RED.sentence
+
+
+def test_a_damaged_image_fails_a_response_in_the_background(client: OpenAI) -> None:
+    whole = base64.b64decode(image(RED, 500, 500)["image_url"].partition(",")[2])
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(whole[:600]).decode()}"}
+    response = final(client, ask(client, [user(WHAT, part)], background=True).id)
+    assert (response.status, response.error.code) == ("failed", "invalid_prompt")
+
+
+# -- taking over -----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_goes_on_with_its_picture_after_the_worker_was_killed(vision: Longhaul, client: OpenAI) -> None:
+    items = [user(COUNT, image(BLUE))]
+    undisturbed = ask(client, items).output_text
+    assert undisturbed.count("blue") > 20
+    vision_worker = vision.named(["celeryd"])[0]
+    stream = ask(client, items, stream=True, background=True)
+    events = []
+    for event in stream:
+        events.append(event.to_dict())
+        if event.type == "response.output_text.delta" and vision_worker.is_running():
+            vision_worker.send_signal(signal.SIGKILL)
+            vision_worker.wait(30)
+    grammar.check(events)
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == undisturbed  # type: ignore[index]
