@@ -63,3 +63,17 @@ def test_a_summary_of_the_reasoning_is_shown(agents: Any, target: Target) -> Non
     answer = agents("reason", target, input=target.script.hello)
     assert answer["text"] == target.script.hello_answer
     assert "".join(answer["summaries"]).strip()
+
+
+def test_a_tool_of_a_namespace_is_called(agents: Any, scripted_target: Target) -> None:
+    answer = agents(
+        "callInNamespace", scripted_target, input=turns(call("crm__get_weather", city="Paris"), "Sunny"), report=REPORT
+    )
+    assert answer == {"text": "Sunny", "name": "get_weather", "namespace": "crm"}
+
+
+def test_a_deferred_tool_is_found_by_tool_search(agents: Any, scripted_target: Target) -> None:
+    script = turns(call("tool_search", query="weather"), call("get_weather", city="Paris"), "Sunny")
+    answer = agents("searchTools", scripted_target, input=script, report=REPORT)
+    assert answer["text"] == "Sunny"
+    assert answer["kinds"] == ["tool_search_call_item", "tool_search_output_item", *TOOL_LOOP]

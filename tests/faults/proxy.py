@@ -37,10 +37,14 @@ _TO_CLIENT = frozenset({Mode.OPEN})
 
 
 class Proxy:
-    """Listens on a port of its own; `connect` opens a connection to the service."""
+    """Listens on a port of its own; `connect` opens a connection to the service.
 
-    def __init__(self, connect: Connect) -> None:
+    `watch` sees each piece before it passes, and whether it goes to the client.
+    """
+
+    def __init__(self, connect: Connect, watch: Callable[[bytes, bool], None] = lambda piece, to_client: None) -> None:
         self._connect = connect
+        self._watch = watch
         self._mode = Mode.OPEN
         self._changed = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
@@ -100,6 +104,7 @@ class Proxy:
             while piece := await source.read(PIECE):
                 while self._mode not in modes:
                     await self._changed.wait()
+                self._watch(piece, modes is _TO_CLIENT)
                 sink.write(piece)
                 await sink.drain()
 

@@ -14,6 +14,7 @@ SCRIPTED = """
 [[models]]
 name = "scripted"
 engine = "scripted"
+context_length = 400000
 reasoning_parser = "qwen3"
 tool_parser = "hermes"
 """

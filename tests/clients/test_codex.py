@@ -1,0 +1,135 @@
+"""Codex CLI: whole sessions of `codex exec`. Its prompt outgrows the demo model, so the scripted engine speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.target import Target
+from tests.faults.proxy import Proxy
+from tests.support.codex import Codex
+from tests.support.tool_servers import call, turns
+
+PATCH = """*** Begin Patch
+*** Update File: note.txt
+@@
+-the secret is swordfish
++the secret is out
+*** End Patch"""
+UPGRADE = b"GET /v1/responses"
+
+
+class Line:
+    """The proxy between Codex and the API: what Codex sent, and when the connection is cut."""
+
+    def __init__(self, target: Target) -> None:
+        self._proxy = Proxy(lambda: asyncio.open_connection("127.0.0.1", target.installation.port), self._watch)
+        self.sent = b""
+        self.cuts = 0
+        self.cut_at: bytes | None = None
+        """Cuts every connection when the API says this, once."""
+
+    async def start(self) -> None:
+        await self._proxy.start()
+
+    async def close(self) -> None:
+        await self._proxy.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._proxy.port}/v1"
+
+    def _watch(self, piece: bytes, to_client: bool) -> None:
+        if not to_client:
+            self.sent += piece
+        elif self.cut_at and self.cut_at in piece:
+            self.cut_at = None
+            self.cuts += 1
+            self._proxy.reset()
+
+
+@pytest.fixture
+async def line(scripted_target: Target) -> AsyncIterator[Line]:
+    opened = Line(scripted_target)
+    await opened.start()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=["http", "websocket"])
+def codex(request: pytest.FixtureRequest, tmp_path: Path, line: Line) -> Codex:
+    return Codex(tmp_path, line.url, websockets=request.param == "websocket")
+
+
+@pytest.fixture
+def openai_provider(tmp_path: Path, line: Line) -> Codex:
+    """Codex with its own provider and only another base URL: over a WebSocket, and it compacts by the API."""
+    return Codex(tmp_path, line.url, provider="openai")
+
+
+async def test_a_session(codex: Codex, line: Line, request: pytest.FixtureRequest) -> None:
+    """Reads a file, patches it, calls the user's MCP tool, and goes on in a second process."""
+    (codex.work / "note.txt").write_text("the secret is swordfish\n")
+    script = turns(
+        "<think>I look first.</think>" + call("exec_command", cmd="cat note.txt"),
+        call("apply_patch", input=PATCH),
+        call("mcp__tests__echo", text="hi"),
+        "All done: {results}",
+    )
+    first = await codex.say(script)
+    assert [item["text"] for item in first.items("reasoning")] == ["I look first."]
+    (command,) = first.items("command_execution")
+    assert (command["exit_code"], command["aggregated_output"]) == (0, "the secret is swordfish\n")
+    (change,) = first.items("file_change")
+    assert change["status"] == "completed"
+    assert (codex.work / "note.txt").read_text() == "the secret is out\n"
+    (tool,) = first.items("mcp_tool_call")
+    assert (tool["server"], tool["tool"], tool["status"]) == ("tests", "echo", "completed")
+    assert first.text.startswith("All done:")
+    assert "echo hi" in first.text
+    assert first.items("error") == []
+
+    again = await codex.say("/say Welcome back.", thread=first.thread)
+    assert (again.thread, again.text) == (first.thread, "Welcome back.")
+    used = again.events[-1]["usage"]
+    assert used["input_tokens"] > 0
+    over_websocket = "websocket" in request.node.callspec.id
+    assert (UPGRADE in line.sent) == over_websocket
+
+
+async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> None:
+    first = await codex.say(turns(call("exec_command", cmd=r"printf 'a\000b'"), "Printed: {results}"))
+    (command,) = first.items("command_execution")
+    assert command["exit_code"] == 0
+    assert first.text.startswith("Printed:")
+    again = await codex.say("/say Still here.", thread=first.thread)
+    assert again.text == "Still here."
+
+
+async def test_a_dropped_stream_is_repeated(codex: Codex, line: Line) -> None:
+    line.cut_at = b"response.output_text.delta"
+    turn = await codex.say("/count 300")
+    assert line.cuts == 1
+    assert turn.text.endswith("299 300")
+
+
+async def test_codex_compacts_by_itself(codex: Codex) -> None:
+    first = await codex.say("/say Nice to meet you.")
+    again = await codex.say("/say Compacted.", "-c", "model_auto_compact_token_limit=1000", thread=first.thread)
+    assert again.text == "Compacted."
+    assert codex.written("compacted") != []
+
+
+async def test_the_builtin_provider_runs_and_compacts_in_the_stream(openai_provider: Codex, line: Line) -> None:
+    first = await openai_provider.say("/say Nice to meet you.")
+    assert first.text == "Nice to meet you."
+    again = await openai_provider.say(
+        "/say Compacted.", "-c", "model_auto_compact_token_limit=1000", thread=first.thread
+    )
+    assert again.text == "Compacted."
+    (compacted, *_) = openai_provider.written("compacted")
+    kept = [item["type"] for item in compacted["payload"]["replacement_history"]]
+    assert "compaction" in kept

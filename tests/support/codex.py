@@ -1,0 +1,103 @@
+"""Codex CLI in a home of its own, pointed at an installation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.node_clients import program
+
+TIMEOUT_SECONDS = 120.0
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFIG = """
+model = "scripted"
+model_provider = "{provider}"
+model_reasoning_summary = "auto"
+openai_base_url = "{url}"
+web_search = "disabled"
+
+[features]
+shell_snapshot = false
+
+[model_providers.longhaul]
+name = "Longhaul"
+base_url = "{url}"
+wire_api = "responses"
+experimental_bearer_token = "unused"
+model_catalog_url = "{url}/models"
+supports_websockets = {websockets}
+
+[mcp_servers.tests]
+command = {python}
+args = ["-m", "tests.support.mcp_server", {log}]
+env = {{ PYTHONPATH = {checkout} }}
+required = true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What `codex exec --json` printed for one prompt."""
+
+    events: list[dict[str, Any]]
+    thread: str
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        items = (event["item"] for event in self.events if event["type"] == "item.completed")
+        return [item for item in items if item["type"] == kind]
+
+    @property
+    def text(self) -> str:
+        """The last message of the model."""
+        text: str = self.items("agent_message")[-1]["text"]
+        return text.strip()
+
+
+class Codex:
+    """One user's Codex: `work` is the folder that it works in."""
+
+    def __init__(self, folder: Path, url: str, *, provider: str = "longhaul", websockets: bool = False) -> None:
+        self.work = folder / "work"
+        self._home = folder / "codex"
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "CODEX_HOME": str(self._home),
+            "OPENAI_API_KEY": "unused",
+        }
+        for made in (self.work, self._home):
+            made.mkdir()
+        words = {"python": sys.executable, "log": str(folder / "calls.log"), "checkout": str(CHECKOUT)}
+        quoted = {name: json.dumps(word) for name, word in words.items()}
+        config = CONFIG.format(provider=provider, url=url, websockets=str(websockets).lower(), **quoted)
+        (self._home / "config.toml").write_text(config)
+
+    async def say(self, prompt: str, *options: str, thread: str | None = None) -> Turn:
+        """Returns the turn once it is complete; continues the session `thread`."""
+        codex = str(program("@openai/codex-*/vendor/*/bin/codex"))
+        flags = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", *options]
+        where = ["resume", *flags, thread, "-"] if thread else [*flags, "-"]
+        process = await asyncio.create_subprocess_exec(
+            codex, "exec", *where, cwd=self.work, env=self._environment,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            printed, errors = await asyncio.wait_for(process.communicate(prompt.encode()), TIMEOUT_SECONDS)
+        finally:
+            if process.returncode is None:
+                process.kill()
+        events = [json.loads(line) for line in printed.decode().splitlines()]
+        assert events, errors.decode()
+        assert events[-1]["type"] == "turn.completed", (events[-3:], errors.decode())
+        return Turn(events, next(event["thread_id"] for event in events if event["type"] == "thread.started"))
+
+    def written(self, kind: str) -> list[dict[str, Any]]:
+        """The lines of that type in the files that Codex keeps of its sessions."""
+        files = sorted(self._home.glob("sessions/**/*.jsonl"))
+        lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+        return [entry for entry in map(json.loads, lines) if entry["type"] == kind]
