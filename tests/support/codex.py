@@ -19,7 +19,6 @@ model = "scripted"
 model_provider = "{provider}"
 model_reasoning_summary = "auto"
 openai_base_url = "{url}"
-web_search = "disabled"
 
 [features]
 shell_snapshot = false
