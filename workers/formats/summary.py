@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.protocol.events.deltas import Compacting, Text
-from app.protocol.item_types import APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE
+from app.protocol.item_types import ADDITIONAL_TOOLS, APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE
 from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed, TurnParser
@@ -67,7 +67,7 @@ def _start_of(items: Sequence[Json], stop: int, *, written: bool) -> int:
 def _is_written(item: Json) -> bool:
     if item["type"] == MESSAGE:
         return bool(item["role"] == "assistant")
-    return item["type"] not in _ANSWERS
+    return item["type"] not in _ANSWERS | {ADDITIONAL_TOOLS}
 
 
 def summary_request(request: Mapping[str, Any], context_length: int) -> Json:

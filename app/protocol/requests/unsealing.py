@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from app.protocol.item_types import COMPACTION, MCP_LIST_TOOLS, REASONING
+from app.protocol.item_types import ADDITIONAL_TOOLS, COMPACTION, MCP_LIST_TOOLS, REASONING
 from app.protocol.types import Json
 
 Unseal = Callable[[str], str]
@@ -19,13 +19,14 @@ _INSTRUCTION_ROLES = ("system", "developer")
 def since_compaction(context: Sequence[Json], own: Sequence[Json] = ()) -> list[Json]:
     """Returns the items that a model is shown of `context`, which the server kept, and of a request's `own` items.
 
-    The newest compaction stands for everything before it, except for system and developer messages, and lists of
-    tools. If `own` holds the compaction and nothing before it but messages to the model, its client chose to keep them.
+    The newest compaction stands for everything before it, except for system and developer messages, and items
+    that list tools. If `own` holds the compaction and nothing before it but messages to the model, its client chose to
+    keep them.
     """
     items = [*context, *own]
     newest = max((index for index, item in enumerate(items) if item["type"] == COMPACTION), default=0)
     before = items[:newest]
-    if newest >= len(context) and all(item.get("role") in ("user", *_INSTRUCTION_ROLES) for item in before):
+    if newest >= len(context) and all(item.get("role") == "user" or is_kept(item) for item in before):
         return items
     kept = [item for item in before if is_kept(item)]
     return [*kept, *items[newest:]]
@@ -33,7 +34,7 @@ def since_compaction(context: Sequence[Json], own: Sequence[Json] = ()) -> list[
 
 def is_kept(item: Json) -> bool:
     """Whether the item stays in the context when a compaction replaces what is before it."""
-    return item.get("role") in _INSTRUCTION_ROLES or item["type"] == MCP_LIST_TOOLS
+    return item.get("role") in _INSTRUCTION_ROLES or item["type"] in (MCP_LIST_TOOLS, ADDITIONAL_TOOLS)
 
 
 def unsealed(items: Iterable[Json], unseal_reasoning: Unseal, unseal_summary: Unseal) -> list[Json]:

@@ -84,6 +84,13 @@ def test_the_newest_of_several_compactions_counts() -> None:
     assert since_compaction([HI, COMPACTION, YES], [HI, COMPACTION, HI]) == [COMPACTION, HI]
 
 
+def test_tools_that_items_brought_stay() -> None:
+    tools = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": []}
+    assert since_compaction([tools, HI, YES, COMPACTION]) == [tools, COMPACTION]
+    sent = [tools, HI, COMPACTION, HI]
+    assert since_compaction([], sent) == sent
+
+
 def test_messages_that_a_client_kept_before_a_compaction_stay() -> None:
     sent = [RULE, HI, COMPACTION, HI]
     assert since_compaction([], sent) == sent
