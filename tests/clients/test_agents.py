@@ -152,3 +152,19 @@ async def test_tools_of_a_namespace_are_called(scripted: Longhaul) -> None:
     assert isinstance(called.raw_item, ResponseFunctionToolCall)
     assert (called.raw_item.namespace, called.raw_item.name) == ("weather", "get_weather")
     assert result.final_output == f"The tool said: {REPORT}"
+
+
+async def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -> None:
+    settings = ModelSettings(context_management=[{"type": "compaction", "compact_threshold": 1000}])
+    said: Any = [
+        {"role": "user", "content": "/repeat 1500 a"},
+        {"role": "assistant", "content": "a" * 1500},
+        {"role": "user", "content": "Hello!"},
+    ]
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel("scripted", client)
+        result = await Runner.run(agent(model, model_settings=settings), said, run_config=PLAIN)
+        again: Any = [*result.to_input_list(), {"role": "user", "content": "Bye!"}]
+        continued = await Runner.run(agent(model, model_settings=settings), again, run_config=PLAIN)
+    assert [item.type for item in result.raw_responses[0].output] == ["compaction", "message"]
+    assert continued.final_output == "You said: Bye!"

@@ -13,6 +13,7 @@ from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import SecretStr
 
 from tests.clients.target import PARIS, REPORT, THINKING, City, Target
+from tests.support.longhaul import Longhaul
 
 Chat = Callable[..., ChatOpenAI]
 
@@ -136,3 +137,23 @@ def test_a_history_with_reasoning_goes_on(chat: Chat, target: Target) -> None:
     first = chat(reasoning=THINKING, output_version="responses/v1").invoke(said)
     assert isinstance(first, AIMessage)
     assert chat().invoke([*said, first, HumanMessage(target.script.asked)]).text == target.script.asked_answer
+
+
+def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -> None:
+    with DefaultHttpxClient() as http_client:
+        model = ChatOpenAI(
+            model="scripted",
+            base_url=f"{scripted.url}/v1",
+            api_key=SecretStr("unused"),
+            context_management=[{"type": "compaction", "compact_threshold": 1000}],
+            output_version="responses/v1",
+            max_retries=0,
+            http_client=http_client,
+        )
+        said = [HumanMessage("/repeat 1500 a"), AIMessage("a" * 1500), HumanMessage("Hello!")]
+        compacted = model.invoke(said)
+        assert isinstance(compacted, AIMessage)
+        again = model.invoke([*said, compacted, HumanMessage("Bye!")])
+    assert isinstance(compacted.content, list)
+    assert [block["type"] for block in compacted.content if isinstance(block, dict)] == ["compaction", "text"]
+    assert again.text == "You said: Bye!"

@@ -138,3 +138,18 @@ async def test_an_answer_without_text_is_no_output(scripted: Longhaul) -> None:
     async with scripted.async_client() as client:
         model = OpenAIResponsesModel("scripted", provider=OpenAIProvider(openai_client=client))
         assert (await agent(model, output_type=str | None).run("/raw ")).output is None
+
+
+async def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -> None:
+    settings = OpenAIResponsesModelSettings(
+        openai_context_management=[{"type": "compaction", "compact_threshold": 1000}]
+    )
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel("scripted", provider=OpenAIProvider(openai_client=client))
+        first = await agent(model).run("/repeat 1500 a")
+        second = await agent(model, model_settings=settings).run("Hello!", message_history=first.all_messages())
+        kinds = [part.part_kind for part in second.response.parts]
+        third = await agent(model, model_settings=settings).run("Bye!", message_history=second.all_messages())
+    assert kinds == ["compaction", "text"]
+    assert third.output == "You said: Bye!"
+    assert third.usage.input_tokens < first.usage.output_tokens
