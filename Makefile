@@ -137,7 +137,7 @@ $(VENV)/.dev: $(HASHES)/dev.txt $(VENV)/.base
 	@touch $@
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
-	@echo "installing $< (Codex and opencode: a gigabyte)"
+	@echo "installing $< (Codex and opencode: 600 MB)"
 	@cd $(NODE) && npm ci --loglevel error
 	@touch $@
 

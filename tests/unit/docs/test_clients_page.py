@@ -22,9 +22,12 @@ def rows(heading: str) -> list[list[str]]:
 def installed() -> set[str]:
     """Each package that the tests of clients have, with its version."""
     pins = (ROOT / "config" / "requirements" / "dev.txt").read_text(encoding="utf-8")
-    node = json.loads((TESTS / "node" / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    node = json.loads((TESTS / "node" / "package.json").read_text(encoding="utf-8"))
     python = re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE)
-    return {f"{name} {version}" for name, version in [*python, *node.items()]}
+    return {
+        f"{name} {version}"
+        for name, version in [*python, *node["dependencies"].items(), *node["optionalDependencies"].items()]
+    }
 
 
 def test_every_test_of_a_client_has_its_row() -> None:
