@@ -34,13 +34,15 @@ async def read_request(
     return await _decoded(lambda: as_request(omit_tools(decode_object(body), settings.omit_tools)), body)
 
 
-async def read_body_as(model: type[Model], request: Request, max_bytes: int, *, may_be_empty: bool = False) -> Model:
+async def read_body_as(
+    model: type[Model], request: Request, settings: Settings, *, may_be_empty: bool = False
+) -> Model:
     """Returns the body as a `model`. Raises InvalidRequest, TooLarge and UnsupportedMedia."""
-    body = await read_body(request, max_bytes)
+    body = await read_body(request, settings.max_body_bytes)
     if may_be_empty and not body:
         return validate(model, {})
     _check_media_type(request)
-    return await _decoded(lambda: validate(model, decode_object(body)), body)
+    return await _decoded(lambda: validate(model, omit_tools(decode_object(body), settings.omit_tools)), body)
 
 
 async def _decoded(decode: Callable[[], T], body: bytes) -> T:

@@ -28,7 +28,7 @@ _including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
     dependencies=[_no_query],
 )
 async def create_conversation(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    sent = await read_body_as(CreateConversation, request, runtime.settings.max_body_bytes, may_be_empty=True)
+    sent = await read_body_as(CreateConversation, request, runtime.settings, may_be_empty=True)
     return reply(await runtime.conversations.create(project, sent))
 
 
@@ -52,7 +52,7 @@ async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Pr
     dependencies=[_no_query],
 )
 async def update_conversation(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    sent = await read_body_as(UpdateConversation, request, runtime.settings.max_body_bytes)
+    sent = await read_body_as(UpdateConversation, request, runtime.settings)
     return reply(await runtime.conversations.update(project, conversation_id, sent))
 
 
@@ -77,7 +77,7 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
 )
 async def create_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     check_include(request.query_params)
-    sent = await read_body_as(CreateItems, request, runtime.settings.max_body_bytes)
+    sent = await read_body_as(CreateItems, request, runtime.settings)
     return reply(await runtime.conversations.add_items(project, conversation_id, sent))
 
 

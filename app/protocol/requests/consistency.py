@@ -9,6 +9,7 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS, OUTPUT_OF
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.items import CompactionTrigger
+from app.protocol.requests.tool_items import AdditionalTools
 from app.protocol.requests.tools import AllowedTools, NamespaceTool, ToolSearchTool
 from app.protocol.text import shortened
 
@@ -85,12 +86,21 @@ def _check_deferred(fields: CreateResponse) -> None:
     """Tools that load later need the client's tool search, which loads them."""
     if any(isinstance(tool, ToolSearchTool) for tool in (*fields.kept_tools, *fields.loaded_tools)):
         return
-    for index, tool in enumerate(fields.tools or ()):
+    added = fields.input if isinstance(fields.input, list) else ()
+    items = (
+        (f"input[{index}].tools", item.tools) for index, item in enumerate(added) if isinstance(item, AdditionalTools)
+    )
+    for name, tools in (("tools", fields.tools or ()), *items):
+        _refuse_deferred(name, tools)
+
+
+def _refuse_deferred(name: str, tools: Sequence[Any]) -> None:
+    for index, tool in enumerate(tools):
         nested = tool.tools if isinstance(tool, NamespaceTool) else [tool]
         for position, mine in enumerate(nested):
             if getattr(mine, "defer_loading", None):
                 inner = f".tools[{position}]" if isinstance(tool, NamespaceTool) else ""
-                where = f"tools[{index}]{inner}.defer_loading"
+                where = f"{name}[{index}]{inner}.defer_loading"
                 message = f"Invalid '{where}': tools that load later need a tool of type 'tool_search' in 'tools'."
                 raise InvalidRequest(message, where, "unsupported_parameter")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
-from app.protocol.item_types import ADDITIONAL_TOOLS
+from app.protocol.item_types import ADDITIONAL_TOOLS, TOOL_SEARCH_OUTPUT
 from app.protocol.requests.base import RequestModel
 from app.protocol.types import Json
 
@@ -25,8 +25,9 @@ class OmittedTool(RequestModel):
 
 
 def omit_tools(body: Json, omitted: Collection[str]) -> Json:
-    """Returns a decoded body whose `tools` of these types are `OmittedTool`s. Web search has one name in `omitted`.
+    """Returns a decoded body whose `tools` of these types are `OmittedTool`s, and those of its items too.
 
+    Web search has one name in `omitted`.
     Raises InvalidRequest if `tool_choice` names one of them.
     """
     if not omitted:
@@ -39,8 +40,9 @@ def omit_tools(body: Json, omitted: Collection[str]) -> Json:
             )
             raise InvalidRequest(message, where, "tool_omitted")
     made = _without(body, omitted)
-    if isinstance(items := body.get("input"), list):
-        made = {**made, "input": [_without(item, omitted) if _adds_tools(item) else item for item in items]}
+    for name in ("input", "items"):
+        if isinstance(items := body.get(name), list):
+            made = {**made, name: [_without(item, omitted) if _brings_tools(item) else item for item in items]}
     return made
 
 
@@ -52,8 +54,8 @@ def _without(holder: Json, omitted: Collection[str]) -> Json:
     return {**holder, "tools": [OmittedTool(sent=tool) if _is_omitted(tool, omitted) else tool for tool in tools]}
 
 
-def _adds_tools(item: Any) -> bool:
-    return isinstance(item, Mapping) and item.get("type") == ADDITIONAL_TOOLS
+def _brings_tools(item: Any) -> bool:
+    return isinstance(item, Mapping) and item.get("type") in (ADDITIONAL_TOOLS, TOOL_SEARCH_OUTPUT)
 
 
 def as_sent(value: Any) -> Any:

@@ -47,8 +47,12 @@ class ToolSearchOutput(StatusItem):
     tools: Annotated[list[LoadedTool], Field(max_length=MAX_LOADED_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
     def _fields(self) -> Json:
-        tools = [tool.stored() for tool in self.tools]
-        return {"type": TOOL_SEARCH_OUTPUT, "call_id": self.call_id, "execution": "client", "tools": tools}
+        return {
+            "type": TOOL_SEARCH_OUTPUT,
+            "call_id": self.call_id,
+            "execution": "client",
+            "tools": _kept(self.tools),
+        }
 
 
 class AdditionalTools(PlainItem):
@@ -61,5 +65,9 @@ class AdditionalTools(PlainItem):
     tools: Annotated[list[AddedTool], Field(max_length=MAX_LOADED_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
     def _fields(self) -> Json:
-        tools = [tool.stored() for tool in self.tools if not isinstance(tool, OmittedTool)]
-        return {"type": ADDITIONAL_TOOLS, "role": self.role, "tools": tools}
+        return {"type": ADDITIONAL_TOOLS, "role": self.role, "tools": _kept(self.tools)}
+
+
+def _kept(tools: list[Any]) -> list[Json]:
+    """The tools as the store keeps them, without those that the operator leaves out."""
+    return [tool.stored() for tool in tools if not isinstance(tool, OmittedTool)]

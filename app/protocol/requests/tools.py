@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
@@ -46,8 +47,6 @@ TOOL_TYPES = (*LOADED_TYPES, "tool_search", *KIND_OF_TOOL)
 _CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Of one namespace; as many as one MCP server may list."""
-
-_check_type = check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)
 
 
 def check_object_schema(code: str) -> BeforeValidator:
@@ -169,10 +168,6 @@ def _known_as(tool: Any) -> list[str]:
     return [tool.known_as, *nested]
 
 
-def _check_tool(value: Any) -> Any:
-    return value if isinstance(value, OmittedTool) else _check_type(value)
-
-
 def _tool_tag(value: Any) -> str:
     return value.type if isinstance(value, OmittedTool) else tool_tag(value)
 
@@ -248,21 +243,20 @@ class ToolSearchTool(RequestModel):
 
 _NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
 
+
+def _unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: value if isinstance(value, OmittedTool) else check(value))
+
+
 LoadedTool = Annotated[
     Annotated[FunctionTool, Tag("<function>")]
     | Annotated[CustomTool, Tag("<custom>")]
-    | Annotated[NamespaceTool, Tag("<namespace>")],
-    Discriminator(tag_of),
-    BeforeValidator(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
+    Discriminator(_tool_tag),
+    _unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
 ]
 """What a tool search found."""
-
-
-def _check_added(value: Any) -> Any:
-    return value if isinstance(value, OmittedTool) else _check_added_type(value)
-
-
-_check_added_type = check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)
 
 AddedTool = Annotated[
     Annotated[FunctionTool, Tag("<function>")]
@@ -271,7 +265,7 @@ AddedTool = Annotated[
     | Annotated[ToolSearchTool, Tag("<tool_search>")]
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
     Discriminator(_tool_tag),
-    BeforeValidator(_check_added),
+    _unless_omitted(check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)),
 ]
 """A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
 
@@ -283,7 +277,7 @@ Tool = Annotated[
     | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
     | AnyHostedTool,
     Discriminator(_tool_tag),
-    BeforeValidator(_check_tool),
+    _unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
 Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(check_names)]
 

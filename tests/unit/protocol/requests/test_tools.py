@@ -12,9 +12,12 @@ from pydantic import TypeAdapter
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.hosted_kinds import KIND_OF_TOOL
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
+from app.protocol.requests.conversation import CreateItems
+from app.protocol.requests.items import stored_items
 from app.protocol.requests.omitted import omit_tools
 from app.protocol.requests.request import ResponseRequest, checked_request, parse_request
 from app.protocol.requests.tools import UNSUPPORTED_CHOICES, UNSUPPORTED_TOOLS
+from app.protocol.requests.validation import validate
 from app.protocol.response import response_object
 from config.settings import ConfigError, OmittableTool, load_settings
 
@@ -208,6 +211,11 @@ class TestToolsThatLoadLater:
         request = without({"web_search"}, input=[{**ADDED, "tools": [WEB, FUNCTION]}]).stored("r_1", {})
         assert request["omitted_tools"] == ["web_search"]
         assert [tool["type"] for tool in request["input"][0]["tools"]] == ["function"]
+        found = without({"web_search"}, input=[SEARCHED, {**FOUND, "tools": [WEB, FUNCTION]}]).stored("r_1", {})
+        assert [tool["type"] for tool in found["input"][1]["tools"]] == ["function"]
+        sent = omit_tools({"items": [{**ADDED, "tools": [WEB, FUNCTION]}]}, {"web_search"})
+        (item,) = stored_items(validate(CreateItems, sent).items, "1")
+        assert [tool["type"] for tool in item["tools"]] == ["function"]
 
     FAULTS: ClassVar = [
         ({"tools": [{"type": "tool_search"}]}, "tools[0].execution"),
@@ -215,6 +223,7 @@ class TestToolsThatLoadLater:
         ({"tools": [SEARCH, {**FUNCTION, "name": "tool_search"}]}, "tools"),
         ({"tools": [LATER]}, "tools[0].defer_loading"),
         ({"tools": [{**NAMESPACE, "tools": [FUNCTION, LATER]}]}, "tools[0].tools[1].defer_loading"),
+        ({"input": [{**ADDED, "tools": [FUNCTION, LATER]}]}, "input[0].tools[1].defer_loading"),
         ({"tools": [SEARCH], "tool_choice": {"type": "tool_search"}}, "tool_choice.type"),
         ({"input": [{**SEARCHED, "arguments": "{}"}]}, "input[0].arguments"),
         ({"input": [{**SEARCHED, "execution": "server"}]}, "input[0].execution"),
