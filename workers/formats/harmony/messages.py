@@ -133,6 +133,8 @@ def _message(item: Item, position: _Position) -> list[Message]:
         return [developer(text)] if text else []
     if role != ASSISTANT:
         return [Message.from_role_and_content(Role.USER, text)]
+    if not text:
+        return []  # it stands for an answer that is missing: what came before it is still needed
     phase = item.get("phase") or (COMMENTARY if position.leads_to_call() else FINAL)
     return [_assistant(text, COMMENTARY if phase == COMMENTARY else FINAL)]
 

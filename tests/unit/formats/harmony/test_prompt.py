@@ -125,6 +125,12 @@ def test_reasoning_is_dropped_after_an_answer_and_kept_in_a_tool_loop() -> None:
     assert "<|channel|>analysis<|message|>new<|end|>" in text
 
 
+def test_an_empty_answer_ends_no_tool_loop() -> None:
+    """A response that ended without an answer has an empty message."""
+    loop = [message("a"), reasoning("I ask."), call(), output()]
+    assert said(*loop, message("", "assistant"), message("Go on.")) == said(*loop, message("Go on."))
+
+
 def test_all_reasoning_is_kept_if_it_is_asked_for() -> None:
     items = [
         message("a"),
