@@ -36,6 +36,8 @@ class Batcher(Generic[T, R]):
         self._weight = weight
         self._shared_errors = shared_errors
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._weights: list[int] = []
+        """Of the waiting items: each is weighed once."""
         self._closed = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -50,6 +52,7 @@ class Batcher(Generic[T, R]):
             result.cancel()
             return result
         self._waiting.append((item, result))
+        self._weights.append(self._weight(item))
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work(), name="batches")
         return result
@@ -66,13 +69,14 @@ class Batcher(Generic[T, R]):
         while self._waiting:
             count = self._next_batch_size()
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
+            self._weights = self._weights[count:]
             if wanted := [(item, result) for item, result in batch if not result.done()]:
                 await self._run(wanted)
 
     def _next_batch_size(self) -> int:
         total = 0
-        for count, (item, _) in enumerate(self._waiting):
-            total += self._weight(item)
+        for count, weight in enumerate(self._weights):
+            total += weight
             if count and total > self._max_items:
                 return count
         return len(self._waiting)

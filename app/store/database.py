@@ -1,63 +1,57 @@
-"""Connections to Postgres: one pool per process, and one exception for all the ways in which Postgres is away."""
+"""Connections to Postgres: one pool per process, and one exception for all the ways in which Postgres is away.
+
+`trouble.py` says which errors those are.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
 import orjson
 from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, InvalidRequestError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.store.trouble import Trouble, trouble_of
 
 CONNECT_SECONDS = 5
 POOL_SECONDS = 30
 """How long a request waits for a connection of the pool: overload is no outage."""
 STATEMENT_SECONDS = 60
 RETRY_SECONDS = 0.5
+BUSY_SECONDS = 300.0
+"""How long a statement is repeated that Postgres itself ends each time: by a time-out, for instance."""
 
 T = TypeVar("T")
-
-_UNAVAILABLE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # Postgres closed the connection, and the driver has not noticed yet
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.UndefinedTableError,  # before `longhaul migrate`
-    asyncpg.UndefinedColumnError,  # the same, of a later revision
-    asyncpg.DeadlockDetectedError,  # the transaction was rolled back: it can be repeated
-    OSError,
-    TimeoutError,
-)
-
-_CLOSED_AT_CHECKOUT = "This connection is closed"
-"""SQLAlchemy 2.1's text for a checkout that `_refuse_closed` refused twice."""
 
 
 class StoreUnavailable(Exception):
     """Postgres cannot be reached, or went away during a statement. Nobody knows whether the last commit took effect."""
 
 
-def _is_unavailable(error: BaseException) -> bool:
-    if isinstance(error, DBAPIError):
-        if error.connection_invalidated or isinstance(error, InterfaceError | OperationalError):
-            return True
-        cause = getattr(error.orig, "__cause__", None) or error.orig
-        return isinstance(cause, _UNAVAILABLE)
-    if isinstance(error, InvalidRequestError):  # a new connection was closed, too, before the pool could hand it over
-        return str(error) == _CLOSED_AT_CHECKOUT
-    # SQLAlchemy wraps the driver's errors while it connects for `Database.driver_connection`: the cause decides.
-    return isinstance(error, (*_UNAVAILABLE, PoolTimeout)) or isinstance(error.__cause__, _UNAVAILABLE)
+class StoreBusy(StoreUnavailable):
+    """Postgres works, and ended this statement: it timed out, was cancelled, or lost a conflict.
+
+    It may be repeated, but not for ever (`Patience`).
+    """
+
+
+@contextmanager
+def _named_troubles() -> Iterator[None]:
+    """Raises StoreUnavailable or StoreBusy in place of what the driver and SQLAlchemy raise for them."""
+    try:
+        yield
+    except Exception as error:
+        match trouble_of(error):
+            case Trouble.AWAY:
+                raise StoreUnavailable(type(error).__name__) from error
+            case Trouble.BUSY:
+                raise StoreBusy(type(error).__name__) from error
+        raise
 
 
 def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
@@ -66,13 +60,43 @@ def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
         raise DisconnectionError
 
 
+async def _open(*args: Any, **kwargs: Any) -> asyncpg.Connection:
+    """asyncpg's connect. If no server answers in time, that is another trouble than a slow statement."""
+    try:
+        return await asyncpg.connect(*args, **kwargs)
+    except TimeoutError as error:
+        raise ConnectionError("Postgres does not answer") from error
+
+
+class Patience:
+    """How long one action is repeated: while Postgres is away without an end, but for BUSY_SECONDS while it is busy."""
+
+    def __init__(self) -> None:
+        self._busy_since: float | None = None
+
+    async def wait(self, error: StoreUnavailable) -> None:
+        """Returns when the action may be repeated. Raises `error` if it has been repeated for long enough."""
+        now = asyncio.get_running_loop().time()
+        if not isinstance(error, StoreBusy):
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = now
+        elif now - self._busy_since > BUSY_SECONDS:
+            raise error
+        await asyncio.sleep(RETRY_SECONDS)
+
+
 async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
-    """Calls `action` until Postgres answers, and returns what it returns. Raises every other error of `action`."""
+    """Calls `action` until Postgres answers, and returns what it returns. Raises every other error of `action`.
+
+    Raises StoreBusy if Postgres answers, but ends the action's statement again and again.
+    """
+    patience = Patience()
     while True:
         try:
             return await action()
-        except StoreUnavailable:
-            await asyncio.sleep(RETRY_SECONDS)
+        except StoreUnavailable as error:
+            await patience.wait(error)
 
 
 class Database:
@@ -87,7 +111,7 @@ class Database:
             hide_parameters=True,  # an error's text must not hold a prompt
             json_serializer=lambda value: orjson.dumps(value).decode(),
             json_deserializer=orjson.loads,
-            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS},
+            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS, "async_creator_fn": _open},
         )
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
         self._driver: asyncpg.Connection | None = None
@@ -100,24 +124,16 @@ class Database:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         """One transaction, committed at the end. Raises StoreUnavailable."""
-        try:
+        with _named_troubles():
             async with self._engine.begin() as connection:
                 yield connection
-        except Exception as error:
-            if _is_unavailable(error):
-                raise StoreUnavailable(type(error).__name__) from error
-            raise
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """A connection for single statements: each commits by itself, without BEGIN. Raises StoreUnavailable."""
-        try:
+        with _named_troubles():
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(isolation_level="AUTOCOMMIT")
-        except Exception as error:
-            if _is_unavailable(error):
-                raise StoreUnavailable(type(error).__name__) from error
-            raise
 
     @asynccontextmanager
     async def driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
@@ -128,17 +144,20 @@ class Database:
         statement outside of `transaction()` commits by itself.
         """
         async with self._driver_lock:
-            try:
+            with _named_troubles(), self._closed_after_an_error():
                 if self._driver is None or self._driver.is_closed():
                     self._driver = await self._connect()
                 yield self._driver
-            except BaseException as error:
-                if self._driver is not None:
-                    self._driver.terminate()
-                    self._driver = None
-                if _is_unavailable(error):
-                    raise StoreUnavailable(type(error).__name__) from error
-                raise
+
+    @contextmanager
+    def _closed_after_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._driver is not None:
+                self._driver.terminate()
+                self._driver = None
+            raise
 
     async def _connect(self) -> asyncpg.Connection:
         """A connection made as the pool makes them, which the pool then forgets."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import orjson
 from sqlalchemy import Row, text
 
 from app.protocol.events.chunk import Chunk, LogSlice
@@ -34,6 +35,24 @@ class Entry:
     ending: Ending | None = None
     conversation_input: Sequence[Json] | None = None
     """The response's input, which goes into its conversation with the output when it ends; None: no conversation."""
+
+
+HEAVY_BYTES = 64 * 1024
+"""An entry counts as one more for every so many bytes of it: a batch must stay far below Postgres' limit of 1 GiB."""
+
+
+def weight(entry: Entry) -> int:
+    """What the entry counts in a batch. An ending has its output once more, and a conversation gets it and the input.
+
+    The events hold the output as well, so their bytes stand for its size; only the input of a conversation is added.
+    """
+    copies = 1 if entry.ending is None else 2 if entry.conversation_input is None else 3
+    sent = sum(map(_size, entry.conversation_input or ()))
+    return 1 + (copies * len(entry.chunk.frames) + sent) // HEAVY_BYTES
+
+
+def _size(item: Json) -> int:
+    return len(orjson.dumps(item))
 
 
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from app.aio import run_to_completion
 from app.batching import Batcher
 from app.protocol.status import Status
 from app.store import claims, responses
-from app.store.database import RETRY_SECONDS, Database, StoreUnavailable, retry_until_available
+from app.store.database import Database, Patience, StoreUnavailable, retry_until_available
 from app.store.rows import ResponseRow
 from workers.generation.outcome import Outcome
 from workers.generation.runs import ActiveRuns
+
+MAX_BATCH = 64
+"""Claims of one statement. Their requests come back with them, each up to `LONGHAUL_MAX_BODY_BYTES`."""
 
 
 class Claims:
@@ -21,7 +23,7 @@ class Claims:
     def __init__(self, db: Database, runs: ActiveRuns) -> None:
         self._db = db
         self._runs = runs
-        self._batcher = Batcher(self._claim_all, shared_errors=(StoreUnavailable,))
+        self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
 
     async def claim(self, response_id: str, worker: str) -> ResponseRow | None:
         """The claimed row; None if it cannot be claimed, or runs here already. Waits for Postgres.
@@ -40,7 +42,7 @@ class Claims:
 
     async def _claim(self, response_id: str, worker: str) -> ResponseRow | None:
         """If Postgres went away, the claim may have been made: then the row names this worker, and is returned."""
-        is_unsure = False
+        is_unsure, patience = False, Patience()
         while True:
             try:
                 row = await self._batcher.submit((response_id, worker))
@@ -48,9 +50,9 @@ class Claims:
                     return row
                 row = await responses.find(self._db, response_id)
                 return row if row is not None and row.worker == worker else None
-            except StoreUnavailable:
+            except StoreUnavailable as error:
                 is_unsure = True
-                await asyncio.sleep(RETRY_SECONDS)
+                await patience.wait(error)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
         return await claims.claim_all(self._db, wanted)

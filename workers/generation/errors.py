@@ -12,7 +12,7 @@ from typing import Any
 from app.protocol.response import error_object
 from app.protocol.status import Status
 from app.store import claims, endings, responses
-from app.store.database import Database, retry_until_available
+from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
 from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
@@ -90,6 +90,11 @@ class ErrorHandler:
     async def _on_engine_gone(self, run: Run, error: Any) -> Outcome | None:
         return await self._release(run)
 
+    async def _on_store_trouble(self, run: Run, error: StoreUnavailable) -> Outcome | None:
+        """Postgres ended the same statement for minutes; the next attempt may have more luck."""
+        log.error("%s attempt %d: Postgres ended its statements: %s", run.row.id, run.row.attempt, error)
+        return await self._release(run)
+
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
         """Another worker continues the response, unless it has killed too many."""
         log.critical("the engine died: %s", error)
@@ -138,6 +143,7 @@ _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (EngineGone, ErrorHandler._on_engine_gone),
     (EngineDead, ErrorHandler._on_engine_death),
     (EngineError, ErrorHandler._on_engine_error),
+    (StoreUnavailable, ErrorHandler._on_store_trouble),
     (Exception, ErrorHandler._on_bug),
 )
 """The first that matches."""

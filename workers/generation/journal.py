@@ -14,15 +14,16 @@ from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.store import journal as store
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
 from app.store.journal import Entry
+from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 
 log = logging.getLogger("longhaul.journal")
 
-RETRY_SECONDS = 0.5
 CLOSE_SECONDS = 2.0
 MAX_BATCH = 512
+"""Entries of one commit; a large one counts as several (`store.weight`)."""
 
 
 class Journal:
@@ -34,7 +35,9 @@ class Journal:
     def __init__(self, db: Database, pubsub: PubSub) -> None:
         self._db = db
         self._pubsub = pubsub
-        self._commits = Batcher(self._commit, max_items=MAX_BATCH)
+        self._commits = Batcher(
+            self._commit, max_items=MAX_BATCH, weight=store.weight, shared_errors=(StoreUnavailable,)
+        )
         self._unpublished: list[Chunk] = []
         self._publisher: asyncio.Task[None] | None = None
         self._redis_is_away = False
@@ -49,7 +52,8 @@ class Journal:
     def append(self, entry: Entry) -> asyncio.Future[bool]:
         """The future of the entry's commit. False: it was fenced, the response is not this worker's any more.
 
-        While Postgres is away the future waits. An entry that Postgres rejects gets the error; the others do not.
+        While Postgres is away the future waits. An entry with values that Postgres refuses gets the error; the others
+        do not. If Postgres ends the commit again and again, all its entries get StoreBusy.
         """
         return self._commits.submit(entry)
 
@@ -72,16 +76,16 @@ class Journal:
         return [entry.chunk.response_id in appended for entry in entries]
 
     async def _append(self, entries: Sequence[Entry]) -> set[str]:
-        """Appends the entries once Postgres answers; returns the ids of those that were not fenced."""
-        away = False
+        """Appends the entries once Postgres can; returns the ids of those that were not fenced."""
+        patience, away = Patience(), False
         while True:
             try:
-                appended = await store.append(self._db, entries)
+                appended = await _append_once(self._db, entries)
             except StoreUnavailable as error:
                 if not away:
-                    log.warning("Postgres is away (%s); %d responses wait for their commit", error, len(entries))
+                    log.warning("Postgres cannot commit (%s); %d responses wait", error, len(entries))
                 away = True
-                await asyncio.sleep(RETRY_SECONDS)
+                await patience.wait(error)
             else:
                 if away:
                     log.info("Postgres is back")
@@ -100,3 +104,14 @@ class Journal:
             if not self._redis_is_away:
                 log.warning("Redis is away (%s); readers poll Postgres", error)
             self._redis_is_away = True
+
+
+async def _append_once(db: Database, entries: Sequence[Entry]) -> set[str]:
+    """Raises StoreBusy for an error that is no entry's fault, such as a missing privilege."""
+    try:
+        return await store.append(db, entries)
+    except Exception as error:
+        if trouble_of(error) is Trouble.BUG:
+            log.exception("Postgres refuses to commit")
+            raise StoreBusy(type(error).__name__) from error
+        raise

@@ -1,12 +1,13 @@
-"""The pool while Postgres restarts."""
+"""The pool while Postgres restarts, and what its errors become."""
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
-from sqlalchemy import event
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, StoreBusy, StoreUnavailable
 
 
 async def test_a_pool_that_finds_only_closed_connections_says_that_postgres_is_away(db: Database) -> None:
@@ -18,3 +19,44 @@ async def test_a_pool_that_finds_only_closed_connections_says_that_postgres_is_a
         await db.ping()
     event.remove(db.engine.sync_engine, "checkout", refuse)
     await db.ping()
+
+
+PROVOKED: list[tuple[str, type[Exception]]] = [
+    ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)", StoreBusy),
+    ("SELECT pg_cancel_backend(pg_backend_pid())", StoreBusy),
+    ("DO $$ BEGIN RAISE disk_full; END $$", StoreUnavailable),
+    ("DO $$ BEGIN RAISE serialization_failure; END $$", StoreBusy),
+    ("DO $$ BEGIN RAISE SQLSTATE '53300'; END $$", StoreUnavailable),
+    ("SET LOCAL transaction_read_only = on; CREATE TABLE t ()", StoreUnavailable),
+    ("SELECT * FROM a_table_that_is_missing", StoreUnavailable),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", StoreUnavailable),
+    ("SELECT 1 / 0", DBAPIError),
+    ("SELECT no_such_function()", DBAPIError),
+]
+
+
+@pytest.mark.parametrize(("statements", "raised"), PROVOKED)
+async def test_errors_of_a_real_postgres_are_told_apart(db: Database, statements: str, raised: type[Exception]) -> None:
+    with pytest.raises(Exception) as caught:
+        async with db.begin() as connection:
+            for statement in statements.split("; ") if "DO" not in statements else [statements]:
+                await connection.execute(text(statement))
+    assert type(caught.value) is raised or (raised is DBAPIError and isinstance(caught.value, DBAPIError))
+    await db.ping()
+
+
+async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_without_an_answer_is_away(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    with pytest.raises(StoreBusy):
+        async with db.begin():
+            raise TimeoutError
+    other = Database(db.engine.url.render_as_string(hide_password=False), 1)
+    monkeypatch.setattr(asyncpg, "connect", never)
+    with pytest.raises(StoreUnavailable) as caught:
+        await other.ping()
+    assert type(caught.value) is StoreUnavailable
+    await other.close()

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
+import asyncpg
 import pytest
 
 from app.protocol.events.chunk import Chunk
+from app.store import database
 from app.store import journal as store
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.journal import Entry
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from workers.generation import journal as module
@@ -53,7 +55,7 @@ class Redis:
 def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
     played = Postgres()
     monkeypatch.setattr(store, "append", played.append)
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(database, "RETRY_SECONDS", 0.0)
     return played
 
 
@@ -61,8 +63,8 @@ def journal_on(redis: Redis) -> Journal:
     return Journal(cast(Database, None), cast(PubSub, redis))
 
 
-def entry(response_id: str) -> Entry:
-    return Entry("worker", Chunk(response_id, 0, 0, 1, (), b""))
+def entry(response_id: str, frames: bytes = b"") -> Entry:
+    return Entry("worker", Chunk(response_id, 0, 0, 1, (), frames))
 
 
 async def test_entries_that_gather_during_a_commit_are_the_next_commit(postgres: Postgres) -> None:
@@ -117,6 +119,50 @@ async def test_entries_wait_while_postgres_is_away(postgres: Postgres) -> None:
     assert postgres.batches == [["a"]] * 3
     await journal.close()
     assert redis.published == ["a"]
+
+
+async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_not_tried_alone(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_busy(ids: Sequence[str]) -> None:
+        raise StoreBusy("QueryCanceledError")
+
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
+    journal = journal_on(Redis())
+    postgres.fail = be_busy
+    results = await asyncio.gather(*(journal.append(entry(name)) for name in "ab"), return_exceptions=True)
+    assert [type(result) for result in results] == [StoreBusy, StoreBusy]
+    assert {tuple(batch) for batch in postgres.batches} == {("a", "b")}
+    await journal.close()
+
+
+async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no")]
+
+    def refuse(ids: Sequence[str]) -> None:
+        if failures:
+            raise failures.pop()
+
+    journal = journal_on(Redis())
+    postgres.fail = refuse
+    assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
+    assert postgres.batches == [["a", "b"]] * 2
+    await journal.close()
+
+
+async def test_large_entries_fill_a_batch_by_their_bytes(postgres: Postgres) -> None:
+    journal = journal_on(Redis())
+    postgres.open.clear()
+    large = b"x" * (store.HEAVY_BYTES * module.MAX_BATCH // 2)
+    commits = [journal.append(entry("a"))]
+    await asyncio.sleep(0)
+    commits += [journal.append(entry(name, large)) for name in "bcd"]
+    postgres.open.set()
+    assert await asyncio.gather(*commits) == [True] * 4
+    assert postgres.batches == [["a"], ["b"], ["c"], ["d"]]
+    await journal.close()
 
 
 async def test_closing_cancels_the_waiting_commits_and_publishes_what_was_committed(postgres: Postgres) -> None:

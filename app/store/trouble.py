@@ -1,0 +1,97 @@
+"""What an error of Postgres means for the caller: one table, by SQLSTATE.
+
+The codes are in https://www.postgresql.org/docs/current/errcodes-appendix.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+
+class Trouble(Enum):
+    """What went wrong, and whether it helps to repeat the statement."""
+
+    AWAY = "away"
+    """Postgres cannot work for anybody now: repeat until it can."""
+    BUSY = "busy"
+    """Postgres works, and ended this statement: repeat it for a bounded time."""
+    BAD_DATA = "bad data"
+    """Postgres refuses these values: repeating is useless. Only the item that holds them is affected."""
+    BUG = "bug"
+    """Any other error: the statement or the schema is wrong."""
+
+
+_BY_SQLSTATE = {
+    "08": Trouble.AWAY,  # the connection broke
+    "22": Trouble.BAD_DATA,
+    "23": Trouble.BAD_DATA,
+    "25006": Trouble.AWAY,  # a standby, before a failover has reached it
+    "25P03": Trouble.AWAY,  # the server closed a connection that was idle in a transaction
+    "28": Trouble.AWAY,  # the password is being changed
+    "3D000": Trouble.AWAY,  # the database is being restored
+    "40": Trouble.BUSY,  # a deadlock, or a conflict of transactions: it was rolled back
+    "42P01": Trouble.AWAY,  # a table is missing: before `longhaul migrate`
+    "42703": Trouble.AWAY,  # a column is missing: the same, of a later revision
+    "53": Trouble.BUSY,  # out of memory
+    "53100": Trouble.AWAY,  # the disk is full
+    "53300": Trouble.AWAY,  # too many connections
+    "55P03": Trouble.BUSY,  # a lock was not free in time
+    "57014": Trouble.BUSY,  # the statement was cancelled, or ran into `statement_timeout`
+    "57P": Trouble.AWAY,  # the server stops, starts, or has crashed
+    "58": Trouble.AWAY,  # the server's disk or kernel reports an error
+}
+"""By code, or by the first characters of one; the longest entry that fits decides."""
+
+_CLOSED_AT_CHECKOUT = "This connection is closed"
+"""SQLAlchemy 2.1's text for a checkout that `database.py` refused twice."""
+
+
+def by_sqlstate(code: str) -> Trouble:
+    for length in range(len(code), 1, -1):
+        if (trouble := _BY_SQLSTATE.get(code[:length])) is not None:
+            return trouble
+    return Trouble.BUG
+
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    """None: the error does not come from Postgres, its driver or the pool of connections."""
+    if isinstance(error, InvalidRequestError):  # a new connection was closed, too, before the pool could hand it over
+        return Trouble.AWAY if str(error) == _CLOSED_AT_CHECKOUT else None
+    if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+        return Trouble.AWAY
+    for cause in _causes(error):
+        if (trouble := _of_driver(cause)) is not None:
+            return trouble
+    return Trouble.BUG if isinstance(error, DBAPIError) else None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and the driver's error that SQLAlchemy wrapped."""
+    yield error
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        yield error.orig
+        error = error.orig
+    if error.__cause__ is not None:
+        yield error.__cause__
+
+
+def _of_driver(error: BaseException) -> Trouble | None:
+    """The trouble that an error of asyncpg, or of a socket, means."""
+    match error:
+        case asyncpg.exceptions._base.DataError():  # a value that the driver cannot send
+            return Trouble.BAD_DATA
+        case asyncpg.PostgresError() if error.sqlstate:
+            return by_sqlstate(error.sqlstate)
+        case asyncpg.InterfaceError() | asyncpg.InternalClientError() | asyncpg.PostgresError():
+            return Trouble.AWAY  # the connection was closed, and the driver has not noticed yet
+        case TimeoutError():  # the driver waited for a statement; of a connect, `database.py` makes a ConnectionError
+            return Trouble.BUSY
+        case OSError():
+            return Trouble.AWAY
+        case _:
+            return None
