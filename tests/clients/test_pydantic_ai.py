@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from pydantic_ai import Agent, NativeOutput, PartDeltaEvent, ThinkingPartDelta, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PartDeltaEvent, ThinkingPartDelta, Tool, ToolOutput
+from pydantic_ai.capabilities import ToolSearch
 from pydantic_ai.messages import ModelMessage, ThinkingPart
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.profiles.openai import openai_model_profile
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.clients.target import PARIS, REPORT, City, Target
@@ -153,3 +157,23 @@ async def test_a_context_beyond_the_threshold_is_compacted(scripted: Longhaul) -
     assert kinds == ["compaction", "text"]
     assert third.output == "You said: Bye!"
     assert third.usage.input_tokens < first.usage.output_tokens
+
+
+async def test_tools_that_load_later_are_searched_for(scripted: Longhaul) -> None:
+    """The profile is one of OpenAI's: pydantic-ai sends `tool_search` to those models only."""
+
+    def find(context: Any, queries: Sequence[str], tools: Sequence[Any]) -> list[str]:
+        assert list(queries) == ["weather"]
+        return [tool.name for tool in tools]
+
+    search, call = (
+        f'<tool_call>{{"name": "{name}", "arguments": {json.dumps(arguments)}}}</tool_call>'
+        for name, arguments in (("tool_search", {"queries": ["weather"]}), ("get_weather", {"city": "Paris"}))
+    )
+    async with scripted.async_client() as client:
+        model = OpenAIResponsesModel(
+            "scripted", provider=OpenAIProvider(openai_client=client), profile=openai_model_profile("gpt-5.4")
+        )
+        asking = agent(model, tools=[Tool(get_weather, defer_loading=True)], capabilities=[ToolSearch(strategy=find)])
+        result = await asking.run(f"/turns {search} /then {call} /then {{results}}")
+    assert result.output == REPORT
