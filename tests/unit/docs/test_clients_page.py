@@ -53,3 +53,11 @@ def test_every_client_has_its_lines() -> None:
     headings = set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE))
     linked = set(re.findall(r"^\| \[([^\]]+)\]", PAGE, re.MULTILINE))
     assert linked == headings
+
+
+def test_the_lock_file_has_every_pin_by_hash_and_no_address() -> None:
+    """Addresses would tie the tests to one registry."""
+    lock = json.loads((TESTS / "node" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    package = json.loads((TESTS / "node" / "package.json").read_text(encoding="utf-8"))
+    assert lock.pop("")["dependencies"] == package["dependencies"]
+    assert [name for name, entry in lock.items() if "resolved" in entry or "integrity" not in entry] == []
