@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.protocol.events.deltas import TurnEnd
 from app.protocol.item_types import HOSTED_CALLS
 from tests.models.gpt_oss_folder import script
 from tests.support.deltas import play
@@ -129,7 +130,7 @@ def _answered(request: Json, text: str, answers: list[Json]) -> tuple[list[Json]
     custom = frozenset(tool["name"] for tool in request["tools"] if tool["type"] == "custom")
     parser = HarmonyParser(AnswerRules(functions=functions, custom=custom, hosted=hosted))
     deltas = [*parser.feed(encoded(text)).deltas, *parser.flush().deltas]
-    stream, _ = play(deltas, "stop")
+    stream, _ = play([*deltas, TurnEnd()], "cancel")  # the turn has ended, and not the response
     items, calls, outputs = stream.response["output"], list(parser.calls), []
     for item in items:
         if item["type"] in HOSTED_CALLS:
