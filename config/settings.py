@@ -122,7 +122,7 @@ class Settings(BaseSettings):
     tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
     """The most bytes of one tool result that the model gets."""
     database_pool: Annotated[int, Field(ge=2, le=200)] = 10
-    """Connections to Postgres in the pool of an API process or a worker. A worker's lock always holds one."""
+    """Connections to Postgres in the pool of an API process or a worker. A worker has three more."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
     queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None

@@ -28,8 +28,8 @@ from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.worker")
 
-ENGINE_DIED = 1
-"""Exit code of a worker whose engine died; the supervisor starts another."""
+PART_DIED = 1
+"""Exit code of a worker whose engine or background work died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
@@ -65,13 +65,15 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         journal = Journal(db, pubsub)
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
-        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length)
+        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, lambda: stop_worker(PART_DIED))
         stack.push_async_callback(lease.close)
         await lease.start()
 
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
-        stack.push_async_callback(end_tasks, asyncio.create_task(_watch(engine, stop_worker), name="engine-watch"))
+        watch = asyncio.create_task(_watch(engine), name="engine-watch")
+        stack.push_async_callback(end_tasks, watch)
+        watch.add_done_callback(lambda task: None if task.cancelled() else stop_worker(PART_DIED))
         log.info("%s is ready", model.name)
         yield Runner(
             WorkerParts(
@@ -85,7 +87,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 granularity=_granularity(settings),
                 max_crashes=settings.max_crashes,
                 redeliver=_redeliver(queue),
-                engine_died=lambda: stop_worker(ENGINE_DIED),
+                engine_died=lambda: stop_worker(PART_DIED),
             )
         )
 
@@ -104,13 +106,15 @@ def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
     return redeliver
 
 
-async def _watch(engine: Engine, stop_worker: Callable[[int], None]) -> None:
-    """Ends the worker if its engine dies while idle; a running response notices by itself."""
+async def _watch(engine: Engine) -> None:
+    """Returns if the engine dies while idle; a running response notices by itself."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
             await engine.check()
         except EngineDead as error:
             log.critical("the engine died: %s", error)
-            stop_worker(ENGINE_DIED)
             return
+        except Exception:
+            log.exception("the engine cannot be checked")
+            raise

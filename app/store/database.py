@@ -103,6 +103,7 @@ class Database:
     """A pool of connections. Opens nothing until it is used; survives restarts of the server."""
 
     def __init__(self, dsn: str, pool_size: int = 10) -> None:
+        self._dsn = dsn
         self._engine = create_async_engine(
             dsn,
             pool_size=pool_size,
@@ -116,6 +117,10 @@ class Database:
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
         self._driver: asyncpg.Connection | None = None
         self._driver_lock = asyncio.Lock()
+
+    def sibling(self, pool_size: int) -> Database:
+        """The same database with a pool of its own, for another event loop."""
+        return Database(self._dsn, pool_size)
 
     @property
     def engine(self) -> AsyncEngine:

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.protocol.status import Status
@@ -45,7 +46,8 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
     """Announces a worker whose engine is loaded and whose lock is held (`presence`)."""
     async with db.autocommit() as connection:
         await connection.execute(
-            insert(workers).values(
+            insert(workers)
+            .values(
                 id=worker.id,
                 model=worker.model,
                 queue=worker.queue,
@@ -55,6 +57,7 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
                 started_at=func.now(),
                 lease_until=_lease(lease_seconds),
             )
+            .on_conflict_do_nothing()  # repeated after the connection broke
         )
 
 

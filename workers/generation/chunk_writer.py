@@ -68,8 +68,9 @@ class ChunkWriter:
         """Turns `parsed`, and what is held, into events of the next chunk."""
         if self._held:
             parsed = self._take_held(parsed)
-        for delta in parsed.deltas:
-            self._events += self._run.stream.feed(delta)
+        events = [event for delta in parsed.deltas for event in self._run.stream.feed(delta)]
+        # All at once: if a delta is refused, no events are left here without their tokens.
+        self._events += events
         self._tokens += parsed.tokens
         self._steps += steps
 
@@ -119,7 +120,12 @@ class ChunkWriter:
         """Flushes while the model pauses. If the last chunk is not committed yet, tries again an interval later."""
         loop = asyncio.get_running_loop()
         self._timer = None
-        if self.flush_nowait():
+        try:
+            flushed = self.flush_nowait()
+        except Exception as error:
+            self._run.last_commit = _failed(error)  # the run waits for it before its next chunk, and fails
+            return
+        if flushed:
             self._due = loop.time() + self._interval
         else:
             self._timer = loop.call_later(self._interval, self._on_timer)
@@ -141,3 +147,10 @@ class ChunkWriter:
         # Shielded: a run that is cancelled here may still need to know the result (`tool_calls.py`).
         if not (last.result() if last.done() else await asyncio.shield(last)):
             raise Fenced
+
+
+def _failed(error: Exception) -> asyncio.Future[bool]:
+    failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    failed.exception()  # if the run is fenced, nobody asks for it, and asyncio would complain
+    return failed

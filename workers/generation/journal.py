@@ -104,6 +104,8 @@ class Journal:
             if not self._redis_is_away:
                 log.warning("Redis is away (%s); readers poll Postgres", error)
             self._redis_is_away = True
+        except Exception:  # a bug: these chunks are not published, and readers poll Postgres for them
+            log.exception("cannot publish %d chunks", len(chunks))
 
 
 async def _append_once(db: Database, entries: Sequence[Entry]) -> set[str]:

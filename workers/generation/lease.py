@@ -1,4 +1,8 @@
-"""This worker's lease: the proof, renewed by heartbeats, that what the worker claimed is still its own."""
+"""This worker's lease: the proof, renewed by heartbeats, that what the worker claimed is still its own.
+
+It is kept in a thread of its own, with an event loop and connections of its own: however busy the worker's loop is, no
+heartbeat is late. A loop that never comes back ends the process, so that other workers get its responses.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,11 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 from app.aio import end_tasks
@@ -23,6 +30,13 @@ log = logging.getLogger("longhaul.lease")
 RETRY_SECONDS = 1.0
 PRESENCE_SECONDS = 0.5
 """The interval of checks of the presence connection. Maintenance forgives one missed check."""
+CONNECTIONS = 2
+"""One holds the worker's lock, one sends the heartbeats."""
+STALLED_LEASES = 4
+"""After so many times the length of the lease without a turn of the worker's loop, the process ends."""
+CLOSE_SECONDS = 5.0
+HUNG = 1
+"""Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
 def new_identity(model: ServedModel, context_length: int | None) -> WorkerIdentity:
@@ -32,39 +46,149 @@ def new_identity(model: ServedModel, context_length: int | None) -> WorkerIdenti
     return WorkerIdentity(worker_id, model.name, model.queue, host, pid, context_length)
 
 
+def end_process(code: int) -> None:
+    """Ends this process as a crash does: nothing is cleaned up, for whatever hangs might hang the clean-up."""
+    os._exit(code)
+
+
+class LoopPulse:
+    """Whether the worker's loop still turns, as the thread of the lease sees it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._beats = 0
+        self._seen = 0
+        self._silent = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._beat(), name="loop-pulse")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await end_tasks(self._task)
+
+    async def _beat(self) -> None:
+        while True:
+            self._beats += 1
+            await asyncio.sleep(self._seconds)
+
+    # In the thread
+
+    @property
+    def silence(self) -> float:
+        """The seconds that the thread has slept without a beat of the loop, at the last `look`."""
+        return self._silent
+
+    def look(self, slept: float) -> None:
+        """Looks at the loop after the thread has slept for `slept` seconds.
+
+        The clock does not count: while the whole process was frozen, the thread did not sleep.
+        """
+        self._silent = self._silent + slept if self._beats == self._seen else 0.0
+        self._seen = self._beats
+
+
 class Lease:
     """Registers the worker and renews its lease; replaces a lease that ran out by one under a new worker id.
 
     Each heartbeat compares what runs here with what the worker owns. A run whose response belongs to another attempt
     is fenced now, not only at its next write. A response that is owned but does not run here is released.
+
+    `on_end` is called on the worker's loop if the lease cannot be kept any more, because of a bug.
     """
 
     def __init__(
-        self, db: Database, model: ServedModel, seconds: float, runs: ActiveRuns, context_length: int | None = None
+        self,
+        db: Database,
+        model: ServedModel,
+        seconds: float,
+        runs: ActiveRuns,
+        context_length: int | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._db = db
+        self._db = db.sibling(CONNECTIONS)
         self._new_identity = partial(new_identity, model, context_length)
         self._seconds = seconds
         self._runs = runs
+        self._on_end = on_end
         self._identity = self._new_identity()
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._pulse = LoopPulse(min(RETRY_SECONDS, seconds / 10))
+        self._closing = asyncio.Event()
+        self._registered: Future[None] = Future()
+        self._thread: threading.Thread | None = None
 
     @property
     def worker(self) -> str:
-        """The worker id for new claims."""
+        """The worker id for new claims. A claim fails while it is not registered."""
         return self._identity.id
+
+    # On the worker's loop
 
     async def start(self) -> None:
         """Returns once the worker is present and registered; waits for Postgres."""
-        self._tasks = [asyncio.create_task(self._hold_presence(), name="presence")]
-        await self._register()
-        self._tasks.append(asyncio.create_task(self._renew(), name="heartbeat"))
+        self._registered.set_running_or_notify_cancel()  # from here on, a cancelled `start` leaves it alone
+        self._worker_loop = asyncio.get_running_loop()
+        self._pulse.start()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="longhaul-lease", daemon=True)
+        self._thread.start()
+        await asyncio.wrap_future(self._registered)
 
     async def close(self) -> None:
-        await end_tasks(*self._tasks)
+        if self._thread is None:
+            return
+        with suppress(RuntimeError):  # the thread has ended by itself
+            self._loop.call_soon_threadsafe(self._closing.set)
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        await self._pulse.close()
+
+    # In the thread
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._keep())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        except Exception:
+            log.exception("the lease of %s did not end cleanly", self.worker)
+        finally:
+            self._loop.close()
+
+    def _tell(self, function: Callable[..., None], *args: object) -> None:
+        """Calls `function` on the worker's loop, soon."""
+        with suppress(RuntimeError):  # the loop was closed: the worker ends
+            self._worker_loop.call_soon_threadsafe(function, *args)
+
+    async def _keep(self) -> None:
+        """Keeps the lease until `close`."""
+        closing = asyncio.create_task(self._closing.wait(), name="closing")
+        tasks = [
+            asyncio.create_task(self._hold_presence(), name="presence"),
+            asyncio.create_task(self._renew(), name="heartbeat"),
+        ]
+        try:
+            await asyncio.wait([closing, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            if not closing.done():
+                self._report(next(task for task in tasks if task.done()))
+                await closing  # the other task goes on meanwhile, so that this worker can release what it runs
+        finally:
+            await end_tasks(closing, *tasks)
+            await self._unregister()
+            await self._db.close()
+
+    def _report(self, ended: asyncio.Task[None]) -> None:
+        """A task of the lease ended, which only a bug can cause: the worker must stop."""
+        error = ended.exception()
+        log.critical("the %s of %s ended", ended.get_name(), self.worker, exc_info=error)
+        if self._registered.done():
+            self._tell(self._on_end)
+        else:
+            self._registered.set_exception(error or RuntimeError("the lease ended"))
+
+    async def _unregister(self) -> None:
         try:
             await store.unregister(self._db, self.worker)
         except StoreUnavailable:
@@ -89,20 +213,31 @@ class Lease:
             await asyncio.sleep(PRESENCE_SECONDS)
 
     async def _renew(self) -> None:
+        await self._register()
+        self._registered.set_result(None)
         while True:
             renewed = await self._heartbeat()
-            await asyncio.sleep(self._seconds / 3 if renewed else min(RETRY_SECONDS, self._seconds / 10))
+            pause = self._seconds / 3 if renewed else min(RETRY_SECONDS, self._seconds / 10)
+            await asyncio.sleep(pause)
+            self._end_if_hung(pause)
+
+    def _end_if_hung(self, slept: float) -> None:
+        """Ends the process if the worker's loop has not turned for long: its responses must not wait for ever."""
+        self._pulse.look(slept)
+        if self._pulse.silence > STALLED_LEASES * self._seconds:
+            log.critical("the event loop of %s hangs; the process ends", self.worker)
+            end_process(HUNG)
 
     async def _heartbeat(self) -> bool:
         """False: Postgres did not answer."""
         running = dict(self._runs.attempts())
         try:
             result = await store.heartbeat(self._db, self.worker, self._seconds, running)
-            self._runs.fence(result.fenced)
+            self._tell(self._runs.fence, result.fenced)
             await self._release_orphaned(result.orphaned)
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
-            self._runs.fence(running)
+            self._tell(self._runs.fence, running)
             self._identity = self._new_identity()
             self._present.clear()
             await self._register()
@@ -111,7 +246,12 @@ class Lease:
         return True
 
     async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
-        """Releases what was orphaned at the last heartbeat, too: one heartbeat may fall between a claim and its run."""
+        """Releases what was orphaned at the last heartbeat, too: one heartbeat may fall between a claim and its run.
+
+        So may many, while the worker's loop is blocked.
+        """
+        if self._pulse.silence:
+            orphaned = {}
         for response_id in orphaned.keys() & self._orphaned.keys():
             if orphaned[response_id] == self._orphaned[response_id]:
                 log.error("%s belongs to this worker and does not run here; releasing it", response_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 
@@ -12,14 +13,17 @@ from workers.generation.run import Run
 
 
 class ActiveRuns:
-    """The runs of this worker, by response id."""
+    """The runs of this worker, by response id. For the worker's loop; `attempts` also for the lease's thread."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
 
     def attempts(self) -> Mapping[str, int]:
-        """Response id -> attempt."""
-        return {response_id: run.row.attempt for response_id, run in self._runs.items()}
+        """Response id -> attempt. From any thread."""
+        with self._lock:
+            runs = self._runs.copy()
+        return {response_id: run.row.attempt for response_id, run in runs.items()}
 
     def has(self, row: ResponseRow) -> bool:
         """Whether this attempt runs here already."""
@@ -38,12 +42,14 @@ class ActiveRuns:
         """Registers the run for the length of the block."""
         if (earlier := self._runs.get(run.row.id)) is not None:
             earlier.fence()  # this worker was taken for dead, and has claimed the response a second time
-        self._runs[run.row.id] = run
+        with self._lock:
+            self._runs[run.row.id] = run
         try:
             yield
         finally:
-            if self._runs.get(run.row.id) is run:
-                del self._runs[run.row.id]
+            with self._lock:
+                if self._runs.get(run.row.id) is run:
+                    del self._runs[run.row.id]
 
 
 class LastChanceGate:

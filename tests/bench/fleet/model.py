@@ -23,8 +23,8 @@ HEARTBEATS_PER_LEASE = 3
 PRESENCE_SECONDS = 0.5
 """workers/generation/lease.py"""
 MAINTENANCE_POOL = 4
-WORKER_LANES, API_LANES = 1, 0
-"""Connections beside the pools: a worker's journal has one, an API process has none."""
+WORKER_LANES, API_LANES = 3, 0
+"""Connections beside the pools: a worker's journal has one and its lease two, an API process has none."""
 
 
 class Part(StrEnum):

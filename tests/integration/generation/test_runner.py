@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import claims, endings, journal, responses
+from app.store import claims, endings, journal, responses, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -359,6 +360,19 @@ async def heartbeats(db: Database, worker_id: str, count: int) -> None:
         return len(seen) > count
 
     await until(enough)
+
+
+async def test_a_loop_blocked_for_longer_than_the_lease_keeps_its_responses(db: Database, pubsub: PubSub) -> None:
+    """One run blocks the loop, as a huge prompt could. Nobody takes the bystander over, and no crash is counted."""
+    response_id = await queued(db, input=asking("/count 400"))
+    async with worker(db, pubsub, lease_seconds=1.5, **SLOW) as w:
+        job = w.start(response_id)
+        await committed(db, response_id, 5)
+        time.sleep(2.0)  # noqa: ASYNC251 (on purpose)
+        assert await workers.remove_dead_workers(db) == []
+        assert await job.task is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert (row.attempt, row.crashes) == (1, 0)
 
 
 async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, pubsub: PubSub) -> None:

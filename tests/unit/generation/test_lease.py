@@ -1,0 +1,220 @@
+"""The lease on a Postgres that the test plays: what its thread does while the worker's loop is blocked or broken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.store import claims
+from app.store import workers as store
+from app.store.database import Database, StoreBusy
+from app.store.workers import HeartbeatResult, LeaseLost
+from tests.support.waiting import until
+from tests.support.worker import scripted_model
+from workers.generation import lease as module
+from workers.generation.lease import Lease, LoopPulse
+from workers.generation.runs import ActiveRuns
+
+SECONDS = 0.06
+"""The length of the lease: a heartbeat every 20 ms."""
+LIMIT = 30.0
+
+
+class Postgres:
+    """Counts what the lease does. Called in the lease's thread."""
+
+    def __init__(self) -> None:
+        self.registered: list[str] = []
+        self.unregistered: list[str] = []
+        self.present = 0
+        self.beats = 0
+        self.released: list[str] = []
+        self.owned: Mapping[str, int] = {}
+        self.errors: list[Exception] = []
+
+    def sibling(self, _: int) -> Postgres:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    async def register(self, _: object, worker: Any, __: float) -> None:
+        self.registered.append(worker.id)
+
+    async def unregister(self, _: object, worker: str) -> None:
+        self.unregistered.append(worker)
+
+    async def heartbeat(self, _: object, worker: str, __: float, running: Mapping[str, int]) -> HeartbeatResult:
+        self.beats += 1
+        if self.errors:
+            raise self.errors.pop()
+        return HeartbeatResult({}, self.owned)
+
+    async def release(self, _: object, response_id: str, *__: object) -> None:
+        self.released.append(response_id)
+
+    @asynccontextmanager
+    async def presence(self, _: object, __: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        async def check() -> None:
+            pass
+
+        self.present += 1
+        try:
+            yield check
+        finally:
+            self.present -= 1
+
+
+@pytest.fixture
+def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    played = Postgres()
+    for name in ("register", "unregister", "heartbeat", "presence"):
+        monkeypatch.setattr(store, name, getattr(played, name))
+    monkeypatch.setattr(claims, "release", played.release)
+    monkeypatch.setattr(module, "PRESENCE_SECONDS", 0.005)
+    return played
+
+
+@asynccontextmanager
+async def leased(postgres: Postgres, on_end: Callable[[], None] = lambda: None) -> AsyncIterator[Lease]:
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), None, on_end)
+    try:
+        await lease.start()
+        yield lease
+    finally:
+        await lease.close()
+
+
+def block_the_loop_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+async def test_a_blocked_loop_delays_no_heartbeat(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALLED_LEASES", 10_000)
+    async with leased(postgres) as lease:
+        before = postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 9)
+        assert postgres.registered == [lease.worker]
+    assert postgres.unregistered == postgres.registered
+    assert postgres.present == 0
+
+
+async def test_a_loop_that_never_comes_back_ends_the_process(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(module, "end_process", ended.append)
+    async with leased(postgres):
+        block_the_loop_until(lambda: ended)
+    assert ended[0] == module.HUNG
+
+
+def test_a_process_that_was_frozen_has_not_hung() -> None:
+    """SIGSTOP stops the lease's thread as well, so it sees at most one silent interval."""
+    pulse = LoopPulse(1.0)
+    for _ in range(5):
+        pulse._beats += 1
+        pulse.look(10.0)
+    pulse.look(10.0)
+    assert pulse.silence == 10.0
+    pulse._beats += 1
+    pulse.look(10.0)
+    assert pulse.silence == 0.0
+
+
+async def test_a_heartbeat_that_postgres_cancels_is_sent_again(postgres: Postgres) -> None:
+    async with leased(postgres) as lease:
+        postgres.errors += [StoreBusy("QueryCanceledError")] * 2
+        before = postgres.beats
+        await until(lambda: postgres.beats > before + 4)
+        assert postgres.registered == [lease.worker]
+
+
+async def test_a_bug_in_the_heartbeat_stops_the_worker_and_the_lock_is_held_meanwhile(postgres: Postgres) -> None:
+    stopped = asyncio.Event()
+    async with leased(postgres, stopped.set):
+        postgres.errors.append(ValueError("a bug"))
+        await stopped.wait()
+        assert postgres.present == 1
+        assert postgres.unregistered == []
+
+
+async def test_a_lease_that_cannot_be_registered_fails_the_start(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(store, "register", refuse)
+    with pytest.raises(ValueError, match="a bug"):
+        async with leased(postgres):
+            pass
+    assert not [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
+
+
+async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    registering = threading.Event()
+
+    async def hang(*_: object) -> None:
+        registering.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "register", hang)
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns())
+    starting = asyncio.create_task(lease.start())
+    await until(registering.is_set)
+    starting.cancel()
+    await asyncio.wait([starting])
+    await lease.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "longhaul-lease"]
+
+
+async def test_a_lost_lease_is_replaced_by_one_under_a_new_id(postgres: Postgres) -> None:
+    async with leased(postgres) as lease:
+        first = lease.worker
+        postgres.errors.append(LeaseLost("gone"))
+        await until(lambda: len(postgres.registered) == 2)
+        assert postgres.registered == [first, lease.worker]
+
+
+async def test_a_blocked_loop_orphans_no_response(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop may have claimed it just before it was blocked; once the loop turns, it is an orphan."""
+    monkeypatch.setattr(module, "STALLED_LEASES", 10_000)
+    async with leased(postgres):
+        await until(lambda: postgres.beats > 1)
+        postgres.owned = {"resp_1": 1}
+        before = postgres.beats
+        block_the_loop_until(lambda: postgres.beats > before + 6)
+        assert postgres.released == []
+        await until(lambda: postgres.released)
+
+
+def test_the_runs_can_be_read_from_another_thread_while_they_change() -> None:
+    runs, errors, done = ActiveRuns(), [], threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                runs.attempts()
+        except RuntimeError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(3000):
+        run = SimpleNamespace(row=SimpleNamespace(id=str(number % 7), attempt=number), fence=lambda: None)
+        with runs.registered(cast(Any, run)):
+            pass
+    done.set()
+    reader.join()
+    assert errors == []
