@@ -44,7 +44,7 @@ async def test_an_error_in_the_timer_reaches_the_run() -> None:
     writer = writer_of(run, interval=0.01)
     writer._due = asyncio.get_running_loop().time() + 0.01
     await writer.write(Parsed((Text("bad"),), (1,)))
-    await until(lambda: run.last_commit)
+    await until(lambda: run.last_commit is not None)
     with pytest.raises(ValueError, match="refused"):
         await writer.flush()
 
