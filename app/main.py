@@ -17,7 +17,7 @@ from app.api.middleware import HeadMiddleware, RequestIdMiddleware, cross_origin
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
-from app.responses.references import ReferenceResolver
+from app.responses.references import ReferenceLimits, ReferenceResolver
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.keys import SharedSealer
@@ -72,8 +72,9 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
-    responses = ResponseService(db, sealer, pubsub, queue, catalog, settings)
-    conversations = ConversationService(db, ReferenceResolver(db, sealer))
+    references = ReferenceResolver(db, sealer, ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes))
+    responses = ResponseService(db, sealer, references, pubsub, queue, catalog, settings)
+    conversations = ConversationService(db, references, settings)
     shutdown = Shutdown()
     await pubsub.start()
     freeze_gc()

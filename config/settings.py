@@ -119,6 +119,12 @@ class Settings(BaseSettings):
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
     """The largest request body, in bytes."""
+    max_context_bytes: Annotated[int, Field(ge=1024, le=2**31 - 1)] = 64 * 1024 * 1024
+    """The most bytes, as JSON, of the responses or of the conversation that a request continues."""
+    max_chain_length: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """The most responses in a chain of `previous_response_id`s."""
+    max_conversation_items: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    """The most items of a conversation that a request continues or adds to."""
     tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
     """The most bytes of one tool result that the model gets."""
     database_pool: Annotated[int, Field(ge=2, le=200)] = 10

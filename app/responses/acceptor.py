@@ -19,7 +19,7 @@ from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.responses.approvals import check_approvals, has_approvals
-from app.responses.continuation import check_continuation, check_outputs, continued_items
+from app.responses.continuation import ContextLimits, check_continuation, check_outputs, continued_items
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
@@ -45,13 +45,20 @@ class RequestAcceptor:
     """Checks requests against everything that needs the store, the served models or the settings."""
 
     def __init__(
-        self, db: Database, sealer: SharedSealer, catalog: ModelCatalog, settings: Settings, now: Callable[[], datetime]
+        self,
+        db: Database,
+        sealer: SharedSealer,
+        references: ReferenceResolver,
+        catalog: ModelCatalog,
+        settings: Settings,
+        now: Callable[[], datetime],
     ) -> None:
         self._db = db
         self._sealer = sealer
-        self._references = ReferenceResolver(db, sealer)
+        self._references = references
         self._catalog = catalog
         self._settings = settings
+        self._limits = ContextLimits.of(settings)
         self._now = now
 
     async def accept(
@@ -69,7 +76,8 @@ class RequestAcceptor:
         """
         model, response_id = served_model(self._catalog, request.model), new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
-        continued = await check_continuation(self._db, project, request, unstored)
+        limits = self._limits.for_compaction() if request.fields.compacts else self._limits
+        continued = await check_continuation(self._db, project, request, unstored, limits)
         sent = request.stored(response_id, model.default_sampling)
         items = await self._references.resolve(project, sent["input"])
         document = {**sent, "conversation_until": continued.last_position, "input": items}
@@ -93,6 +101,8 @@ class RequestAcceptor:
             queue_seconds=deadlines.queue_seconds,
             run_seconds=deadlines.run_seconds,
             idempotency=idempotency,
+            chain_length=continued.chain.count + 1,
+            context_bytes=continued.chain.bytes,
         )
         return AcceptedRequest(row, response)
 

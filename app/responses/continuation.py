@@ -15,8 +15,12 @@ from app.protocol.types import Json
 from app.responses.ids import may_exist
 from app.store import calls, conversations, responses
 from app.store.context import ContextGone, chain_items, conversation_context
+from app.store.context_size import ContextSize, chain_size, conversation_size
 from app.store.database import Database
 from app.store.rows import ResponseRow
+from config.settings import Settings
+
+_NOTHING = ContextSize()
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
@@ -39,22 +43,74 @@ class Continuation:
     conversation: str | None = None
     last_position: int | None = None
     """In the conversation, of its last item."""
+    chain: ContextSize = _NOTHING
+    """The previous response and all that it continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """What a request may continue."""
+
+    bytes: int
+    responses: int
+    """Of a chain."""
+    items: int
+    """Of a conversation."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> ContextLimits:
+        return cls(settings.max_context_bytes, settings.max_chain_length, settings.max_conversation_items)
+
+    def for_compaction(self) -> ContextLimits:
+        """A context at its bound can still be compacted."""
+        return ContextLimits(2 * self.bytes, 2 * self.responses, 2 * self.items)
+
+    def check_chain(self, size: ContextSize) -> None:
+        """Raises InvalidRequest if a response that continues a chain of this size would be too long."""
+        way_out = "Compact it (POST /v1/responses/compact), and continue with the output of that as 'input'."
+        if size.count >= self.responses:
+            message = (
+                f"'previous_response_id' continues {size.count} responses or more; a chain may have {self.responses}."
+            )
+            raise _too_large("previous_response_id", f"{message} {way_out}")
+        if size.bytes > self.bytes:
+            message = f"'previous_response_id' continues {size.bytes} bytes or more; at most {self.bytes} are accepted."
+            raise _too_large("previous_response_id", f"{message} {way_out}")
+
+    def check_conversation(self, size: ContextSize, param: str = "conversation") -> None:
+        """Raises InvalidRequest about the field `param` if a conversation of this size is too large."""
+        way_out = "Start another conversation, or delete items."
+        if size.count > self.items:
+            message = f"Invalid '{param}': the conversation has {size.count} items; at most {self.items} are accepted."
+            raise _too_large(param, f"{message} {way_out}")
+        if size.bytes > self.bytes:
+            message = f"Invalid '{param}': the conversation has {size.bytes} bytes; at most {self.bytes} are accepted."
+            raise _too_large(param, f"{message} {way_out}")
+
+
+def _too_large(param: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, param, "context_too_large")
 
 
 async def check_continuation(
-    db: Database, project: str, request: ResponseRequest, unstored: Collection[str]
+    db: Database, project: str, request: ResponseRequest, unstored: Collection[str], limits: ContextLimits
 ) -> Continuation:
-    """Checks that the request's previous response or conversation exists and can be continued.
+    """Checks that the request's previous response or conversation exists, can be continued, and is within `limits`.
 
     Raises InvalidRequest and NotFound. The context may still be deleted before a worker reads it.
     """
     if (previous := request.fields.previous_response_id) is not None:
-        return Continuation(previous=await _check_previous(db, project, previous, unstored))
+        row = await _check_previous(db, project, previous, unstored)
+        chain = await chain_size(db, project, previous, ContextSize(limits.responses, limits.bytes))
+        limits.check_chain(chain)
+        return Continuation(previous=row, chain=chain)
     if (conversation := request.fields.conversation_id) is None:
         return Continuation()
     if not (may_exist(conversation) and await conversations.get(db, project, conversation)):
         raise no_such_conversation(conversation, "conversation")
-    return Continuation(conversation=conversation, last_position=await conversations.last_position(db, conversation))
+    found = await conversation_size(db, conversation)
+    limits.check_conversation(found.size)
+    return Continuation(conversation=conversation, last_position=found.last_position)
 
 
 async def check_outputs(db: Database, continued: Continuation, items: Sequence[Json]) -> None:

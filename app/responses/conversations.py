@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import orjson
+
 from app.protocol.errors import InvalidRequest, NotFound
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.items import Item, stored_items
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.continuation import no_such_conversation
+from app.responses.continuation import ContextLimits, no_such_conversation
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.paging import PageQuery, list_object, unknown_cursor
 from app.responses.references import ReferenceResolver
 from app.store import conversations as store
+from app.store.context_size import ContextSize, conversation_size
 from app.store.conversations import ConversationRow, DuplicateItem
 from app.store.database import Database
+from config.settings import Settings
 
 
 class ConversationService:
@@ -24,13 +28,15 @@ class ConversationService:
     Every method that takes a `conversation_id` raises NotFound if there is no such conversation.
     """
 
-    def __init__(self, db: Database, references: ReferenceResolver) -> None:
+    def __init__(self, db: Database, references: ReferenceResolver, settings: Settings) -> None:
         self._db = db
+        self._limits = ContextLimits.of(settings)
         self._references = references
 
     async def create(self, project: str, request: CreateConversation) -> Json:
         """Returns the new conversation. Raises InvalidRequest and NotFound for its items."""
         items = await self._stored(project, request.items or [])
+        self._check_size(ContextSize(), items)
         row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
         try:
             await store.create(self._db, row, items)
@@ -60,6 +66,7 @@ class ConversationService:
         """Returns a list of the added items. Raises InvalidRequest, and NotFound for an unknown reference."""
         await self._row(project, conversation_id)
         items = await self._stored(project, request.items)
+        self._check_size((await conversation_size(self._db, conversation_id)).size, items)
         try:
             if not await store.add_items(self._db, project, conversation_id, items):
                 raise no_such_conversation(conversation_id)
@@ -95,6 +102,11 @@ class ConversationService:
 
     async def _stored(self, project: str, items: list[Item]) -> list[Json]:
         return await self._references.resolve(project, stored_items(items, random_suffix()), "items")
+
+    def _check_size(self, size: ContextSize, items: list[Json]) -> None:
+        """Raises InvalidRequest if the conversation would be too large with these items more."""
+        added = sum(len(orjson.dumps(item)) for item in items)
+        self._limits.check_conversation(ContextSize(size.count + len(items), size.bytes + added), "items")
 
     async def _row(self, project: str, conversation_id: str) -> ConversationRow:
         row = await store.get(self._db, project, conversation_id) if may_exist(conversation_id) else None

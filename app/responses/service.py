@@ -24,6 +24,7 @@ from app.responses.canceller import ResponseCanceller
 from app.responses.creator import ResponseCreator
 from app.responses.paging import PageQuery
 from app.responses.reader import Included, Pulse, ResponseReader
+from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Idempotency, NewResponse
@@ -46,6 +47,7 @@ class ResponseService:
         self,
         db: Database,
         sealer: SharedSealer,
+        references: ReferenceResolver,
         pubsub: PubSub,
         queue: TaskQueue,
         catalog: ModelCatalog,
@@ -55,7 +57,7 @@ class ResponseService:
     ) -> None:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
-        self._acceptor = RequestAcceptor(db, sealer, catalog, settings, now)
+        self._acceptor = RequestAcceptor(db, sealer, references, catalog, settings, now)
         self._reader = ResponseReader(db, pubsub, settings, now)
         self._canceller = ResponseCanceller(db, pubsub, queue, self._reader, self._background)
         self._abandoned = AbandonedResponses(self._canceller.cancel_abandoned)

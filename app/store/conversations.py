@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
+from app.store.columns import to_json
 from app.store.database import Database
 from app.store.tables import conversation_items as items
 from app.store.tables import conversations
@@ -114,7 +115,8 @@ async def add_items(db: Database, project: str, conversation_id: str, new: Seque
 async def _add(connection: AsyncConnection, conversation_id: str, new: Sequence[Json]) -> None:
     """One statement for each item, so that positions follow the order of the items."""
     for item in new:
-        statement = upsert(items).values(conversation_id=conversation_id, id=item["id"], item=item)
+        size = len((to_json(item) or "").encode())
+        statement = upsert(items).values(conversation_id=conversation_id, id=item["id"], item=item, bytes=size)
         added = await connection.execute(statement.on_conflict_do_nothing().returning(items.c.id))
         if added.one_or_none() is None:
             raise DuplicateItem(item["id"])
@@ -160,10 +162,3 @@ async def list_items(
             .limit(limit)
         )
         return list((await connection.execute(statement)).scalars())
-
-
-async def last_position(db: Database, conversation_id: str) -> int:
-    """The position of the newest item; 0 in an empty conversation."""
-    statement = select(func.coalesce(func.max(items.c.position), 0)).where(items.c.conversation_id == conversation_id)
-    async with db.autocommit() as connection:
-        return int((await connection.execute(statement)).scalar_one())

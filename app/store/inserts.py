@@ -40,6 +40,8 @@ class _Row:
     run_seconds: float | None
     idempotency_key: str | None
     fingerprint: bytes | None
+    chain_length: int | None
+    context_bytes: int | None
 
     @classmethod
     def of(cls, new: NewResponse) -> _Row:
@@ -61,6 +63,8 @@ class _Row:
             run_seconds=new.run_seconds,
             idempotency_key=idempotency.key if idempotency else None,
             fingerprint=idempotency.fingerprint if idempotency else None,
+            chain_length=new.chain_length,
+            context_bytes=new.context_bytes,
         )
 
 
@@ -81,6 +85,8 @@ _ROW: Columns[_Row] = Columns(
     Column("run_seconds", "float8"),
     Column("idempotency_key", "text"),
     Column("fingerprint", "bytea"),
+    Column("chain_length", "int"),
+    Column("context_bytes", "bigint"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 

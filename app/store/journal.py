@@ -127,8 +127,9 @@ _ITEM: Columns[_Item] = Columns(
 # KEY SHARE waits for a deletion of the conversation; without it the foreign key would fail the whole batch.
 # The items come as parameters: Postgres cannot look into JSON with U+0000, which tools return and models write.
 _TO_CONVERSATION = f"""
-    INSERT INTO conversation_items (conversation_id, id, item, tool_results)
-    SELECT r.conversation_id, i.id, CAST(i.item AS json), CAST(i.tool_result AS json)
+    INSERT INTO conversation_items (conversation_id, id, item, tool_results, bytes)
+    SELECT r.conversation_id, i.id, CAST(i.item AS json), CAST(i.tool_result AS json),
+        octet_length(i.item) + coalesce(octet_length(i.tool_result), 0)
     FROM unnest({numbered_arrays(_ITEM)}) WITH ORDINALITY AS i({_ITEM.names}, position)
     JOIN responses r ON r.id = i.response_id JOIN conversations c ON c.id = r.conversation_id
     WHERE r.status IN ('completed', 'incomplete')

@@ -46,6 +46,10 @@ class NewResponse:
     run_seconds: float | None = None
     """How long the response may be in progress; None: no limit."""
     idempotency: Idempotency | None = None
+    chain_length: int | None = None
+    """Responses in its chain, itself included."""
+    context_bytes: int | None = None
+    """Of the responses in its chain before it (context_size.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,9 @@ responses = Table(
     Column("store", BOOLEAN, nullable=False),
     Column("previous_response_id", Text),
     Column("conversation_id", Text),
+    # Responses in its chain, and bytes of all before it (context_size.py); NULL: a process of version 0.2 inserted it.
+    Column("chain_length", Integer),
+    Column("context_bytes", BigInteger),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
@@ -167,6 +170,8 @@ conversation_items = Table(
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
     Column("tool_results", JSON(none_as_null=True)),
+    # Of both; NULL: a process of version 0.2 inserted the row.
+    Column("bytes", Integer),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
     Index("conversation_items_id_idx", "id"),
 )

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from app.store.context import NO_LIMIT
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -86,6 +87,7 @@ class Worker:
                 mcp_sessions=mcp_sessions or McpSessions(),
                 granularity=granularity,
                 max_crashes=2,
+                most_context_bytes=NO_LIMIT,
                 redeliver=self._redeliver,
                 engine_died=self._on_engine_death,
             )

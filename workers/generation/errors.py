@@ -18,7 +18,7 @@ from app.store.rows import Ending, ResponseRow
 from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
 from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.compaction import SummaryCut
-from workers.generation.inputs import ContextLost, UnreadableItem
+from workers.generation.inputs import ContextLost, ContextTooLong, UnreadableItem
 from workers.generation.journal import Journal
 from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
@@ -28,6 +28,7 @@ log = logging.getLogger("longhaul.runner")
 _ERROR_CODES: dict[type[EngineError], str] = {
     UnreadableItem: "invalid_prompt",
     ContextLost: "previous_response_not_found",
+    ContextTooLong: "context_length_exceeded",
     InvalidPrompt: "invalid_prompt",
     PromptTooLong: "context_length_exceeded",
     SummaryCut: "context_length_exceeded",

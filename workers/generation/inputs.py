@@ -8,7 +8,7 @@ from typing import Any
 
 from app.protocol.requests.unsealing import since_compaction, unsealed
 from app.protocol.types import Json
-from app.store.context import ContextGone, context_items, restore_calls
+from app.store.context import NO_LIMIT, ContextGone, ContextTooLarge, context_items, restore_calls
 from app.store.database import Database, retry_until_available
 from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
@@ -21,6 +21,13 @@ class ContextLost(EngineError):
 
     def __init__(self) -> None:
         super().__init__("a response that this one continues was deleted")
+
+
+class ContextTooLong(EngineError):
+    """A response that this one continues, or its conversation, is larger than a worker may read."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the responses or the conversation that it continues have more than {most_bytes} bytes")
 
 
 class UnreadableItem(EngineError):
@@ -40,21 +47,28 @@ class UnreadableHeaders(EngineError):
 class Inputs:
     """Reads what a response is generated from: the same at every attempt. Waits for Postgres."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, most_bytes: int = NO_LIMIT) -> None:
+        """`most_bytes` is the most that is read of what a response continues."""
         self._db = db
+        self._most_bytes = most_bytes
         self._sealer = SharedSealer(db)
 
     async def items(self, row: ResponseRow) -> list[Json]:
         """The items of the context since its newest compaction, then those of the response's own input.
 
-        Raises ContextLost or UnreadableItem.
+        Raises ContextLost, ContextTooLong or UnreadableItem.
         """
         try:
-            before = await retry_until_available(lambda: context_items(self._db, row))
+            before = await retry_until_available(lambda: context_items(self._db, row, self._most_bytes))
+            items = since_compaction(before, row.request["input"])
+            restored = await retry_until_available(
+                lambda: restore_calls(self._db, row.project, items, self._most_bytes)
+            )
         except ContextGone:
             raise ContextLost from None
-        items = since_compaction(before, row.request["input"])
-        return await self.unseal(await retry_until_available(lambda: restore_calls(self._db, row.project, items)))
+        except ContextTooLarge:
+            raise ContextTooLong(self._most_bytes) from None
+        return await self.unseal(restored)
 
     async def unseal(self, items: list[Json]) -> list[Json]:
         """The items with their encrypted content in plain text. Raises UnreadableItem."""

@@ -61,6 +61,8 @@ class WorkerParts:
     granularity: Granularity
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
+    most_context_bytes: int
+    """The most that is read of what a response continues."""
     redeliver: Callable[[ResponseRow], Awaitable[None]]
     """Sends a message for a released response."""
     engine_died: Callable[[], None]
@@ -73,7 +75,7 @@ class Runner:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._claims = Claims(parts.db, parts.runs)
-        self._inputs = Inputs(parts.db)
+        self._inputs = Inputs(parts.db, parts.most_context_bytes)
         self._clock = FlushClock(parts.granularity.events_per_second)
         self._gate = LastChanceGate(parts.max_crashes)
         self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.redeliver, parts.engine_died)

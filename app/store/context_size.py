@@ -1,0 +1,74 @@
+"""How large the context is that a request continues, without reading it into this process.
+
+Each response knows its place in its chain, and the bytes before it, since its insert: so of a chain only the newest
+row is looked at, and those of version 0.2, which do not know. The context itself: context.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from app.store.database import Database
+from app.store.items import INPUT
+
+BYTES = f"""(
+    octet_length(CAST({INPUT} AS text))
+    + coalesce(octet_length(CAST(r.output AS text)), 0) + coalesce(octet_length(CAST(r.tool_results AS text)), 0)
+)"""
+"""What a worker reads of the response `r` for those that continue it."""
+
+_CHAIN = text(
+    f"""
+    WITH RECURSIVE chain (previous, project, length, before, bytes, walked) AS (
+        SELECT r.previous_response_id, r.project, r.chain_length, r.context_bytes, CAST({BYTES} AS bigint), 1
+        FROM responses r WHERE r.id = :id AND r.project = :project
+        UNION ALL
+        SELECT r.previous_response_id, r.project, r.chain_length, r.context_bytes, c.bytes + {BYTES}, c.walked + 1
+        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = c.project
+        WHERE c.before IS NULL AND c.walked <= :most_responses AND c.bytes <= :most_bytes
+    )
+    SELECT walked - 1 + coalesce(length, 1) AS members, bytes + coalesce(before, 0) AS bytes
+    FROM chain ORDER BY walked DESC LIMIT 1
+    """
+)
+_CONVERSATION = text(
+    """
+    SELECT count(*) AS members, coalesce(max(position), 0) AS last_position, coalesce(sum(coalesce(
+        bytes, octet_length(CAST(item AS text)) + coalesce(octet_length(CAST(tool_results AS text)), 0)
+    )), 0) AS bytes
+    FROM conversation_items WHERE conversation_id = :id
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """Of a chain of responses, or of a conversation."""
+
+    count: int = 0
+    """Responses of a chain, items of a conversation."""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSize:
+    size: ContextSize
+    last_position: int
+    """Of the newest item; 0 in an empty conversation."""
+
+
+async def chain_size(db: Database, project: str, response_id: str, most: ContextSize) -> ContextSize:
+    """Returns the size of a response and of all that it continues; of a chain beyond `most`, something beyond it."""
+    values = {"id": response_id, "project": project, "most_responses": most.count, "most_bytes": most.bytes}
+    async with db.autocommit() as connection:
+        row = (await connection.execute(_CHAIN, values)).one_or_none()
+    return ContextSize() if row is None else ContextSize(row.members, row.bytes)
+
+
+async def conversation_size(db: Database, conversation_id: str) -> ConversationSize:
+    """Returns the size of all items of a conversation."""
+    async with db.autocommit() as connection:
+        row = (await connection.execute(_CONVERSATION, {"id": conversation_id})).one()
+    return ConversationSize(ContextSize(row.members, int(row.bytes)), row.last_position)

@@ -1,0 +1,87 @@
+"""The size of what a request continues: without reading it, also for rows of the version before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import text
+
+from app.store.context import NO_LIMIT, chain_items
+from app.store.context_size import ContextSize, chain_size, conversation_size
+from app.store.conversations import ConversationRow, create
+from app.store.database import Database
+from tests.integration.store.test_context import turn
+from tests.support.requests import message
+from tests.support.rows import claimed
+from workers.generation.inputs import ContextTooLong, Inputs
+
+MOST = ContextSize(1000, NO_LIMIT)
+
+
+def size_of(items: list[dict[str, Any]]) -> int:
+    """Without the brackets of the arrays."""
+    return sum(len(orjson.dumps(item)) for item in items)
+
+
+async def chain(db: Database, length: int) -> str:
+    previous: dict[str, Any] = {}
+    for _ in range(length):
+        previous = {"previous_response_id": (await turn(db, "a", "A", **previous)).id}
+    return str(previous["previous_response_id"])
+
+
+async def test_rows_of_the_version_before_are_counted(db: Database) -> None:
+    newest = await chain(db, 3)
+    size = await chain_size(db, "default", newest, MOST)
+    items = size_of(await chain_items(db, "default", newest))
+    assert size.count == 3
+    assert items <= size.bytes < items + 100
+
+
+async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Database) -> None:
+    newest = await chain(db, 3)
+    whole = await chain_size(db, "default", newest, MOST)
+    async with db.begin() as connection:
+        await connection.execute(
+            text("UPDATE responses SET chain_length = 8, context_bytes = 1000 WHERE id = :id"), {"id": newest}
+        )
+    size = await chain_size(db, "default", newest, MOST)
+    assert size.count == 8
+    assert 1000 < size.bytes < 1000 + whole.bytes
+
+
+async def test_a_walk_ends_where_the_bound_is_passed(db: Database) -> None:
+    newest = await chain(db, 3)
+    assert (await chain_size(db, "default", newest, ContextSize(1, NO_LIMIT))).count == 2
+    assert (await chain_size(db, "default", newest, ContextSize(1000, 1))).count == 1
+
+
+async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> None:
+    row = await claimed(db, previous_response_id=await chain(db, 3))
+    size = (await chain_size(db, "default", row.request["previous_response_id"], MOST)).bytes
+    assert len(await Inputs(db, size).items(row)) == 7
+    with pytest.raises(ContextTooLong, match=f"more than {size - 1} bytes"):
+        await Inputs(db, size - 1).items(row)
+
+
+async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
+    conversation = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
+    await create(db, conversation, [{**message("\u00fc"), "id": "msg_1"}])
+    row = await turn(db, "b", "B", conversation={"id": conversation.id})
+    found = await conversation_size(db, conversation.id)
+    items = [{**message("\u00fc"), "id": "msg_1"}, *row.request["input"]]
+    async with db.begin() as connection:
+        sizes = list(
+            (await connection.execute(text("SELECT bytes FROM conversation_items ORDER BY position"))).scalars()
+        )
+        assert sizes[:2] == [size_of([item]) for item in items]
+        await connection.execute(text("UPDATE conversation_items SET bytes = NULL"))
+    assert found == await conversation_size(db, conversation.id)
+    assert (found.size.count, found.size.bytes) == (3, sum(sizes))
+    row = await claimed(db, conversation={"id": conversation.id})
+    assert len(await Inputs(db, found.size.bytes).items(row)) == 4
+    with pytest.raises(ContextTooLong):
+        await Inputs(db, found.size.bytes - 1).items(row)
