@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from config.settings import ConfigError, Settings
+from config.settings import ConfigError, Seconds, Settings
 from config.tools import McpServer, ToolServerEntry, merge_servers, servers_of_file, servers_of_variable
 
 Format = Literal["auto", "chat", "harmony"]
@@ -139,8 +139,8 @@ class _Entry(BaseModel):
     images: bool = False
     adapters: list[_AdapterEntry] = []
     verbosity: bool = False
-    queue_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    run_timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    queue_timeout_seconds: Seconds | None = None
+    run_timeout_seconds: Seconds | None = None
     format: Format = "auto"
 
 
@@ -152,13 +152,18 @@ class _File(BaseModel):
 
 
 def _resolve(path: str, folder: Path) -> str:
-    """The absolute path of a folder, which must exist, if `path` starts with `.` or `/`; otherwise a hub id."""
-    if not path.startswith((".", "/")):
-        return path
-    resolved = (folder / path).resolve()
-    if not resolved.is_dir():
-        raise ConfigError(f"model path {path!r} is not a folder")
-    return str(resolved)
+    """The absolute path of a folder if `path` starts with `.` or `/`; otherwise a hub id.
+
+    Only workers need the folder to be there: an API on another machine reads the same file.
+    """
+    return str((folder / path).resolve()) if path.startswith((".", "/")) else path
+
+
+def require_folders(model: ServedModel) -> None:
+    """Raises ConfigError if a folder of the model, or of one of its adapters, is not on this machine."""
+    for path in (model.path, *(adapter.path for adapter in model.adapters)):
+        if path.startswith("/") and not Path(path).is_dir():
+            raise ConfigError(f"LONGHAUL_MODELS: model {model.name!r}: the path {path!r} is not a folder")
 
 
 def _served(entry: _Entry, folder: Path) -> ServedModel:
@@ -190,10 +195,13 @@ def _served(entry: _Entry, folder: Path) -> ServedModel:
 
 
 def uses_harmony(form: Format, path: str) -> bool:
-    """Whether the prompt format is harmony: by the entry, by `model_type` in the model's folder, or by the hub id."""
+    """Whether the prompt format is harmony: by the entry, by `model_type` in the model's folder, or by its path.
+
+    The path decides for a hub id, and for a folder that is not on this machine.
+    """
     if form != "auto":
         return form == "harmony"
-    if not Path(path).is_absolute():
+    if not Path(path).is_dir():
         return "gpt-oss" in path.lower()
     try:
         config = json.loads((Path(path) / "config.json").read_text(encoding="utf-8"))

@@ -48,7 +48,12 @@ Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins)]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix")]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Seconds = Annotated[float, Field(gt=0)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+MAX_SECONDS = 10**9
+"""30 years: a time that far away still fits into a timestamp."""
+Seconds = Annotated[Number, Field(gt=0, le=MAX_SECONDS)]
+Pause = Annotated[Number, Field(gt=0, le=86400)]
+"""Seconds between two rounds of something."""
 
 
 OmittableTool = Literal[
@@ -131,9 +136,9 @@ class Settings(BaseSettings):
     """Connections to Postgres in the pool of an API process or a worker. A worker has three more."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
-    queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    queue_timeout_seconds: Seconds | None = None
     """Seconds that a response may wait for a worker; unset: no limit. A model or a request may set less."""
-    run_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    run_timeout_seconds: Seconds | None = None
     """Seconds that a response may be in progress; unset: no limit."""
     stored_retention_seconds: Seconds = 30 * 86400.0
     """Seconds after its end until a response is deleted."""
@@ -144,26 +149,26 @@ class Settings(BaseSettings):
 
     # Timing, which hardly anybody changes
 
-    lease_seconds: Annotated[float, Field(ge=1)] = 30.0
+    lease_seconds: Annotated[Number, Field(ge=1, le=86400)] = 30.0
     """Seconds without a heartbeat after which a worker loses its responses to other workers."""
-    shutdown_grace_seconds: Annotated[float, Field(ge=0)] = 5.0
+    shutdown_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 5.0
     """Seconds that running responses may go on after a worker got its stop signal."""
-    maintenance_seconds: Seconds = 0.5
+    maintenance_seconds: Pause = 0.5
     """Seconds between two rounds of maintenance."""
-    lost_seconds: Seconds = 2.0
+    lost_seconds: Pause = 2.0
     """Seconds before a queued response whose message has vanished from Redis is sent again; doubles each time."""
-    events_per_second: Annotated[float, Field(ge=0)] = 1500.0
+    events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 1500.0
     """The most text events per second of all responses of a worker together; 0: no limit. More are merged.
 
     With `event_per_token` it limits how often tokens are sent, not the number of events.
     """
-    event_interval_seconds: Annotated[float, Field(ge=0, le=60)] = 0.0
+    event_interval_seconds: Annotated[Number, Field(ge=0, le=60)] = 0.0
     """Least seconds between two chunks of one response: more make fewer, larger events; 0: a chunk per commit."""
     event_per_token: bool = False
     """Whether each token is an event of its own; otherwise tokens that are sent together are one event."""
-    keepalive_seconds: Seconds = 15.0
+    keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream gets a comment line."""
-    reader_poll_seconds: Seconds = 2.0
+    reader_poll_seconds: Pause = 2.0
     """Seconds without news from Redis after which a reader looks into Postgres."""
 
     # For a fault search

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from config.settings import ConfigError
+from config.settings import ConfigError, Seconds
 
 Kind = Literal["python", "browser", "mcp"]
 """`python` runs code_interpreter, and `browser` runs web_search; a request may use either as `mcp`, too."""
@@ -61,7 +61,7 @@ class ToolServerEntry(BaseModel):
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
     headers: dict[str, str] = {}
     request_headers: bool = False
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TIMEOUT_SECONDS
+    timeout_seconds: Seconds = TIMEOUT_SECONDS
     after_crash: AfterCrash = "again"
 
     def server(self) -> McpServer:

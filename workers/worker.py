@@ -15,7 +15,7 @@ from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.collector import freeze_gc
-from config.models import load_catalog
+from config.models import load_catalog, require_folders
 from config.settings import Settings
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
@@ -45,6 +45,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
     """
     catalog = load_catalog(settings)
     model = catalog.choose(settings.model)
+    require_folders(model)
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)

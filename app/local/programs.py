@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from app.local.home import Home
 from app.local.ports import check_port
-from config.models import ModelCatalog, load_models
+from config.models import ModelCatalog, load_models, require_folders
 from config.settings import CHECKOUT, ConfigError, Settings
 
 WS_PONG_SECONDS = 60
@@ -77,6 +77,7 @@ def api(settings: Settings) -> Launch:
 def worker(settings: Settings) -> Launch:
     """Celery with Longhaul's pool, on the queue of the model that it serves."""
     model = _check_shared(settings).choose(settings.model)
+    require_folders(model)
     name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}-{uuid.uuid4().hex[:8]}"
     argv = (
         *("-m", "celery", "--quiet", "--app", "workers.main:celery", "worker"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.models import ModelCatalog, load_models
+from config.models import ModelCatalog, load_models, require_folders
 from config.settings import CHECKOUT, ConfigError
 
 
@@ -42,7 +42,6 @@ def test_only_sampling_defaults_that_are_set_are_used(tmp_path: Path) -> None:
         ('[[models]]\npath = "x"', "models.0.name"),
         ('[[models]]\nname = "a b"\npath = "x"', "models.0.name"),
         ('[[models]]\nname = "m"', "model 'm' has no path"),
-        ('[[models]]\nname = "m"\npath = "./nowhere"', "'./nowhere' is not a folder"),
         ('[[models]]\nname = "m"\npath = "x"\nspeed = 9', "models.0.speed"),
         ('[[models]]\nname = "m"\npath = "x"\ncontext_length = "long"', "models.0.context_length"),
         ('[[models]]\nname = "m"\npath = "x"\n[models.default_sampling]\ntop_k = 1', "default_sampling.top_k"),
@@ -62,6 +61,20 @@ def test_an_error_of_the_models_file_is_one_line_that_names_file_and_entry(
     assert message.startswith(f"LONGHAUL_MODELS: {tmp_path}/models.toml")
     assert complaint in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("entry", ['path = "./nowhere"', 'path = "x"\nadapters = [{name = "a", path = "./nowhere"}]'])
+def test_only_a_worker_needs_the_folders_of_its_model(tmp_path: Path, entry: str) -> None:
+    (model,) = catalog(tmp_path, f'[[models]]\nname = "m"\n{entry}').models
+    with pytest.raises(ConfigError, match=r"LONGHAUL_MODELS: model 'm': the path '.*/nowhere' is not a folder"):
+        require_folders(model)
+    (tmp_path / "nowhere").mkdir()
+    require_folders(model)
+
+
+def test_the_name_of_a_folder_elsewhere_says_whether_its_model_speaks_harmony(tmp_path: Path) -> None:
+    for name, harmony in (("gpt-oss-20b", True), ("qwen", False)):
+        assert catalog(tmp_path, f'[[models]]\nname = "m"\npath = "/elsewhere/{name}"').models[0].harmony is harmony
 
 
 def test_a_missing_models_file_is_named(tmp_path: Path) -> None:

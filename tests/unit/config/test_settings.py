@@ -133,3 +133,18 @@ def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LONGHAUL_CORS_ORIGINS", wrong)
     with pytest.raises(ConfigError, match="LONGHAUL_CORS_ORIGINS: must be origins"):
         load_settings()
+
+
+FLOATS = [name for name, field in Settings.model_fields.items() if "float" in str(field.annotation)]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e300"])
+def test_no_number_is_infinite_or_too_large_for_a_clock(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable_of(name), value)
+    with pytest.raises(ConfigError, match=variable_of(name)):
+        load_settings()
+
+
+def test_there_are_floats_to_check() -> None:
+    assert len(FLOATS) >= 12
