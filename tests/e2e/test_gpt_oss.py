@@ -14,6 +14,7 @@ import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 
+from app.protocol.events.deltas import TurnEnd
 from tests.models.gpt_oss_folder import ENGINE_ARGS, gpt_oss_folder, script
 from tests.models.gpt_oss_script import SEEN, Point, points_of, tools_for
 from tests.support import grammar, library_server
@@ -144,7 +145,7 @@ def said_at(point: Point) -> list[Json]:
     names = {kind: frozenset(tool["name"] for tool in tools if tool["type"] == kind) for kind in ("function", "custom")}
     parser = HarmonyParser(AnswerRules(functions=names["function"], custom=names["custom"], hosted=hosted))
     deltas = [*parser.feed(point.tokens).deltas, *parser.flush().deltas]
-    output: list[Json] = play(deltas, "stop")[0].response["output"]
+    output: list[Json] = play([*deltas, TurnEnd()], "cancel")[0].response["output"]  # the turn ends, not the response
     return output
 
 
