@@ -62,6 +62,7 @@ _LOGS = (
 )
 _INSERT_CHUNKS = insert(chunks)
 _UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))
+_ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
 _ENDING_COLUMNS = ("status", "output", "usage", "error", "incomplete_details", "finished_at")
 """The columns that an ending sets. Tool results stay unset: no turn of a model produced them."""
 
@@ -148,6 +149,9 @@ async def _end_rows(
     if endings := [_end_row(row, logs[row.id], close) for row in unfinished]:
         await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
+        with_secrets = [row for row in unfinished if row.request_to_keep is not None]
+        if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
+            await connection.execute(_ERASE_SECRETS, kept)
     return results | {row.id: EndResult(row, chunk) for row, chunk in endings}
 
 
@@ -164,7 +168,8 @@ def _end_row(row: ResponseRow, log: Sequence[Event], close: Close) -> tuple[Resp
     stream = ResponseStream.restore(log)
     chunk = closing_chunk(row, stream, close)
     ending = Ending.of(stream.response, datetime.now(UTC))
-    return replace(row, worker=None, **{name: getattr(ending, name) for name in _ENDING_COLUMNS}), chunk
+    columns = {name: getattr(ending, name) for name in _ENDING_COLUMNS}
+    return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
 
 
 def closing_chunk(row: ResponseRow, stream: ResponseStream, close: Close) -> Chunk:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +36,8 @@ class Entry:
     ending: Ending | None = None
     conversation_input: Sequence[Json] | None = None
     """The response's input, which goes into its conversation with the output when it ends; None: no conversation."""
+    request: Json | None = None
+    """Takes the place of the row's request when the response ends, because that has secrets; None: it stays."""
 
 
 HEAVY_BYTES = 64 * 1024
@@ -44,10 +47,11 @@ HEAVY_BYTES = 64 * 1024
 def weight(entry: Entry) -> int:
     """What the entry counts in a batch. An ending has its output once more, and a conversation gets it and the input.
 
-    The events hold the output as well, so their bytes stand for its size; only the input of a conversation is added.
+    The events hold the output as well, so their bytes stand for its size; the input of a conversation and the request
+    are added.
     """
     copies = 1 if entry.ending is None else 2 if entry.conversation_input is None else 3
-    sent = sum(map(_size, entry.conversation_input or ()))
+    sent = sum(map(_size, (*(entry.conversation_input or ()), *(filter(None, [entry.request])))))
     return 1 + (copies * len(entry.chunk.frames) + sent) // HEAVY_BYTES
 
 
@@ -94,12 +98,14 @@ _ENDING: Columns[Ending] = Columns(
     Column("finished_at", "timestamptz"),
 )
 _ENDED: Columns[Chunk] = Columns(Column("response_id", "text"))
+_KEPT: Columns[Entry] = Columns(Column("request", "json", to_json))
 
 # Chunks and endings in one statement: one round trip, one commit.
 _APPEND_AND_END = f"""{_APPENDED}, ended AS (
-        UPDATE responses r SET {_ENDING.assign("e")}, worker = NULL
-        FROM appended a JOIN unnest({numbered_arrays(_ENDING, _ENDED, first=len(_CHUNK) + len(_WORKER) + 1)})
-            AS e({names(_ENDING, _ENDED)}) ON e.response_id = a.response_id
+        UPDATE responses r SET {_ENDING.assign("e")}, worker = NULL,
+            request = coalesce(CAST(e.request AS json), r.request)
+        FROM appended a JOIN unnest({numbered_arrays(_ENDING, _ENDED, _KEPT, first=len(_CHUNK) + len(_WORKER) + 1)})
+            AS e({names(_ENDING, _ENDED, _KEPT)}) ON e.response_id = a.response_id
         WHERE r.id = e.response_id
     )
     SELECT response_id FROM appended
@@ -157,11 +163,12 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
 def _statement(entries: Sequence[Entry]) -> tuple[str, list[list[Any]]]:
     """The statement that appends the entries, and its parameters."""
     parameters = [*_CHUNK.parameters([entry.chunk for entry in entries]), *_WORKER.parameters(entries)]
-    ended = [(entry.chunk, entry.ending) for entry in entries if entry.ending is not None]
+    ended = [(entry, entry.chunk, entry.ending) for entry in entries if entry.ending is not None]
     if not ended:
         return _APPEND, parameters
-    chunks, endings = zip(*ended, strict=True)
-    return _APPEND_AND_END, [*parameters, *_ENDING.parameters(endings), *_ENDED.parameters(chunks)]
+    last, chunks, endings = zip(*ended, strict=True)
+    added = (_ENDING.parameters(endings), _ENDED.parameters(chunks), _KEPT.parameters(last))
+    return _APPEND_AND_END, [*parameters, *chain.from_iterable(added)]
 
 
 def _items(entry: Entry) -> list[_Item]:

@@ -89,6 +89,11 @@ class ResponseRow:
         """The items that go into the response's conversation before its output; None: it has no conversation."""
         return None if self.conversation_id is None else self.request["input"]
 
+    @property
+    def request_to_keep(self) -> Json | None:
+        """The request without secrets, for the row of a response that has ended; None: the request has none."""
+        return {**self.request, "secrets": {}} if self.request.get("secrets") else None
+
     def as_object(self, output: list[Json] | None = None) -> Json:
         """The response object. `output` takes the place of the row's own while that is None."""
         return response_object(

@@ -77,7 +77,9 @@ class Writer:
         encoded = frames.encode_all(events)
         last = first + len(events) - 1
         chunk = Chunk(self.row.id, first, last, self.row.attempt, tokens, encoded, final=ending is not None)
-        return Entry(self.worker, chunk, ending, None if ending is None else self.row.conversation_input)
+        if ending is None:
+            return Entry(self.worker, chunk)
+        return Entry(self.worker, chunk, ending, self.row.conversation_input, self.row.request_to_keep)
 
     def begin(self) -> Entry:
         return self.entry(self.stream.begin())

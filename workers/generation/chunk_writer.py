@@ -137,8 +137,9 @@ class ChunkWriter:
         run, final = self._run, ending is not None
         first = run.stream.next_sequence - len(self._events)
         chunk = run.chunk(first, self._events, tuple(self._tokens), tuple(self._steps), final=final)
-        sent = run.row.conversation_input if final else None
-        run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, sent))
+        row = run.row
+        sent, kept = (row.conversation_input, row.request_to_keep) if final else (None, None)
+        run.last_commit = self._journal.append(Entry(run.worker, chunk, ending, sent, kept))
         self._events, self._tokens, self._steps = [], [], []
 
     async def _wait_for_commit(self) -> None:

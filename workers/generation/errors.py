@@ -133,7 +133,9 @@ class ErrorHandler:
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))
         ending = Ending.of(run.stream.response, datetime.now(UTC))
-        await self.journal.append(Entry(run.worker, run.chunk(first, events, final=True), ending))
+        await self.journal.append(
+            Entry(run.worker, run.chunk(first, events, final=True), ending, request=run.row.request_to_keep)
+        )
 
 
 _Handler = Callable[[ErrorHandler, Run, Any], Awaitable[Outcome | None]]

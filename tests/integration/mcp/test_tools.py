@@ -404,6 +404,7 @@ async def test_headers_come_from_the_environment_and_if_allowed_from_the_request
         request = {"tools": [mcp_tool()], "secrets": {"tests": sealed}}
         row = await answer(db, pubsub, (server,), script, DONE, **request)
         assert text_of(row) == f"It said: Bearer sesame; {theirs}"
+        assert row.request["secrets"] == {}
 
 
 async def test_a_server_of_the_sessionless_protocol_works_too(db: Database, pubsub: PubSub, tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
+
+import pytest
 
 from app.protocol.status import Status
 from app.store import endings, journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.cycles import no_collector
-from tests.support.rows import Writer, claimed, queued
+from tests.support.requests import message
+from tests.support.rows import WORKER, Writer, claim, claimed, queued
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
@@ -45,6 +49,31 @@ async def test_only_background_responses_are_cancelled_if_the_caller_says_so(db:
     refused, ended = await endings.cancel_all(db, [foreground, background], "default", only_background=True)
     assert refused is None and ended is not None and ended.chunk is not None
     assert (await row_of(db, foreground)).status is Status.QUEUED
+
+
+@pytest.mark.parametrize("how", ["complete", "cancel", "fail", "cancel while queued"])
+async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, how: str) -> None:
+    """Also of a request that Postgres cannot look into, and nothing else of it changes."""
+    request: dict[str, Any] = {"secrets": {"tests": "lh1_sealed"}, "input": [message("\0")], "tools": [{"secrets": {}}]}
+    response_id = await queued(db, **request)
+    sent = (await row_of(db, response_id)).request
+    assert sent["secrets"] == request["secrets"]
+    if how != "cancel while queued":
+        row = await claim(db, response_id, WORKER)
+        assert row is not None
+        writer = Writer(row)
+        assert await journal.append(db, [writer.begin()])
+        assert (await row_of(db, response_id)).request == sent, "the next attempt needs them"
+        if how == "complete":
+            assert await journal.append(db, [writer.finish()])
+    if how == "fail":
+        await endings.fail(db, response_id, "server_error", "x")
+    elif how.startswith("cancel"):
+        (result,) = await endings.cancel_all(db, [response_id], None)
+        assert result is not None and result.row == await row_of(db, response_id)
+    ended = await row_of(db, response_id)
+    assert ended.finished_at is not None
+    assert ended.request == {**sent, "secrets": {}}
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
