@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 log = logging.getLogger("longhaul.aio")
@@ -63,6 +63,35 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     finally:
         # The task refers to its exception, and the exception to this frame: this line breaks the reference cycle.
         del task
+
+
+async def behind(gates: Sequence[asyncio.Semaphore], work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Passes the gates in this order, and runs `work`.
+
+    If the caller is cancelled, the work goes on and keeps its places: nothing can stop a thread.
+    """
+    passed: list[asyncio.Semaphore] = []
+    try:
+        for gate in gates:
+            await gate.acquire()
+            passed.append(gate)
+        task = asyncio.ensure_future(work())
+    except BaseException:
+        _release(passed)
+        raise
+
+    def leave(task: asyncio.Task[T]) -> None:
+        _release(passed)
+        if not task.cancelled():
+            task.exception()  # else asyncio would report it if the caller is gone
+
+    task.add_done_callback(leave)
+    return await asyncio.shield(task)
+
+
+def _release(gates: Sequence[asyncio.Semaphore]) -> None:
+    for gate in gates:
+        gate.release()
 
 
 class BackgroundTasks:

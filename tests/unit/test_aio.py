@@ -1,4 +1,4 @@
-"""run_to_completion: a cancellation does not interrupt the work."""
+"""run_to_completion: a cancellation does not interrupt the work. behind: it keeps its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from app.aio import run_to_completion
+from app.aio import behind, run_to_completion
 from tests.support.cycles import no_collector
 
 
@@ -42,3 +42,36 @@ async def test_an_error_of_the_work_is_freed_without_the_garbage_collector() -> 
         error = weakref.ref(caught.value)
         del caught
         assert error() is None
+
+
+async def test_work_behind_a_gate_keeps_its_place_after_its_caller_left() -> None:
+    gate, go, done = asyncio.Semaphore(1), asyncio.Event(), []
+
+    async def work(name: str) -> str:
+        await go.wait()
+        done.append(name)
+        return name
+
+    left = asyncio.create_task(behind([gate], lambda: work("left")))
+    waits = asyncio.create_task(behind([gate], lambda: work("waits")))
+    gone = asyncio.create_task(behind([gate], lambda: work("gone")))
+    await asyncio.sleep(0)
+    left.cancel()
+    gone.cancel()
+    await asyncio.wait([left, gone])
+    assert gate.locked()
+    assert not waits.done()
+    go.set()
+    assert await waits == "waits"
+    assert done == ["left", "waits"]
+    assert not gate.locked()
+
+
+async def test_an_error_behind_a_gate_leaves_the_gate_open() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    gate = asyncio.Semaphore(1)
+    with pytest.raises(ValueError):
+        await behind([gate], fail)
+    assert not gate.locked()

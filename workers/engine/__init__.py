@@ -17,6 +17,7 @@ _DEFAULTS = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_MAX_IMAGE_PIXELS": str(MAX_PIXELS),
+    "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",  # it compares only the first URL with allowed_media_domains
 }
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 

@@ -8,6 +8,7 @@ from typing import Any
 from config.models import ServedModel
 from workers.engine.base import Engine
 from workers.formats.chat.turn import build_chat_turn
+from workers.formats.off_loop import off_loop
 from workers.formats.reasoning import without_left_out
 from workers.formats.turn import PastTurn, Turn, TurnContext
 
@@ -24,7 +25,7 @@ async def build_turn(
 
     Raises InvalidSampling (the message names the field), PromptTooLong or EngineError.
     """
-    items = without_left_out(items, request)
+    items = await off_loop(items, without_left_out, items, request)
     if model.harmony:
         from workers.formats.harmony.turn import build_harmony_turn  # loads a vocabulary that other models do not need
 

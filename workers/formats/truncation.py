@@ -1,8 +1,12 @@
 """Items to a prompt that fits: `truncation: auto` drops the oldest items, `disabled` drops none.
 
 Items are dropped in units, oldest first. A unit is a message, or a call with its output and the reasoning that led to
-it. System and developer messages stay, and so does the newest unit. Bisection finds how many units must go: dropping
-fewer never makes a shorter prompt. Dropping leaves room for an answer, so it begins before the context is full.
+it. System and developer messages stay, and so does the newest unit. Dropping leaves room for an answer, so it begins
+before the context is full.
+
+Dropping fewer units never makes a shorter prompt. If all are too many, the search keeps 1 unit, then 2, 4, 8, until
+they do not fit, and bisects between the last two. So its prompts are about as long as the context, and not as the
+input, which may be a thousand times longer.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any
 
 from app.protocol.item_types import CLIENT_CALLS
 from workers.engine.base import PromptTooLong
+from workers.formats.off_loop import off_loop
 
 Item = Mapping[str, Any]
 Render = Callable[[Sequence[Item]], Awaitable[tuple[int, ...]]]
@@ -24,21 +29,29 @@ async def fit_prompt(items: Sequence[Item], render: Render, *, truncate: bool, m
 
     The newest unit may take more, as long as the engine accepts it. Raises PromptTooLong and EngineError.
     """
-    units = droppable_units(items) if truncate else []
+    units = await off_loop(items, droppable_units, items) if truncate else []
     if len(units) < 2:
         return await render(items)
     found = await _render_within(render, items, max_tokens)
     if found is not None:
         return found
-    low, high = 1, len(units) - 1
-    while low < high:
-        middle = (low + high) // 2
-        shorter = await _render_within(render, without(items, units[:middle]), max_tokens)
-        if shorter is None:
-            low = middle + 1
+
+    async def newest(kept: int) -> tuple[int, ...] | None:
+        return await _render_within(
+            render, await off_loop(items, without, items, units[: len(units) - kept]), max_tokens
+        )
+
+    fits, too_many = 0, 1
+    while too_many < len(units) and (shorter := await newest(too_many)) is not None:
+        found, fits, too_many = shorter, too_many, too_many * 2
+    too_many = min(too_many, len(units))
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if (shorter := await newest(middle)) is None:
+            too_many = middle
         else:
-            found, high = shorter, middle
-    return found if found is not None else await render(without(items, units[:high]))
+            found, fits = shorter, middle
+    return found if found is not None else await render(without(items, units[:-1]))
 
 
 async def _render_within(render: Render, items: Sequence[Item], max_tokens: int) -> tuple[int, ...] | None:

@@ -107,4 +107,19 @@ async def test_as_little_as_possible_is_dropped(lengths: list[int], limit: int) 
     )
     expected = next(sum(lengths[n:]) for n in range(len(lengths)) if sum(lengths[n:]) <= limit)
     assert len(prompt) == expected
-    assert model.renders <= 9
+    assert model.renders <= 14
+
+
+async def test_a_search_renders_little_more_than_what_fits() -> None:
+    rendered: list[int] = []
+
+    async def render(items: Sequence[Item]) -> tuple[int, ...]:
+        rendered.append(len(items))
+        if len(items) > 100:
+            raise PromptTooLong(len(items), 100)
+        return tuple(range(len(items)))
+
+    items = [said("user", "x")] * 45_000
+    assert len(await fit_prompt(items, render, truncate=True, max_tokens=100)) == 100
+    assert rendered.count(45_000) == 1
+    assert max(length for length in rendered if length != 45_000) < 200

@@ -17,7 +17,12 @@ from workers.engine.vllm import compat
 from workers.engine.vllm.cpu_executor import default_executor
 from workers.engine.vllm.errors import error_message
 
-_QUIET = {"disable_log_stats": True, "enable_log_requests": False, "use_tqdm_on_load": False}
+_DEFAULTS = {
+    "disable_log_stats": True,
+    "enable_log_requests": False,
+    "use_tqdm_on_load": False,
+    "renderer_num_workers": compat.RENDER_THREADS,
+}
 _BACKEND = "xgrammar"
 """The only backend for structural tags; all our grammars are structural tags."""
 
@@ -27,7 +32,13 @@ def engine_args(model: ServedModel) -> AsyncEngineArgs:
     if model.path.startswith((".", "/")) and not Path(model.path).is_dir():
         raise ConfigError(f"model {model.name!r}: the path {model.path!r} is not a folder")
     _check_names(model)
-    args = {**_QUIET, **_lora(model), **default_executor(model.engine_args), **model.engine_args, "model": model.path}
+    args = {
+        **_DEFAULTS,
+        **_lora(model),
+        **default_executor(model.engine_args),
+        **model.engine_args,
+        "model": model.path,
+    }
     if model.context_length is not None:
         args["max_model_len"] = model.context_length
     if model.revision is not None:

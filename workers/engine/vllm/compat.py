@@ -51,6 +51,8 @@ __all__ = [
 CPU_TUNING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 """Environment variables by which an operator assigns the cores to vLLM's own CPU executor."""
 
+RENDER_THREADS = 2
+"""vLLM's threads for prompts. It keeps one tokenizer more than threads; that one is the event loop's."""
 _SOCKET_FOLDER = "VLLM_RPC_BASE_PATH"
 _KILLED = re.compile(r"Failed core proc\(s\): \{(\}|[^}]*: -\d)")
 """vLLM's message (v1/engine/utils.py) about a start during which a signal ended a process of the engine, or during

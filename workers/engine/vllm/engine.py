@@ -163,6 +163,7 @@ class VllmEngine:
         committed: Sequence[int] = (),
     ) -> AsyncGenerator[EngineDelta]:
         loaded, room = self._alive(), self._room(prompt)
+        loaded.check(sampling)
         generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=loaded.logprobs)
         adapter = loaded.adapter(sampling.adapter)
         if request_id in self._streams:

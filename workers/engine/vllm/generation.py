@@ -9,10 +9,10 @@ from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
 from app.protocol.events.deltas import FinishReason
-from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
+from workers.engine.base import CannotContinue, EngineDelta, EngineError, InvalidSampling, Sampling
 from workers.engine.vllm import forcing
 from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.sampling import has_state, sampling_params
+from workers.engine.vllm.sampling import has_grammar, has_state, sampling_params
 
 _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -40,6 +40,7 @@ class Generation:
         self._salt = sampling.extra.get("cache_salt")
         self._sampling = sampling
         self._reader = logprobs
+        self._answered = False
         self._forced: list[int] = []
         """Tokens that the engine has still to generate, in order; they are not delivered."""
         if committed and has_state(sampling):
@@ -70,9 +71,10 @@ class Generation:
     def delta(self, output: Any) -> EngineDelta | None:
         """None if the output holds only tokens that were committed already. Raises EngineError or CannotContinue."""
         completion = output.outputs[0]
+        self._answered = self._answered or bool(completion.token_ids)
         reason = completion.finish_reason
         if reason is not None and reason not in _FINISH:
-            raise EngineError(f"the engine ended the request: {reason}")
+            raise self._refusal(reason)
         known = self._known(completion.token_ids) if self._forced else 0
         tokens = tuple(completion.token_ids[known:])
         if not tokens and reason is None:
@@ -84,6 +86,12 @@ class Generation:
             cached_tokens=output.num_cached_tokens or 0,
             logprobs=self._reader.read(tokens, found, self._sampling.logprobs or 0),
         )
+
+    def _refusal(self, reason: str) -> EngineError:
+        """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token."""
+        if reason == "error" and not self._answered and has_grammar(self._sampling):
+            return InvalidSampling("text.format: the engine cannot compile the grammar of this format and these tools")
+        return EngineError(f"the engine ended the request: {reason}")
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:
         if not can_force:

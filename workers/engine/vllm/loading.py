@@ -11,11 +11,12 @@ from vllm.lora.request import LoRARequest
 
 from config.models import ServedModel
 from config.settings import ConfigError
-from workers.engine.base import InvalidSampling
+from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.vllm import compat, forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering
+from workers.engine.vllm.sampling import check_bad_words, check_stop_tokens
 
 _GPT_OSS = "gpt_oss"
 
@@ -27,8 +28,15 @@ class Loaded:
     formats: OutputFormats
     logprobs: LogprobReader
     adapters: Mapping[str, LoRARequest]
+    tokenizer: Any
+    end_tokens: frozenset[int]
     can_force: bool
     """Whether committed tokens can be forced through its sampler."""
+
+    def check(self, sampling: Sampling) -> None:
+        """Raises InvalidSampling for more than the engine holds."""
+        check_stop_tokens(sampling, self.end_tokens)
+        check_bad_words(sampling, lambda text: len(self.tokenizer.encode(text, add_special_tokens=False)))
 
     def adapter(self, name: str | None) -> LoRARequest | None:
         """Raises InvalidSampling for an unknown name."""
@@ -49,13 +57,15 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     try:
         tokenizer = llm.renderer.get_tokenizer()
         _check_tokenizer(model, tokenizer)
-        formats = OutputFormats(model, tokenizer, compat.end_token_ids(llm, tokenizer), llm.model_config)
+        end_tokens = compat.end_token_ids(llm, tokenizer)
+        formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config)
     except Exception:
         compat.shut_down(llm)
         compat.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
-    return Loaded(llm, Rendering(llm), formats, LogprobReader(tokenizer), adapters, can_force)
+    reader = LogprobReader(tokenizer)
+    return Loaded(llm, Rendering(llm), formats, reader, adapters, tokenizer, end_tokens, can_force)
 
 
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 from vllm.exceptions import VLLMClientError
 
+from app.aio import behind
 from app.protocol.types import Json
 from workers.engine.base import InvalidPrompt, Message, Prompt
 from workers.engine.vllm import compat
@@ -18,15 +20,21 @@ SHORT = 1000
 as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
 
 
+LARGE = 1_000_000
+"""Bytes of messages that take their time: the tokens of 8 MB take seconds, and a gigabyte of memory meanwhile."""
+
+
 class Rendering:
-    """The chat template of one engine. For the code of one event loop."""
+    """The chat template of one engine. For the code of one event loop.
+
+    Large prompts wait for each other, so one thread is always left for the others, and the event loop for short ones.
+    """
 
     def __init__(self, llm: compat.AsyncLLM) -> None:
         self._renderer = compat.ChatRenderer(llm)
         self._config = llm.model_config
-        self._in_thread = 0
-        """Renderings in threads now. While a thread uses the tokenizer, vLLM copies it for the next one, which is
-        slow."""
+        self._large = asyncio.Semaphore(1)
+        self._threads = asyncio.Semaphore(compat.RENDER_THREADS)
 
     async def render(
         self, messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Json]
@@ -37,21 +45,19 @@ class Rendering:
         args = {"add_generation_prompt": True, **template_args}
         if tools:
             args["tools"] = list(tools)
-        own = list(map(_own, messages))
-        if not self._in_thread and not has_images and _is_short(own, tools):
-            made = self._renderer.render(own, args)
+        size = len(orjson.dumps(messages))
+        if not has_images and not tools and size <= SHORT:
+            made = self._renderer.render(list(map(_own, messages)), args)
         else:
-            made = await self._render_in_thread(own, args)
+            gates = [self._large, self._threads] if size > LARGE else [self._threads]
+            made = await behind(gates, lambda: self._render_in_thread(messages, args))
         prompt = Prompt(made["prompt_token_ids"])
         prompt.media = made if compat.has_media(made) else None
         return prompt
 
-    async def _render_in_thread(self, messages: list[Any], args: Mapping[str, Any]) -> Any:
-        self._in_thread += 1
-        try:
-            return await self._renderer.render_in_thread(messages, args)
-        finally:
-            self._in_thread -= 1
+    async def _render_in_thread(self, messages: Sequence[Message], args: Mapping[str, Any]) -> Any:
+        own = await asyncio.to_thread(list, map(_own, messages))
+        return await self._renderer.render_in_thread(own, args)
 
 
 def is_callers_fault(error: Exception, messages: Sequence[Message]) -> bool:
@@ -62,10 +68,6 @@ def is_callers_fault(error: Exception, messages: Sequence[Message]) -> bool:
 def _own(message: Message) -> dict[str, Any]:
     """A copy: vLLM replaces the arguments of calls by objects, in place."""
     return dict(message) if all(isinstance(each, str) for each in message.values()) else copy.deepcopy(dict(message))
-
-
-def _is_short(messages: Sequence[Json], tools: Sequence[Json]) -> bool:
-    return not tools and len(orjson.dumps(messages)) <= SHORT
 
 
 def _check_images(messages: Sequence[Message], config: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,6 +36,12 @@ detokenizer), several choices, and what decides the form of the output."""
 _NOT_SAMPLED = frozenset({"cache_salt"})
 _MAX = {"top_k": 2**31 - 1, "min_tokens": 2**31 - 1, "seed": 2**63 - 1}
 """Bounds that vLLM does not check: a larger number would break the engine for all requests."""
+MAX_STOP_TOKENS = 128
+MAX_BAD_TOKENS = 1024
+"""What vLLM's second model runner holds of a request, end tokens of the model included, and words with and without a
+blank before them. More of them end the engine."""
+_MAX_BAD_CHARS = 16_384
+"""Characters of bad words that are worth counting their tokens."""
 _STATEFUL: Mapping[str, tuple[Any, ...]] = {
     "bad_words": (None, []),
     "min_tokens": (None, 0),
@@ -64,6 +70,10 @@ def has_state(sampling: Sampling) -> bool:
     )
 
 
+def has_grammar(sampling: Sampling) -> bool:
+    return sampling.structured is not None or sampling.extra.get("structured_outputs") is not None
+
+
 def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
     """Parameters for deltas of token ids without text, at most `room` tokens. Raises InvalidSampling, which names the
     parameter."""
@@ -79,6 +89,27 @@ def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
     params.output_kind = RequestOutputKind.DELTA
     params.detokenize = False
     return params
+
+
+def check_stop_tokens(sampling: Sampling, end_tokens: frozenset[int]) -> None:
+    """Raises InvalidSampling if the engine cannot hold these stop tokens back until `min_tokens`."""
+    stops = frozenset(sampling.extra.get("stop_token_ids") or ()) - end_tokens
+    room = MAX_STOP_TOKENS - len(end_tokens)
+    if sampling.extra.get("min_tokens") and len(stops) > room:
+        raise InvalidSampling(f"stop_token_ids: with min_tokens, this model takes at most {room} (got {len(stops)})")
+
+
+def check_bad_words(sampling: Sampling, count: Callable[[str], int]) -> None:
+    """Raises InvalidSampling if the bad words have too many tokens. `count` counts those of a text."""
+    words = sampling.extra.get("bad_words") or ()
+    if sum(map(len, words)) > _MAX_BAD_CHARS:
+        raise InvalidSampling(f"bad_words: expected at most {_MAX_BAD_CHARS} characters in all")
+    tokens = sum(count(word.lstrip()) + count(" " + word.lstrip()) for word in words)
+    if tokens > MAX_BAD_TOKENS:
+        raise InvalidSampling(
+            f"bad_words: expected at most {MAX_BAD_TOKENS} tokens in all, with and without a blank before each word "
+            f"(got {tokens})"
+        )
 
 
 def _values(sampling: Sampling, room: int) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def messages_of(
     for item in items:
         builder.add(item)
     builder.add_results()
+    builder.close()
     return list(builder.messages)
 
 
@@ -72,6 +73,8 @@ class _Builder:
         self._id_of = _ID_STYLES.get(tool_parser or "", _unchanged)
         self._ids: dict[str, str] = {}
         """Call ids as the template shows them."""
+        self._texts: dict[str, list[str]] = {}
+        """By field, the texts of the last message. They are joined once: a message may have many thousands."""
 
     def add(self, item: Item) -> None:
         handler = _HANDLERS.get(item["type"])
@@ -89,22 +92,38 @@ class _Builder:
 
     def message(self, role: str, content: str | list[Json]) -> None:
         head = self.messages[0] if len(self.messages) == 1 else None
-        if role == "system" and head and head["role"] == "system" and isinstance(content, str):
-            head["content"] += "\n\n" + content
+        if (
+            role == "system"
+            and head
+            and head["role"] == "system"
+            and isinstance(content, str)
+            and isinstance(head["content"], str)
+        ):
+            self._texts.setdefault("content", [head["content"]]).append(content)
         else:
-            self.messages.append({"role": role, "content": content})
+            self._append({"role": role, "content": content})
+
+    def close(self) -> None:
+        """Joins the texts of the last message."""
+        for field, texts in self._texts.items():
+            self.messages[-1][field] = _JOINTS[field].join(texts)
+        self._texts.clear()
+
+    def _append(self, message: Json) -> None:
+        self.close()
+        self.messages.append(message)
 
     def _message(self, item: Item) -> None:
         role: str = item["role"]
         role = _ROLES.get(role, role)
         if role == "assistant":
-            self._assistant("content", text_of(item["content"]), "\n\n")
+            self._assistant("content", text_of(item["content"]))
         else:
             self.message(role, content_of(item["content"]))
 
     def _reasoning(self, item: Item) -> None:
         text = text_of(item.get("content") or ()) or text_of(item.get("summary") or ())
-        self._assistant("reasoning", text, "\n")
+        self._assistant("reasoning", text)
 
     def _function_call(self, item: Item) -> None:
         self._call(item["call_id"], self._client.called_name(item), as_object(item["arguments"]))
@@ -125,7 +144,7 @@ class _Builder:
     def _result(self, call_id: str, output: Result) -> None:
         content = output if isinstance(output, str) else content_of(output)
         shown = self._ids.get(call_id, call_id)
-        self.messages.append({"role": "tool", "tool_call_id": shown, "content": content})
+        self._append({"role": "tool", "tool_call_id": shown, "content": content})
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         shown = self._ids[call_id] = self._id_of(call_id, name, len(self._ids))
@@ -150,17 +169,21 @@ class _Builder:
     def _nothing(self, item: Item) -> None:
         """The model is not shown this item."""
 
-    def _assistant(self, field: str, text: str, joint: str) -> None:
+    def _assistant(self, field: str, text: str) -> None:
         turn = self._open_turn()
         if text:
-            turn[field] = joint.join(filter(None, (turn.get(field), text)))
+            turn.setdefault(field, "")
+            self._texts.setdefault(field, []).append(text)
 
     def _open_turn(self) -> Json:
         """The open assistant message, or a new one."""
         if not self.messages or self.messages[-1]["role"] != "assistant":
-            self.messages.append({"role": "assistant", "content": ""})
+            self._append({"role": "assistant", "content": ""})
         return self.messages[-1]
 
+
+_JOINTS = {"content": "\n\n", "reasoning": "\n"}
+"""What is between the texts of a message."""
 
 _HANDLERS: Mapping[str, Callable[[_Builder, Item], None]] = {
     "message": _Builder._message,

@@ -17,6 +17,7 @@ from workers.formats.chat.messages import Item, messages_of
 from workers.formats.chat.parser import ChatParser
 from workers.formats.chat.template import template_args_of
 from workers.formats.citations import sources_of
+from workers.formats.off_loop import off_loop
 from workers.formats.reasoning import check_template, shows_all_turns
 from workers.formats.sampling import remaining_sampling, sampling_of
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
@@ -35,7 +36,7 @@ async def build_chat_turn(
     spent = sum(len(turn.tokens) for turn in past)
     conversation = [*items, *(item for turn in past for item in turn.items)]
     hosted = hosted_tools_of(request, context.listings, NameStyle.CHAT)
-    client = client_tools_of(request, conversation, hosted)
+    client = await off_loop(conversation, client_tools_of, request, conversation, hosted)
     tools = tools_of(request, hosted, client, later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
     if shows_all_turns(request):
@@ -44,7 +45,7 @@ async def build_chat_turn(
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        messages = messages_of(kept, request["instructions"], model.tool_parser, client)
+        messages = await off_loop(kept, messages_of, kept, request["instructions"], model.tool_parser, client)
         if not messages:
             raise InvalidSampling("'input' holds nothing that the model can be shown")
         return await engine.render(messages, template_args, functions)
@@ -52,7 +53,8 @@ async def build_chat_turn(
     sampling = remaining_sampling(sampling_of(request, output_format.structured, _adapter(request, model)), spent)
     max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
     prompt = await fit_prompt(conversation, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
-    rules = answer_rules_of(request, tools, tools.functions, spent, sources_of(conversation))
+    sources = await off_loop(conversation, sources_of, conversation)
+    rules = answer_rules_of(request, tools, tools.functions, spent, sources)
     return Turn(prompt, sampling, partial(ChatParser, output_format, prompt, rules))
 
 

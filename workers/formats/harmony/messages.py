@@ -61,12 +61,13 @@ def messages_of(items: Sequence[Item], client: ClientTools = NO_CLIENT_TOOLS) ->
     calls = (item for item in items if item["type"] in CLIENT_CALLS)
     names = {item["call_id"]: client.called_name(item) for item in calls}
     approvals = Approvals(items)
+    leads = _leading_to_calls(items)
     made: list[Message] = []
     for index, item in enumerate(items):
         handler = _HANDLERS.get(item["type"])
         if handler is None:
             raise InvalidPrompt(f"this model takes no item of type {item['type']!r}")
-        made += handler(item, _Position(items, index, names, approvals, client))
+        made += handler(item, _Position(leads[index], names, approvals, client))
     return made
 
 
@@ -97,14 +98,13 @@ class _Position:
 
     def __init__(
         self,
-        items: Sequence[Item],
-        index: int,
+        leads_to_call: bool,
         names: Mapping[str, str],
         approvals: Approvals,
         client: ClientTools,
     ) -> None:
-        self._items = items
-        self._index = index
+        self.leads_to_call = leads_to_call
+        """Whether a call is the next item after this one and reasoning."""
         self._names = names
         self.approvals = approvals
         self.client = client
@@ -113,10 +113,15 @@ class _Position:
         """The recipient of a client's call."""
         return FUNCTIONS + self._names[call_id] if call_id in self._names else FUNCTIONS.rstrip(".")
 
-    def leads_to_call(self) -> bool:
-        """Whether a call is the next item after this one and reasoning."""
-        next_types = (item["type"] for item in self._items[self._index + 1 :] if item["type"] != "reasoning")
-        return next(next_types, None) in _CALLS
+
+def _leading_to_calls(items: Sequence[Item]) -> list[bool]:
+    """Of each item, whether a call is the next item after it and reasoning."""
+    leads, is_call = [False] * len(items), False
+    for index in range(len(items) - 1, -1, -1):
+        leads[index] = is_call
+        if items[index]["type"] != "reasoning":
+            is_call = items[index]["type"] in _CALLS
+    return leads
 
 
 def _is_answer(message: Message) -> bool:
@@ -135,7 +140,7 @@ def _message(item: Item, position: _Position) -> list[Message]:
         return [Message.from_role_and_content(Role.USER, text)]
     if not text:
         return []  # it stands for an answer that is missing: what came before it is still needed
-    phase = item.get("phase") or (COMMENTARY if position.leads_to_call() else FINAL)
+    phase = item.get("phase") or (COMMENTARY if position.leads_to_call else FINAL)
     return [_assistant(text, COMMENTARY if phase == COMMENTARY else FINAL)]
 
 

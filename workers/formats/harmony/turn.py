@@ -24,6 +24,7 @@ from workers.formats.harmony.history import earlier_messages, response_messages,
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
+from workers.formats.off_loop import off_loop
 from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import remaining_sampling, sampling_of
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
@@ -44,7 +45,7 @@ async def build_harmony_turn(
     _check(request)
     spent = sum(len(turn.tokens) for turn in past)
     hosted = _hosted_tools(request, context)
-    client = client_tools_of(request, items)
+    client = await off_loop(items, client_tools_of, request, items)
     tools = tools_of(request, hosted, client, later=bool(past))
     spec = _output_spec(request, tools)
     structured = await engine.harmony_grammar(spec)
@@ -65,7 +66,8 @@ async def build_harmony_turn(
     sampling = _sampling(request, structured, spent)
     max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
     prompt = await fit_prompt(items, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
-    sources = sources_of([*items, *(item for turn in past for item in turn.items)])
+    everything = [*items, *(item for turn in past for item in turn.items)]
+    sources = await off_loop(everything, sources_of, everything)
     rules = answer_rules_of(request, tools, _functions(tools), spent, sources)
     messages = partial(response_messages, conversations[prompt], past)
     parser = partial(HarmonyParser, rules, frozenset(spec.stop_tokens))

@@ -75,6 +75,30 @@ def test_two_answers_in_a_row_stay_apart_in_one_message() -> None:
     assert messages_of(items) == [{"role": "assistant", "content": "a\n\nb", "reasoning": "x\ny"}]
 
 
+@pytest.mark.parametrize("role", ["system", "assistant"])
+def test_each_text_of_a_long_message_is_copied_once(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time and memory to build a prompt grow with its texts, and not with their square."""
+
+    class Joint(str):
+        copied = 0
+
+        def join(self, texts: Any) -> str:
+            made = super().join(texts)
+            Joint.copied += len(made)
+            return made
+
+    monkeypatch.setattr("workers.formats.chat.messages._JOINTS", {"content": Joint("\n\n"), "reasoning": Joint("\n")})
+    [made] = messages_of([message("x" * 8, role)] * 1000)
+    assert made["content"] == "\n\n".join(["x" * 8] * 1000)
+    assert Joint.copied == len(made["content"])
+
+
+def test_an_image_in_the_first_system_message_stays_apart_from_the_next_one() -> None:
+    image = {"type": "input_image", "image_url": "data:,", "detail": "auto"}
+    head = {"type": "message", "role": "system", "content": [image]}
+    assert [made["role"] for made in messages_of([head, message("b", "system")])] == ["system", "system"]
+
+
 def test_a_summary_stands_in_for_missing_reasoning() -> None:
     assert messages_of([thought(summary="in short")]) == [{"role": "assistant", "content": "", "reasoning": "in short"}]
     assert messages_of([thought()]) == [{"role": "assistant", "content": ""}]
