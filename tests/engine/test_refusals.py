@@ -1,0 +1,56 @@
+"""What the real engine cannot do for a request is the caller's fault, and the refusal names the field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.engine.cases import GREEDY, Case
+from workers.engine.base import InvalidSampling
+from workers.engine.output_format import OutputSpec, Structured
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="package")]
+
+OUTSIDE = 2**30
+"""No token of any vocabulary."""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logit_bias", {str(OUTSIDE): 1.0}),
+        ("allowed_token_ids", [OUTSIDE]),
+        ("stop_token_ids", [OUTSIDE]),
+        ("bad_words", ["word"] * 600),
+        ("min_tokens", 2**31 - 1),
+    ],
+)
+async def test_a_parameter_that_the_engine_cannot_take_is_named(vllm_case: Case, field: str, value: Any) -> None:
+    with pytest.raises(InvalidSampling, match=field):
+        await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, max_tokens=2, extra={field: value}))
+
+
+async def test_an_unknown_adapter_is_refused(vllm_case: Case) -> None:
+    with pytest.raises(InvalidSampling, match="model 'nobody'"):
+        await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, adapter="nobody"))
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]", r"\p{L}+", "(", "a{5,2}", r"(a)\1"])
+async def test_a_schema_with_a_pattern_that_no_grammar_can_be_made_of_is_refused(vllm_case: Case, pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}, "required": ["a"]}
+    text_format = {"type": "json_schema", "name": "n", "schema": schema}
+    with pytest.raises(InvalidSampling, match=r"^text\.format\.schema: "):
+        await vllm_case.engine.output_format(OutputSpec(text_format=text_format))
+
+
+async def test_a_grammar_that_only_the_engine_cannot_compile_is_refused(vllm_case: Case) -> None:
+    tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}'
+    with pytest.raises(InvalidSampling):
+        await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, structured=Structured(tag)))
+
+
+async def test_the_engine_lives_on_after_all_these(vllm_case: Case) -> None:
+    await vllm_case.engine.check()
+    assert await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, max_tokens=2))
