@@ -136,6 +136,8 @@ class Settings(BaseSettings):
     """Connections to Postgres in the pool of an API process or a worker. A worker has three more."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
+    max_claims: Annotated[int, Field(ge=1, le=100_000)] = 200
+    """How many times workers may begin a response before it is failed. Orderly hand-overs count as well."""
     queue_timeout_seconds: Seconds | None = None
     """Seconds that a response may wait for a worker; unset: no limit. A model or a request may set less."""
     run_timeout_seconds: Seconds | None = None

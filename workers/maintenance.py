@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from app.aio import end_tasks
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
+from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import claims, endings, redelivery, retention, workers
@@ -58,6 +59,7 @@ class Maintenance:
             self._repeat(often, self.send_released),
             self._repeat(self._settings.lost_seconds, self.redeliver),
             self._repeat(often, self.expire),
+            self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.sweep),
         )
         tasks = [asyncio.create_task(step) for step in steps]
@@ -101,8 +103,22 @@ class Maintenance:
             code, message = _OVERDUE[status]
             await self._fail(response_id, code, message, only=status)
 
+    async def fail_exhausted(self) -> None:
+        """Fails released responses that no worker may claim again."""
+        limits = self._settings.max_crashes, self._settings.max_claims
+        for response_id in await endings.find_exhausted(self._db, *limits, BATCH):
+            message = "workers began it too often, and none could end it"
+            await self._fail(response_id, "server_error", message, only=Status.IN_PROGRESS)
+
     async def _fail(self, response_id: str, code: str, message: str, *, only: Status | None = None) -> None:
-        ended = await endings.fail(self._db, response_id, code, message, only=only)
+        """Fails one response. If that raises, the others that are due must not wait for it."""
+        try:
+            ended = await endings.fail(self._db, response_id, code, message, only=only)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error("%s cannot be failed: %s", response_id, type_and_places(error))
+            return
         if ended is not None and ended.chunk is not None:
             log.error("%s failed: %s", response_id, message)
             await self._publish(ended.chunk)

@@ -10,10 +10,12 @@ from sqlalchemy import select, text, update
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
-from app.store.guards import may, sources
+from app.store.guards import has_crashed_out, may, sources
 from app.store.responses import RESPONSE_COLUMNS
 from app.store.rows import ResponseRow, response_row
 from app.store.tables import responses
+
+NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ _CLAIM = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.queue_deadline, b.worker AS claimant
+        SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), unflushed AS MATERIALIZED (
@@ -48,25 +50,29 @@ _CLAIM = text(
     FROM locked l, unflushed
     WHERE unflushed.setting = 'off' AND r.id = l.id AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
-        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
     )
     RETURNING {", ".join(f"r.{column.name}" for column in RESPONSE_COLUMNS)}
     """
 )
 
 
-async def claim_all(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
+async def claim_all(
+    db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = NO_LIMIT
+) -> list[ResponseRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
-    A response can be claimed while it is queued, or in progress without an owner. None: another worker has it, or it
-    is final or deleted, so the message was a duplicate or late. If an id comes twice, the first worker gets it. All
-    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
+    A response can be claimed `max_claims` times: while it is queued, or in progress without an owner. None: another
+    worker has it, or it is final or deleted, so the message was a duplicate or late. If an id comes twice, the first
+    worker gets it. All claims are committed together. Raises
+    StoreUnavailable: then all of them may have been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:
         requests.setdefault(response_id, _ClaimRequest(response_id, worker))
+    parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
     async with db.autocommit() as connection:
-        claimed = await connection.execute(_CLAIM, _REQUEST.named_parameters(list(requests.values())))
+        claimed = await connection.execute(_CLAIM, parameters)
         rows = {row.id: response_row(row) for row in claimed}
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
@@ -106,4 +112,4 @@ async def release_all(db: Database, worker: str, max_crashes: int) -> Sequence[s
     )
     async with db.autocommit() as connection:
         rows = (await connection.execute(statement)).all()
-    return [row.id for row in rows if row.crashes >= max_crashes]
+    return [row.id for row in rows if has_crashed_out(row.crashes, max_crashes)]

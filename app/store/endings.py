@@ -6,8 +6,10 @@ the last committed one. Which statuses may end is in `protocol.status.TRANSITION
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,13 +24,21 @@ from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
-from app.store.database import Database
+from app.protocol.text import type_and_places
+from app.store.database import Database, StoreUnavailable
+from app.store.guards import has_crashed_out, may
 from app.store.responses import RESPONSE_COLUMNS
 from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, response_row
 from app.store.tables import chunks, responses
 
+log = logging.getLogger("longhaul.store")
+
 MAX_CANCELLED = 32
 """Responses to cancel in one transaction: the next chunks of their workers wait for it."""
+MAX_LOG_BYTES = 8 * 1024 * 1024
+"""The logs that one transaction of cancels reads; a longer log is alone in its own."""
+OFF_LOOP_BYTES = 64 * 1024
+"""Logs of more bytes together are read into responses in a thread: 64 KiB take about a millisecond."""
 
 Close = Callable[[ResponseStream], list[Event]]
 """Ends a stream; returns its last events."""
@@ -55,10 +65,21 @@ _LOCK_IN_STATUS = (
     .where(responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
     .with_for_update()
 )
+_LOCK_OWNED = (
+    select(*RESPONSE_COLUMNS)
+    .where(responses.c.id == bindparam("id"), responses.c.status == Status.IN_PROGRESS.value)
+    .where(responses.c.worker == bindparam("worker"), responses.c.attempt == bindparam("attempt"))
+    .with_for_update()
+)
 _LOGS = (
-    select(chunks.c.response_id, chunks.c.frames)
+    select(chunks.c.response_id, chunks.c.last, chunks.c.frames)
     .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
     .order_by(chunks.c.response_id, chunks.c.first)
+)
+_SIZES = (
+    select(chunks.c.response_id, func.sum(func.octet_length(chunks.c.frames)).label("bytes"))
+    .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
+    .group_by(chunks.c.response_id)
 )
 _INSERT_CHUNKS = insert(chunks)
 _UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))
@@ -85,14 +106,16 @@ async def cancel(db: Database, response_id: str, project: str | None) -> EndResu
 async def cancel_all(
     db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
 ) -> list[EndResult | None]:
-    """`cancel` of several, committed together; results in the same order.
+    """`cancel` of several, at most MAX_LOG_BYTES of logs in a transaction; results in the same order.
 
     If an id comes twice, only the first result has the chunk. With `only_background`, foreground responses count as
     unknown.
     """
-    wanted = {"ids": response_ids, "project": project, "only_background": only_background}
-    async with db.begin() as connection:
-        results = await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
+    results: dict[str, EndResult] = {}
+    for ids in await _groups(db, response_ids):
+        wanted = {"ids": ids, "project": project, "only_background": only_background}
+        async with db.begin() as connection:
+            results |= await _end_rows(connection, _LOCK_BY_IDS, wanted, "cancel", ResponseStream.cancel)
     in_order: list[EndResult | None] = []
     for response_id in response_ids:
         result = results.get(response_id)
@@ -103,17 +126,37 @@ async def cancel_all(
 
 
 async def fail(
-    db: Database, response_id: str, code: str, message: str, *, only: Status | None = None
+    db: Database,
+    response_id: str,
+    code: str,
+    message: str,
+    *,
+    only: Status | None = None,
+    owner: tuple[str, int] | None = None,
 ) -> EndResult | None:
-    """Fails a response that is not final, and still has status `only`, for a worker that cannot do so itself.
+    """Fails a response that is not final, for a worker that cannot do so itself, whatever its log holds.
 
-    None: the id is unknown, or the status is another.
+    With `only` it must still have that status, with `owner` (worker, attempt) still belong to that run. None: it has
+    not, or the id is unknown. Raises StoreUnavailable.
     """
     error = error_object(code, message)
-    wanted = {"id": response_id, "only": None if only is None else only.value}
-    async with db.begin() as connection:
-        results = await _end_rows(connection, _LOCK_IN_STATUS, wanted, "fail", lambda stream: stream.fail(error))
-    return results.get(response_id)
+    lock = _LOCK_IN_STATUS
+    wanted: dict[str, Any] = {"id": response_id, "only": None if only is None else only.value}
+    if owner is not None:
+        lock, wanted = _LOCK_OWNED, {"id": response_id, "worker": owner[0], "attempt": owner[1]}
+
+    async def end(*, with_log: bool) -> EndResult | None:
+        async with db.begin() as connection:
+            closing = (lock, wanted, "fail", lambda stream: stream.fail(error))
+            return (await _end_rows(connection, *closing, with_log=with_log)).get(response_id)
+
+    try:
+        return await end(with_log=True)
+    except StoreUnavailable:
+        raise
+    except Exception as cause:
+        log.error("%s cannot be failed with its output: %s", response_id, type_and_places(cause))
+        return await end(with_log=False)
 
 
 async def delete(db: Database, project: str, response_id: str) -> EndResult | None:
@@ -138,15 +181,49 @@ async def find_overdue(db: Database, limit: int = 500) -> Sequence[tuple[str, St
         return [(row.id, Status(row.status)) for row in rows]
 
 
+async def find_exhausted(db: Database, max_crashes: int, max_claims: int, limit: int = 500) -> Sequence[str]:
+    """Responses without a worker that no worker may claim any more: claimed, or crashed, too often."""
+    spent = (responses.c.attempt >= max_claims) | has_crashed_out(responses.c.crashes, max_crashes)
+    found = select(responses.c.id).where(may("take_over"), responses.c.worker.is_(None), spent).limit(limit)
+    async with db.autocommit() as connection:
+        return list((await connection.execute(found)).scalars())
+
+
+async def _groups(db: Database, response_ids: Sequence[str]) -> list[list[str]]:
+    """The ids without repeats, in groups whose logs have at most MAX_LOG_BYTES together."""
+    async with db.autocommit() as connection:
+        sizes = {row.response_id: int(row.bytes) for row in await connection.execute(_SIZES, {"ids": response_ids})}
+    groups: list[list[str]] = [[]]
+    total = 0
+    for response_id in dict.fromkeys(response_ids):
+        total += sizes.get(response_id, 0)
+        if groups[-1] and total > MAX_LOG_BYTES:
+            groups.append([])
+            total = sizes.get(response_id, 0)
+        groups[-1].append(response_id)
+    return groups
+
+
 async def _end_rows(
-    connection: AsyncConnection, lock: Select[Any], wanted: Mapping[str, Any], transition: str, close: Close
+    connection: AsyncConnection,
+    lock: Select[Any],
+    wanted: Mapping[str, Any],
+    transition: str,
+    close: Close,
+    *,
+    with_log: bool = True,
 ) -> dict[str, EndResult]:
     """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
     rows = [response_row(row) for row in await connection.execute(lock, wanted)]
     results = {row.id: EndResult(row, None) for row in rows}
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
-    if endings := [_end_row(row, logs[row.id], close) for row in unfinished]:
+
+    def end_all() -> list[tuple[ResponseRow, Chunk]]:
+        return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
+
+    is_long = sum(len(encoded) for each in logs.values() for encoded in each.frames) > OFF_LOOP_BYTES
+    if endings := await asyncio.to_thread(end_all) if is_long else end_all():
         await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
@@ -155,17 +232,34 @@ async def _end_rows(
     return results | {row.id: EndResult(row, chunk) for row, chunk in endings}
 
 
-async def _read_logs(connection: AsyncConnection, response_ids: Sequence[str]) -> dict[str, list[Event]]:
-    """All committed events of each response."""
-    logs: dict[str, list[Event]] = {response_id: [] for response_id in response_ids}
-    for response_id, encoded in await connection.execute(_LOGS, {"ids": response_ids}):
-        logs[response_id] += frames.decode(encoded)
+@dataclass(slots=True)
+class _Log:
+    """The committed events of a response, as they are stored."""
+
+    frames: list[bytes] = field(default_factory=list)
+    next_sequence: int = 0
+
+
+async def _read_logs(connection: AsyncConnection, response_ids: Sequence[str]) -> dict[str, _Log]:
+    logs = {response_id: _Log() for response_id in response_ids}
+    for response_id, last, encoded in await connection.execute(_LOGS, {"ids": response_ids}):
+        logs[response_id].frames.append(encoded)
+        logs[response_id].next_sequence = last + 1
     return logs
 
 
-def _end_row(row: ResponseRow, log: Sequence[Event], close: Close) -> tuple[ResponseRow, Chunk]:
-    """The row as it will be, and the chunk that ends it."""
-    stream = ResponseStream.restore(log)
+def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) -> tuple[ResponseRow, Chunk]:
+    """The row as it will be, and the chunk that ends it: without its output, if its events cannot be read."""
+    if with_log:
+        try:
+            events = (event for encoded in stored.frames for event in frames.decode(encoded))
+            return _ended(row, ResponseStream.restore(events, stored.next_sequence), close)
+        except Exception as error:
+            log.error("%s ends without its output, its log cannot be read: %s", row.id, type_and_places(error))
+    return _ended(row, ResponseStream.without_log(row.as_object(), stored.next_sequence), close)
+
+
+def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[ResponseRow, Chunk]:
     chunk = closing_chunk(row, stream, close)
     ending = Ending.of(stream.response, datetime.now(UTC))
     columns = {name: getattr(ending, name) for name in _ENDING_COLUMNS}

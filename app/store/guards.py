@@ -31,6 +31,11 @@ def _sources(transition: str) -> list[str]:
     return sorted(status.value for status in TRANSITIONS[transition].sources)
 
 
+def has_crashed_out(crashes: Any, max_crashes: int) -> Any:
+    """Whether a response with so many crashes must be failed. For a number, or for a column in a statement."""
+    return crashes >= max_crashes
+
+
 def sent_now() -> dict[str, Any]:
     """The columns of a response whose message is sent now."""
     return {"sent_at": func.now(), "sends": responses.c.sends + 1}

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
-from app.store import responses
+from app.store import claims, endings, responses
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.streaming.pubsub import PubSub
@@ -86,6 +86,38 @@ async def test_an_overdue_response_fails_with_the_code_of_its_timeout(
     final = await whole(db, new.id, Status.FAILED)
     assert final.error is not None
     assert final.error["code"] == code
+
+
+async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_deadlines(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = (replace(new_response(), queue_seconds=0.001) for _ in range(2))
+    for new in (bad, good):
+        await Inserter(db).create(new)
+    fail = endings.fail
+
+    async def refuse(db: Database, response_id: str, *args: Any, **kwargs: Any) -> Any:
+        if response_id == bad.id:
+            raise ValueError("cannot be failed")
+        return await fail(db, response_id, *args, **kwargs)
+
+    async def overdue(*_: object) -> list[tuple[str, Status]]:
+        return [(bad.id, Status.QUEUED), (good.id, Status.QUEUED)]
+
+    monkeypatch.setattr(endings, "fail", refuse)
+    monkeypatch.setattr(endings, "find_overdue", overdue)
+    await maintenance(db, pubsub, Queue()).expire()
+    await whole(db, good.id, Status.FAILED)
+
+
+async def test_a_response_that_workers_began_too_often_is_failed(db: Database, pubsub: PubSub) -> None:
+    row = await claimed(db)
+    steps = maintenance(db, pubsub, Queue(), max_claims=1)
+    await steps.fail_exhausted()
+    assert (await row_of(db, row.id)).status is Status.IN_PROGRESS, "it runs"
+    await claims.release(db, row.id, row.attempt, WORKER)
+    await steps.fail_exhausted()
+    await whole(db, row.id, Status.FAILED)
 
 
 async def test_the_response_of_a_dead_worker_goes_on_in_another_worker(db: Database, pubsub: PubSub) -> None:

@@ -87,6 +87,7 @@ class Worker:
                 mcp_sessions=mcp_sessions or McpSessions(),
                 granularity=granularity,
                 max_crashes=2,
+                max_claims=99,
                 most_context_bytes=NO_LIMIT,
                 redeliver=self._redeliver,
                 engine_died=self._on_engine_death,

@@ -20,8 +20,9 @@ MAX_BATCH = 64
 class Claims:
     """Claims responses for a worker."""
 
-    def __init__(self, db: Database, runs: ActiveRuns) -> None:
+    def __init__(self, db: Database, runs: ActiveRuns, max_claims: int) -> None:
         self._db = db
+        self._max_claims = max_claims
         self._runs = runs
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
 
@@ -55,4 +56,4 @@ class Claims:
                 await patience.wait(error)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
-        return await claims.claim_all(self._db, wanted)
+        return await claims.claim_all(self._db, wanted, self._max_claims)

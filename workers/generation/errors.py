@@ -11,8 +11,10 @@ from typing import Any
 
 from app.protocol.response import error_object
 from app.protocol.status import Status
+from app.protocol.text import type_and_places
 from app.store import claims, endings, responses
 from app.store.database import Database, StoreUnavailable, retry_until_available
+from app.store.guards import has_crashed_out
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
 from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
@@ -100,7 +102,7 @@ class ErrorHandler:
         """Another worker continues the response, unless it has killed too many."""
         log.critical("the engine died: %s", error)
         self.engine_died()
-        if run.row.crashes + 1 < self.max_crashes:
+        if not has_crashed_out(run.row.crashes + 1, self.max_crashes):
             return await self._release(run, crashed=True)
         await self._fail(run, "server_error", f"the engine died {self.max_crashes} times while it ran")
         return None
@@ -123,7 +125,19 @@ class ErrorHandler:
         return Outcome.RELEASED
 
     async def _fail(self, run: Run, code: str, message: str) -> None:
-        """Ends the response as failed, unless it is fenced."""
+        """Ends the response as failed, unless it is fenced. An output that cannot be restored or stored is lost."""
+        try:
+            await self._fail_after_log(run, code, message)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error("%s attempt %d cannot be failed here: %s", run.row.id, run.row.attempt, type_and_places(error))
+            owner = (run.worker, run.row.attempt)
+            ended = await retry_until_available(lambda: endings.fail(self.db, run.row.id, code, message, owner=owner))
+            if ended is not None and ended.chunk is not None:
+                self.journal.publish(ended.chunk)
+
+    async def _fail_after_log(self, run: Run, code: str, message: str) -> None:
         if run.last_commit is not None:
             await asyncio.wait([run.last_commit])  # else the error could take the sequence number of that chunk
         try:

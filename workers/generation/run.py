@@ -68,10 +68,13 @@ class Run:
         return Chunk(self.row.id, first, last, self.row.attempt, tokens, frames.encode_all(events), final, steps)
 
     async def restore(self, db: Database) -> None:
-        """Continues the stream and the history behind the committed log. Raises Fenced unless in progress."""
+        """Continues the stream and the history behind the committed log.
+
+        Raises Fenced unless it is in progress, and DamagedLog.
+        """
         log = await retry_until_available(lambda: journal.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
         events = (event for chunk in log.chunks for event in frames.decode(chunk.frames))
-        self.stream = ResponseStream.restore(events)
+        self.stream = ResponseStream.restore(events, log.chunks[-1].last + 1 if log.chunks else None)
         self.history = History.of(log.chunks)

@@ -61,6 +61,8 @@ class WorkerParts:
     granularity: Granularity
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
+    max_claims: int
+    """A response is claimed so many times at most."""
     most_context_bytes: int
     """The most that is read of what a response continues."""
     redeliver: Callable[[ResponseRow], Awaitable[None]]
@@ -74,7 +76,7 @@ class Runner:
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
-        self._claims = Claims(parts.db, parts.runs)
+        self._claims = Claims(parts.db, parts.runs, parts.max_claims)
         self._inputs = Inputs(parts.db, parts.most_context_bytes)
         self._clock = FlushClock(parts.granularity.events_per_second)
         self._gate = LastChanceGate(parts.max_crashes)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 
+from app.store.guards import has_crashed_out
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
 
@@ -64,5 +65,5 @@ class LastChanceGate:
         self._lock = asyncio.Lock()
 
     def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
-        is_last_chance = row.crashes > 0 and row.crashes >= self._max_crashes - 1
+        is_last_chance = row.crashes > 0 and has_crashed_out(row.crashes + 1, self._max_crashes)
         return self._lock if is_last_chance else contextlib.nullcontext()

@@ -8,7 +8,7 @@ are made of the response's id and the item's index. So the same deltas always gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from app.protocol.events.deltas import Delta, Finish, FinishReason, Reasoning, Text
@@ -21,7 +21,11 @@ from app.protocol.item_types import BEFORE_ANSWER
 from app.protocol.status import Status
 from app.protocol.types import Json
 
-__all__ = ["IllegalInput", "ResponseStream"]
+__all__ = ["DamagedLog", "IllegalInput", "ResponseStream"]
+
+
+class DamagedLog(Exception):
+    """Stored events are not what was committed: the one with this number is missing."""
 
 
 class ResponseStream:
@@ -32,9 +36,14 @@ class ResponseStream:
         self._state = State.NEW
 
     @classmethod
-    def restore(cls, events: Iterable[Event]) -> ResponseStream:
-        """Returns a machine that continues after `events`, which begin with `response.created`."""
-        snapshot = fold(events)
+    def restore(cls, events: Iterable[Event], next_sequence: int | None = None) -> ResponseStream:
+        """Returns a machine that continues after `events`, which begin with `response.created`.
+
+        Raises DamagedLog if an event is missing; `next_sequence`, if it is given, must be the next one's number.
+        """
+        snapshot = fold(_without_gaps(events))
+        if next_sequence not in (None, snapshot.next_sequence):
+            raise DamagedLog(snapshot.next_sequence)
         stream = cls({**snapshot.response, "usage": None})
         writer = stream._writer
         writer.output[:] = snapshot.response["output"]
@@ -42,6 +51,14 @@ class ResponseStream:
         writer.pending = [index for index in snapshot.unfinished if index != snapshot.open]
         stream._state = _state_of(snapshot)
         _restore_text(writer, stream._state)
+        return stream
+
+    @classmethod
+    def without_log(cls, response: Mapping[str, Any], next_sequence: int) -> ResponseStream:
+        """Returns a machine that can end a response whose events cannot be read: its output is lost."""
+        stream = cls({**response, "usage": None})
+        stream._writer.next_sequence = next_sequence
+        stream._state = State.IDLE
         return stream
 
     @property
@@ -124,6 +141,13 @@ class ResponseStream:
             action(self._writer, argument)
         self._state = next_state
         return self._writer.events
+
+
+def _without_gaps(events: Iterable[Event]) -> Iterator[Event]:
+    for number, event in enumerate(events):
+        if event["sequence_number"] != number:
+            raise DamagedLog(number)
+        yield event
 
 
 def _state_of(snapshot: Snapshot) -> State:

@@ -232,6 +232,44 @@ async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database,
     assert row.error == {"code": "server_error", "message": "the script fails this request"}
 
 
+@pytest.mark.parametrize("column", ["frames = 'poison'", "steps = '[{\"of a newer version\": 1}]'"])
+async def test_a_response_whose_log_cannot_be_restored_fails_at_its_next_attempt(
+    db: Database, pubsub: PubSub, column: str
+) -> None:
+    response_id = await queued(db, input=asking("/count 100000"))
+    async with worker(db, pubsub, **SLOW) as w:
+        job = w.start(response_id)
+        await committed(db, response_id, 8)
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+        async with db.begin() as connection:
+            await connection.execute(text(f"UPDATE chunks SET {column} WHERE first > 2"))
+        with pytest.raises(ResponseFailed, match="the server had an error"):
+            await w.run(response_id)
+    row = await row_of(db, response_id)
+    assert (row.status, row.attempt) == (Status.FAILED, 2)
+    reading = await journal.read(db, response_id)
+    assert reading.ended and reading.chunks[-1].final
+    assert reading.chunks[-1].first == reading.chunks[-2].last + 1
+
+
+async def test_an_ending_that_postgres_cannot_store_fails_the_response(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = journal.append
+
+    async def refuse(db: Database, entries: Sequence[journal.Entry]) -> set[str]:
+        if any(entry.ending is not None for entry in entries):
+            raise ValueError("cannot be stored")
+        return await append(db, entries)
+
+    monkeypatch.setattr(journal, "append", refuse)
+    response_id = await queued(db, input=asking("/say Hello"))
+    async with worker(db, pubsub) as w:
+        with pytest.raises(ResponseFailed):
+            await w.run(response_id)
+    assert text_of(await whole(db, response_id, Status.FAILED)) == "Hello"
+
+
 async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=asking("x" * 100))
     async with worker(db, pubsub, context_length=50) as w:
@@ -293,8 +331,8 @@ async def test_a_claim_whose_reply_was_lost_runs_exactly_once(
 ) -> None:
     response_id, claim, lost = await queued(db, input=asking("/count 100")), claims.claim_all, []
 
-    async def lossy(db: Database, wanted: Sequence[tuple[str, str]]) -> list[ResponseRow | None]:
-        rows = await claim(db, wanted)
+    async def lossy(db: Database, wanted: Sequence[tuple[str, str]], limit: int) -> list[ResponseRow | None]:
+        rows = await claim(db, wanted, limit)
         if len(lost) < copies:
             lost.append(rows)
             raise StoreUnavailable("the connection broke after the commit")

@@ -102,7 +102,7 @@ async def test_a_claim_reads_no_row_but_its_own(db: Database) -> None:
     wanted = [await queued(db) for _ in range(8)]
     async with db.begin() as connection:
         explain = text(f"EXPLAIN {claims._CLAIM.text}")
-        plan = (await connection.execute(explain, {"id": wanted, "worker": ["w"] * 8})).scalars()
+        plan = (await connection.execute(explain, {"id": wanted, "worker": ["w"] * 8, "max_claims": 9})).scalars()
     lines = "\n".join(plan)
     assert "responses_pkey" in lines
     assert not re.search(r"responses_\w+_idx|Seq Scan", lines)
@@ -131,6 +131,17 @@ async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_de
     assert [(await claim(db, response_id, "other")) is not None for response_id in ids] == [True, True]
 
 
+async def test_a_response_is_claimed_so_many_times_at_most(db: Database) -> None:
+    row = await claimed(db)
+    await claims.release(db, row.id, row.attempt, WORKER)
+    assert await claims.claim_all(db, [(row.id, "other")], max_claims=1) == [None]
+    assert await endings.find_exhausted(db, max_crashes=9, max_claims=2) == []
+    assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == [row.id]
+    (again,) = await claims.claim_all(db, [(row.id, "other")], max_claims=2)
+    assert again is not None
+    assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == []
+
+
 async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
     row = await claimed(db)
     await claims.release(db, row.id, row.attempt, WORKER)
@@ -151,6 +162,7 @@ async def test_the_responses_of_a_dead_worker_are_released_and_claimed_by_anothe
 async def test_a_response_with_its_last_crash_is_returned_to_be_failed(db: Database) -> None:
     row = await claimed(db)
     assert await claims.release_all(db, WORKER, max_crashes=1) == [row.id]
+    assert await endings.find_exhausted(db, max_crashes=1, max_claims=9) == [row.id], "if maintenance dies here"
     failed = await endings.fail(db, row.id, "server_error", "crashed too often")
     assert failed is not None
     assert failed.row.error == {"code": "server_error", "message": "crashed too often"}
@@ -180,5 +192,5 @@ async def test_a_claim_does_not_wait_for_the_disk_and_leaves_the_connection_as_i
     async with db.autocommit() as connection:
         assert (await connection.execute(show)).scalar_one() == "on"
     async with db.begin() as connection:
-        await connection.execute(claims._CLAIM, {"id": [await queued(db)], "worker": ["w"]})
+        await connection.execute(claims._CLAIM, {"id": [await queued(db)], "worker": ["w"], "max_claims": 9})
         assert (await connection.execute(show)).scalar_one() == "off"

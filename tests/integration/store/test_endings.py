@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
+<<<<<<< HEAD
 from typing import Any
 
 import pytest
+=======
+import threading
+from collections.abc import Iterable
+>>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
 
+import pytest
+from sqlalchemy import text
+
+from app.protocol.events import frames
+from app.protocol.events.frames import Event
+from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.store import endings, journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.cycles import no_collector
+<<<<<<< HEAD
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
+=======
+from tests.support.rows import WORKER, Writer, claimed, queued
+>>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
@@ -51,6 +66,7 @@ async def test_only_background_responses_are_cancelled_if_the_caller_says_so(db:
     assert (await row_of(db, foreground)).status is Status.QUEUED
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("how", ["complete", "cancel", "fail", "cancel while queued"])
 async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, how: str) -> None:
     """Also of a request that Postgres cannot look into, and nothing else of it changes."""
@@ -74,6 +90,63 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
     ended = await row_of(db, response_id)
     assert ended.finished_at is not None
     assert ended.request == {**sent, "secrets": {}}
+=======
+async def running_with_a_poisoned_log(db: Database) -> ResponseRow:
+    row = await claimed(db)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.say("half a")])
+    async with db.begin() as connection:
+        poison = "UPDATE chunks SET frames = 'poison' WHERE response_id = :id AND first = 2"
+        await connection.execute(text(poison), {"id": row.id})
+    return row
+
+
+async def test_a_log_that_cannot_be_read_fails_its_own_response_without_its_output(db: Database) -> None:
+    row = await running_with_a_poisoned_log(db)
+    failed = await endings.fail(db, row.id, "run_timeout", "it ran too long")
+    assert failed is not None and failed.chunk is not None
+    assert (failed.row.status, failed.row.output) == (Status.FAILED, [])
+    log = await journal.read(db, row.id)
+    assert log.ended
+    assert [chunk.first for chunk in log.chunks][1:] == [chunk.last + 1 for chunk in log.chunks][:-1]
+    events = [event["type"] for event in frames.decode(log.chunks[-1].frames)]
+    assert events == ["error", "response.failed"]
+
+
+async def test_a_log_that_cannot_be_read_does_not_stop_other_cancels(db: Database) -> None:
+    poisoned, good = await running_with_a_poisoned_log(db), await claimed(db)
+    results = await endings.cancel_all(db, [poisoned.id, good.id], None)
+    assert [result and result.row.status for result in results] == [Status.CANCELLED] * 2
+    assert (await endings.delete(db, "default", poisoned.id)) is not None
+
+
+async def test_only_the_owner_may_fail_its_response(db: Database) -> None:
+    row = await claimed(db)
+    for other in (("another", row.attempt), (WORKER, row.attempt + 1)):
+        assert await endings.fail(db, row.id, "server_error", "no", owner=other) is None
+    assert await endings.fail(db, row.id, "server_error", "yes", owner=(WORKER, row.attempt)) is not None
+    assert await endings.fail(db, row.id, "server_error", "late", owner=(WORKER, row.attempt)) is None
+
+
+async def test_long_logs_are_cancelled_in_groups_and_off_the_loop(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
+    monkeypatch.setattr(endings, "OFF_LOOP_BYTES", 1)
+    threads, restore = [], ResponseStream.restore
+
+    def watched(events: Iterable[Event], next_sequence: int) -> ResponseStream:
+        threads.append(threading.current_thread())
+        return restore(events, next_sequence)
+
+    monkeypatch.setattr(ResponseStream, "restore", watched)
+    ids = [await queued(db) for _ in range(3)]
+    assert await endings._groups(db, [*ids, ids[0]]) == [[each] for each in ids]
+    results = await endings.cancel_all(db, ids, None)
+    assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
+    assert len(threads) == 3 and threading.main_thread() not in threads
+>>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:

@@ -42,7 +42,7 @@ from app.protocol.events.deltas import (
     WholeCall,
 )
 from app.protocol.events.fold import fold
-from app.protocol.events.machine import IllegalInput, ResponseStream
+from app.protocol.events.machine import DamagedLog, IllegalInput, ResponseStream
 from app.protocol.events.table import TABLE, Input, State
 from app.protocol.hosted_kinds import WEB_SEARCH
 from tests.support import grammar
@@ -190,6 +190,23 @@ def test_a_machine_restored_anywhere_goes_on_as_if_nothing_had_happened(
         actual += restored.feed(delta)
     assert actual + end(restored, ending) == expected + end(stream, ending)
     assert restored.response == stream.response
+
+
+@pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, None, 2)])
+def test_a_log_with_a_missing_event_is_not_continued(kept: slice) -> None:
+    stream = new_stream()
+    events = [*stream.accept(), *stream.begin(), *stream.feed(Text("a"))]
+    with pytest.raises(DamagedLog):
+        ResponseStream.restore(copy.deepcopy(events[kept]), stream.next_sequence)
+
+
+def test_a_machine_without_its_log_can_end_the_response() -> None:
+    stream = new_stream()
+    stream.accept()
+    ended = ResponseStream.without_log({**stream.response, "status": "in_progress"}, 7)
+    events = ended.fail({"code": "server_error", "message": "lost"})
+    assert [(event["type"], event["sequence_number"]) for event in events] == [("error", 7), ("response.failed", 8)]
+    assert ended.response["output"] == []
 
 
 def test_a_compaction_shows_that_it_goes_on_and_nothing_of_its_text() -> None:
