@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-<<<<<<< HEAD
-from typing import Any
-
-import pytest
-=======
 import threading
 from collections.abc import Iterable
->>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -24,12 +19,8 @@ from app.store import endings, journal, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from tests.support.cycles import no_collector
-<<<<<<< HEAD
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
-=======
-from tests.support.rows import WORKER, Writer, claimed, queued
->>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
@@ -66,7 +57,6 @@ async def test_only_background_responses_are_cancelled_if_the_caller_says_so(db:
     assert (await row_of(db, foreground)).status is Status.QUEUED
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("how", ["complete", "cancel", "fail", "cancel while queued"])
 async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, how: str) -> None:
     """Also of a request that Postgres cannot look into, and nothing else of it changes."""
@@ -90,7 +80,8 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
     ended = await row_of(db, response_id)
     assert ended.finished_at is not None
     assert ended.request == {**sent, "secrets": {}}
-=======
+
+
 async def running_with_a_poisoned_log(db: Database) -> ResponseRow:
     row = await claimed(db)
     writer = Writer(row)
@@ -146,7 +137,6 @@ async def test_long_logs_are_cancelled_in_groups_and_off_the_loop(
     results = await endings.cancel_all(db, ids, None)
     assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
     assert len(threads) == 3 and threading.main_thread() not in threads
->>>>>>> 4e3bba3 (End every response, whatever its log holds, in a bounded number of claims)
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
