@@ -13,6 +13,7 @@ from fastapi_offline import FastAPIOffline
 from app.api import openapi, routes
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
+from app.api.limits import Limits
 from app.api.middleware import HeadMiddleware, RequestIdMiddleware, cross_origin
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
@@ -81,7 +82,8 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     try:
         with set_by_signals(shutdown):
             started_at = int(time.time())
-            yield State(runtime=Runtime(settings, catalog, db, pubsub, responses, conversations, shutdown, started_at))
+            runtime = Runtime(settings, catalog, db, pubsub, responses, conversations, shutdown, started_at)
+            yield State(runtime=runtime, limits=Limits.of(settings))
     finally:
         await responses.close()
         await queue.close()

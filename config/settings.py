@@ -54,6 +54,7 @@ MAX_SECONDS = 10**9
 Seconds = Annotated[Number, Field(gt=0, le=MAX_SECONDS)]
 Pause = Annotated[Number, Field(gt=0, le=86400)]
 """Seconds between two rounds of something."""
+Timeout = Annotated[Number, Field(ge=0.1, le=86400)]
 
 
 OmittableTool = Literal[
@@ -130,6 +131,18 @@ class Settings(BaseSettings):
     """The most responses in a chain of `previous_response_id`s."""
     max_conversation_items: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     """The most items of a conversation that a request continues or adds to."""
+    buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
+    """The most bytes of large request bodies that one API process holds at once; more are refused with 503."""
+    max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
+    """The most connections of one API process; further ones are refused with 503."""
+    max_websockets: Annotated[int, Field(ge=1, le=100_000)] = 512
+    """The most WebSockets of one API process; further ones are refused with 503."""
+    head_seconds: Timeout = 10.0
+    """Seconds that a client may take to send the head of a request."""
+    body_seconds: Timeout = 120.0
+    """Seconds that a client may take to send the body of a request."""
+    write_seconds: Timeout = 60.0
+    """Seconds that a client may take nothing of an answer that waits for it; then its connection is closed."""
     tool_result_bytes: Annotated[int, Field(ge=256)] = 65536
     """The most bytes of one tool result that the model gets."""
     database_pool: Annotated[int, Field(ge=2, le=200)] = 10

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from app.api.limits import lease_body
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.omitted import omit_tools
 from app.protocol.requests.request import ResponseRequest, checked_request
@@ -50,15 +51,19 @@ async def _decoded(decode: Callable[[], T], body: bytes) -> T:
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Returns the body, whatever length its headers claim. Raises TooLarge."""
+    """Returns the body, whatever length its headers claim.
+
+    Its bytes count in the budget of the process until `release_body`. Raises TooLarge and OverBudget.
+    """
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
-    body = bytearray()
+    body, lease = bytearray(), lease_body(request.scope)
     async for piece in request.stream():
         body += piece
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
+        lease.hold(len(body))
     return bytes(body)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
+from app.api.limits import Limits
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
@@ -45,6 +46,7 @@ class State(TypedDict):
     """The lifespan's state: Starlette passes it to every request."""
 
     runtime: Runtime
+    limits: Limits
 
 
 async def runtime_of(request: Request) -> Runtime:

@@ -12,17 +12,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
+from app.budget import OverBudget
 from app.protocol.errors import (
     ApiError,
     Forbidden,
+    HeadTooLarge,
     InvalidRequest,
     MethodNotAllowed,
+    Misdirected,
     NotFound,
+    RequestTimeout,
     ServerFault,
     TimedOut,
     TooLarge,
     Unavailable,
     UnsupportedMedia,
+    UrlTooLong,
 )
 from app.protocol.text import shortened
 from app.protocol.types import Json
@@ -40,8 +45,12 @@ _STATUS: dict[type[ApiError], int] = {
     Forbidden: 403,
     NotFound: 404,
     MethodNotAllowed: 405,
+    RequestTimeout: 408,
     TooLarge: 413,
+    UrlTooLong: 414,
     UnsupportedMedia: 415,
+    Misdirected: 421,
+    HeadTooLarge: 431,
     ServerFault: 500,
     Unavailable: SERVICE_UNAVAILABLE,
     TimedOut: 504,
@@ -76,6 +85,9 @@ def api_error_of(error: Exception) -> ApiError | None:
         return Unavailable("The database cannot be reached at the moment; send the request again.")
     if isinstance(error, PubSubUnavailable):
         return Unavailable("Redis cannot be reached at the moment; send the request again.")
+    if isinstance(error, OverBudget):
+        message = "The server holds as many large requests as it may; send the request again."
+        return Unavailable(message, code="too_many_large_requests")
     return error if isinstance(error, ApiError) else None
 
 
@@ -115,7 +127,7 @@ def _allowed(request: Request) -> set[str]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Answers every error in the form of OpenAI's API."""
-    for kind in (ApiError, StoreUnavailable, PubSubUnavailable):
+    for kind in (ApiError, StoreUnavailable, PubSubUnavailable, OverBudget):
         app.add_exception_handler(kind, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -14,12 +14,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.errors import refuse, reply
+from app.api.limits import release_body
 from app.api.shutdown import Shutdown
 from app.api.sse import disconnected, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
@@ -56,7 +58,7 @@ class ForegroundReply(Response):
         shape: Shape = unchanged,
     ) -> None:
         super().__init__()
-        self._attach = attach
+        self._attach: Attach | None = attach
         self._shutdown = shutdown
         self._grace_seconds = grace_seconds
         self._stream = stream
@@ -66,6 +68,7 @@ class ForegroundReply(Response):
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._release = partial(release_body, scope)
         signals = [disconnected(receive)]
         if self._detachable:
             signals.append(self._stopped())
@@ -96,7 +99,11 @@ class ForegroundReply(Response):
 
     @contextlib.asynccontextmanager
     async def _attached(self) -> AsyncIterator[AttachedResponse]:
-        async with self._attach() as response:
+        assert self._attach is not None, "a reply is sent once"
+        attaching, self._attach = self._attach(), None
+        async with attaching as response:
+            del attaching
+            self._release()  # The request is stored, and nothing here refers to it any longer.
             detaching = asyncio.create_task(self._detach_at_stop(response))
             try:
                 yield response

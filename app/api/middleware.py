@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.aio import run_until
 from app.api.errors import crash, refuse
+from app.api.limits import release_body
 from app.protocol.errors import Unavailable
 
 log = logging.getLogger("longhaul.api")
@@ -50,6 +51,7 @@ class RequestIdMiddleware:
             nonlocal started
             if message["type"] in _STARTS:
                 started = True
+                release_body(scope)  # Whatever the answer needs of the request, it is no longer the body.
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
                 headers["openai-processing-ms"] = str(round(1000 * (time.perf_counter() - begun)))
@@ -71,6 +73,8 @@ class RequestIdMiddleware:
                 await refuse(crash())(scope, receive, send_with_id)
             elif scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1011})
+        finally:
+            release_body(scope)
 
 
 class HeadMiddleware:

@@ -19,6 +19,9 @@ from config.settings import CHECKOUT, ConfigError, Settings
 WS_PONG_SECONDS = 60
 """Seconds that a WebSocket client may leave a ping unanswered: it may be busy with earlier messages."""
 
+CONNECTION = "app.api.connection"
+"""The module of our connections, for uvicorn."""
+
 FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
     "FLOWER_ADDRESS": FLOWER_HOST,
@@ -61,7 +64,8 @@ def api(settings: Settings) -> Launch:
     argv = [
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
-        *("--loop", "uvloop", "--http", "httptools", "--log-level", settings.log_level.lower()),
+        *("--loop", "uvloop", "--log-level", settings.log_level.lower()),
+        *("--http", f"{CONNECTION}:BoundedHttp", "--ws", f"{CONNECTION}:BoundedWebSocket"),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
         # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),

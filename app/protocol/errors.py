@@ -2,7 +2,7 @@
 
 ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
- │    └── TooLarge, UnsupportedMedia, MethodNotAllowed, Forbidden
+ │    └── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Forbidden, Misdirected
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
  ├── TimedOut               the response ran for longer than its run timeout
@@ -59,6 +59,26 @@ class InvalidRequest(ApiError):
 
 class TooLarge(InvalidRequest):
     default_code = "request_too_large"
+
+
+class UrlTooLong(InvalidRequest):
+    default_code = "url_too_long"
+
+
+class HeadTooLarge(InvalidRequest):
+    default_code = "headers_too_large"
+
+
+class RequestTimeout(InvalidRequest):
+    """The client did not send its request in time."""
+
+    default_code = "request_timeout"
+
+
+class Misdirected(InvalidRequest):
+    """The request names a host that this server does not serve."""
+
+    default_code = "host_not_allowed"
 
 
 class UnsupportedMedia(InvalidRequest):

@@ -27,13 +27,22 @@ from app.responses.reader import Included, Pulse, ResponseReader
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.rows import Idempotency, NewResponse
+from app.store.rows import Idempotency
 from app.streaming.pubsub import PubSub
-from app.streaming.subscription import Subscription
 from config.models import ModelCatalog
 from config.settings import Settings
 
 CLOSE_SECONDS = 2.0
+
+
+@asynccontextmanager
+async def _attached_to(attached: AttachedResponse, pulses: AsyncGenerator[Pulse, None]) -> AsyncIterator[None]:
+    """The client that created the response is attached to it: when it leaves, the response is abandoned."""
+    async with aclosing(pulses):
+        try:
+            yield
+        finally:
+            attached.detach()
 
 
 def _keep() -> None:
@@ -110,24 +119,18 @@ class ResponseService:
             async with self._pubsub.subscribe(row.id) as subscription:
                 existing = await self._creator.insert(row)
                 if existing is None:
-                    async with self._attach_new(row, subscription) as attached:
+                    pulses = self._reader.follow(row.id, subscription, opening=row.opening)
+                    abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
+                    attached = self._attached(project, row.id, pulses, abandon)
+                    del request, row  # They are large, and stored; this response may take hours.
+                    async with _attached_to(attached, pulses):
                         yield attached
                     return
         if request.stream:
             self._reader.check_log(existing)
+        del request
         async with aclosing(self.events(existing.id)) as pulses:
             yield self._attached(project, existing.id, pulses)
-
-    @asynccontextmanager
-    async def _attach_new(self, row: NewResponse, subscription: Subscription) -> AsyncIterator[AttachedResponse]:
-        """Attaches the client that created the response: when it leaves, the response is abandoned."""
-        abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
-        async with aclosing(self._reader.follow(row.id, subscription, opening=row.opening)) as pulses:
-            attached = self._attached(row.project, row.id, pulses, abandon)
-            try:
-                yield attached
-            finally:
-                attached.detach()
 
     def _attached(
         self, project: str, response_id: str, pulses: AsyncGenerator[Pulse, None], abandon: Callable[[], None] = _keep

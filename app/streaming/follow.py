@@ -48,6 +48,7 @@ class LogFollower:
             self._must_read = False
             yield opening
             self._advance(opening)
+            opening = None  # It has the whole request in it, and this generator may live for hours.
         else:
             await self._subscription.wait_until_confirmed()
         while not self._ended:

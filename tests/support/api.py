@@ -12,6 +12,7 @@ import httpx
 import orjson
 import uvicorn
 
+from app.api.connection import BoundedHttp, BoundedWebSocket
 from app.api.dependencies import Runtime
 from app.main import create_app
 from config.models import ModelCatalog, ServedModel
@@ -146,7 +147,15 @@ class Reader:
 async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
     """Runs the API until the block ends, then stops it as SIGTERM would."""
     app = create_app(settings, catalog)
-    config = uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=5, http="httptools", lifespan="on")
+    config = uvicorn.Config(
+        app,
+        port=0,
+        log_config=None,
+        timeout_graceful_shutdown=5,
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
+        lifespan="on",
+    )
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     await until(lambda: server.started or running.done(), what="a started API")

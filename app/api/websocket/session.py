@@ -19,6 +19,7 @@ from app.api.middleware import log_crash
 from app.api.obfuscation import obfuscated
 from app.api.websocket.messages import Kind, error_event, read_event, request_of, server_events, steer_refused
 from app.api.websocket.streams import PendingRequest, Stream, Streams
+from app.budget import Budget, OverBudget
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.types import Json
@@ -31,6 +32,7 @@ class Session:
     def __init__(self, socket: WebSocket, runtime: Runtime, project: str) -> None:
         self._socket = socket
         self._responses = runtime.responses
+        self._bodies: Budget = socket.state.limits.bodies
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
         self._project = project
@@ -55,9 +57,21 @@ class Session:
             if event.kind is Kind.STEER:
                 await self._socket.send_text(steer_refused(event.fields))
             else:
-                self._streams.add(stream_id, PendingRequest(event.fields, len(frame)))
-        except ApiError as error:
+                self._add(stream_id, event.fields, len(frame))
+        except (ApiError, OverBudget) as raised:
+            error = api_error_of(raised)
+            assert error is not None
             await self._socket.send_text(error_event(error, stream_id))
+
+    def _add(self, stream_id: str | None, fields: Json, size: int) -> None:
+        """Raises OverBudget, and what `Streams.add` raises."""
+        lease = self._bodies.lease()
+        lease.hold(size)
+        try:
+            self._streams.add(stream_id, PendingRequest(fields, size, lease))
+        except ApiError:
+            lease.release()
+            raise
 
     def _frame(self, message: Message) -> bytes:
         text = message.get("text")
@@ -76,41 +90,47 @@ class Session:
             self._streams.drop_pending()
 
     async def _respond_or_refuse(self, stream: Stream, pending: PendingRequest) -> None:
-        fields, is_large = pending.fields, pending.size >= LARGE_BYTES
-        as_request = partial(request_of, omitted=self._omitted_tools)
+        continued = pending.fields.get("previous_response_id")
         try:
-            request = await asyncio.to_thread(as_request, fields) if is_large else as_request(fields)
-            await self._respond(stream, request)
+            await self._respond(stream, pending)
         except WebSocketDisconnect:
             raise
         except Exception as raised:
             if (error := api_error_of(raised)) is None:
                 log_crash(raised, self._socket.scope)
                 error = crash()
-            await self._refuse(stream, fields, error)
+            await self._refuse(stream, continued, error)
 
-    async def _refuse(self, stream: Stream, fields: Json, error: ApiError) -> None:
+    async def _refuse(self, stream: Stream, continued: object, error: ApiError) -> None:
         """Sends the error, and forgets a response that could not be continued.
 
         That is OpenAI's rule: the client then starts over with all of its items.
         """
-        if stream.last_unstored is not None and fields.get("previous_response_id") == stream.last_unstored:
+        if stream.last_unstored is not None and continued == stream.last_unstored:
             stream.last_unstored = None
         await self._socket.send_text(error_event(error, stream.stream_id))
 
-    async def _respond(self, stream: Stream, request: ResponseRequest) -> None:
-        unstored = self._streams.unstored
-        async with self._responses.attach(self._project, request, unstored=unstored) as response:
-            for pulse in await response.beginning():
-                await self._send(stream, request, pulse)
-            async for pulse in response:
-                await self._send(stream, request, pulse)
+    async def _request(self, pending: PendingRequest) -> ResponseRequest:
+        as_request = partial(request_of, pending.fields, self._omitted_tools)
+        return await asyncio.to_thread(as_request) if pending.size >= LARGE_BYTES else as_request()
 
-    async def _send(self, stream: Stream, request: ResponseRequest, pulse: Pulse) -> None:
+    async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
+        request = await self._request(pending)
+        obfuscation, unstored = request.obfuscation, request.fields.store is False
+        attaching = self._responses.attach(self._project, request, unstored=self._streams.unstored)
+        del request  # It may be large, and the response may take hours.
+        async with attaching as response:
+            pending.forget()
+            for pulse in await response.beginning():
+                await self._send(stream, pulse, obfuscation=obfuscation, unstored=unstored)
+            async for pulse in response:
+                await self._send(stream, pulse, obfuscation=obfuscation, unstored=unstored)
+
+    async def _send(self, stream: Stream, pulse: Pulse, *, obfuscation: bool, unstored: bool) -> None:
         if pulse is None:  # A keep-alive is due, and uvicorn sends those.
             return
-        if pulse.final and request.fields.store is False:
+        if pulse.final and unstored:
             stream.last_unstored = pulse.response_id
-        encoded = obfuscated(pulse.frames) if request.obfuscation else pulse.frames
+        encoded = obfuscated(pulse.frames) if obfuscation else pulse.frames
         for text in server_events(encoded, stream.stream_id):
             await self._socket.send_text(text)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from app.budget import Lease
 from app.protocol.errors import InvalidRequest, Unavailable
 from app.protocol.types import Json
 
@@ -21,12 +22,18 @@ MAX_PENDING = 256
 """Requests of one socket that may wait. Together they may have as many bytes as one request."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingRequest:
-    """The fields of a request, and the size of its frame in bytes."""
+    """The fields of a request, and the size of its frame in bytes, which `lease` holds until `forget`."""
 
     fields: Json
     size: int
+    lease: Lease
+
+    def forget(self) -> None:
+        """The request is stored or refused: its fields are in memory no longer."""
+        self.fields = {}
+        self.lease.release()
 
 
 @dataclass(slots=True)
@@ -76,7 +83,8 @@ class Streams:
     def drop_pending(self) -> None:
         """Forgets the requests that wait: their client is gone."""
         for stream in self._streams.values():
-            stream.pending.clear()
+            while stream.pending:
+                stream.pending.popleft().forget()
         self._pending_count = self._pending_bytes = 0
 
     async def close(self) -> None:
@@ -85,6 +93,7 @@ class Streams:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.drop_pending()
 
     def _new(self, stream_id: str | None) -> Stream:
         if stream_id is not None and sum(known is not None for known in self._streams) >= MAX_NAMED:
@@ -100,5 +109,8 @@ class Streams:
                 request = stream.pending.popleft()
                 self._pending_count -= 1
                 self._pending_bytes -= request.size
-                await self._run(stream, request)
+                try:
+                    await self._run(stream, request)
+                finally:
+                    request.forget()
         stream.task = None

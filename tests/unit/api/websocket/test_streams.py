@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.api.websocket import streams
 from app.api.websocket.session import Session
+from app.budget import Budget
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.requests.request import ResponseRequest
@@ -29,6 +30,7 @@ class GoneSocket:
         self._sent = [{"type": "websocket.receive", "text": json.dumps(each)} for each in sent]
         self.seen = asyncio.Event()
         self.refused = 0
+        self.state = SimpleNamespace(limits=SimpleNamespace(bodies=Budget(1 << 20)))
 
     async def receive(self) -> dict[str, Any]:
         if self._sent:

@@ -1,0 +1,316 @@
+"""Connections of the API on real sockets, with an app of three lines behind them: what is refused before the app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.api.connection import (
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_PIPELINED,
+    MAX_URL_BYTES,
+    BoundedHttp,
+    BoundedWebSocket,
+)
+from app.api.limits import Limits
+from app.budget import FREE_BYTES, Budget
+from tests.support.waiting import until
+
+SLOW = 0.3
+"""Seconds of the deadlines that a test waits for; no test measures them."""
+HEAD = b"POST / HTTP/1.1\r\nhost: here\r\n"
+
+
+class Server:
+    """The server, its limits, and what its app saw."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.seen: list[str] = []
+        self.port = 0
+        self.state: Any = None
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            scope["state"]["limits"] = self.limits
+            for step in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{step}.complete"})
+            return
+        self.seen.append(scope["path"])
+        if scope["type"] == "websocket":
+            await self._talk(receive, send)
+        elif scope["path"] == "/endless":
+            await self._pour(receive, send)
+        else:
+            await self._echo(receive, send)
+
+    async def _talk(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": str(len(message["text"]))})
+
+    async def _pour(self, receive: Receive, send: Send) -> None:
+        """Sends for as long as the client is there."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        gone = asyncio.create_task(self._gone(receive))
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+            await asyncio.sleep(0)
+        self.seen.append("gone")
+
+    async def _gone(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _echo(self, receive: Receive, send: Send) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.seen.append("gone")
+                return
+            size, more = size + len(message["body"]), message["more_body"]
+        answer = str(size).encode()
+        headers = [(b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+
+@asynccontextmanager
+async def serving(budget: int = 1 << 30, **limits: Any) -> AsyncIterator[Server]:
+    ample = {"max_connections": 100, "max_websockets": 100, "head_seconds": 9, "body_seconds": 9, "write_seconds": 9}
+    server = Server(Limits(**{**ample, **limits}, bodies=Budget(budget)))
+    config = uvicorn.Config(
+        server.app,
+        interface="asgi3",
+        port=0,
+        log_config=None,
+        http=BoundedHttp,
+        ws=BoundedWebSocket,
+        lifespan="on",
+        ws_per_message_deflate=False,
+    )
+    running = uvicorn.Server(config)
+    task = asyncio.create_task(running.serve())
+    await until(lambda: running.started or task.done(), what="a started server")
+    server.port, server.state = running.servers[0].sockets[0].getsockname()[1], running.server_state
+    try:
+        yield server
+    finally:
+        running.should_exit = running.force_exit = True
+        await task
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def answer(self) -> tuple[int, Any, dict[str, str]]:
+        """The next answer: status, body, headers."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        headers = dict(line.lower().split(": ", 1) for line in head[1:-1])
+        body = await self.reader.readexactly(int(headers["content-length"]))
+        return int(head[0].split()[1]), orjson.loads(body), headers
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionError:
+            return True
+
+
+@asynccontextmanager
+async def client_of(server: Server) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def code_of(client: Client, status: int) -> str:
+    got, body, _ = await client.answer()
+    assert got == status
+    assert await client.is_closed()
+    code: str = body["error"]["code"]
+    return code
+
+
+async def test_a_request_in_pieces_is_answered() -> None:
+    async with serving() as server, client_of(server) as client:
+        for piece in (b"PO", b"ST /a HTTP/1.1\r\nhos", b"t: here\r\ncontent-length: 3\r\n\r\na", b"b", b"c"):
+            await client.send(piece)
+            await asyncio.sleep(0)
+        assert (await client.answer())[:2] == (200, 3)
+        await client.send(HEAD + b"\r\n")
+        assert (await client.answer())[:2] == (200, 0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_long_url_is_a_414(whole: bool) -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(b"GET /" + b"a" * MAX_URL_BYTES + (b" HTTP/1.1\r\n\r\n" if whole else b""))
+        assert await code_of(client, 414) == "url_too_long"
+        assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n",
+        b"x: " + b"a" * MAX_HEAD_BYTES,
+        b"a" * (MAX_HEAD_BYTES + 100),
+        b"x: 1\r\n" * (MAX_HEADERS + 1) + b"\r\n",
+    ],
+    ids=["one header", "half a header", "half a name", "many headers"],
+)
+async def test_large_headers_are_a_431_even_before_their_end(head: bytes) -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(HEAD + head)
+        assert await code_of(client, 431) == "headers_too_large"
+        assert server.seen == []
+
+
+async def test_headers_after_a_chunked_body_are_bounded_too() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n")
+        await until(lambda: server.seen == ["/"])
+        await client.send(b"x: " + b"a" * (MAX_HEAD_BYTES + 1))
+        assert await code_of(client, 431) == "headers_too_large"
+        await until(lambda: server.seen == ["/", "gone"])
+
+
+async def test_a_large_websocket_handshake_is_a_431() -> None:
+    async with serving() as server:
+        with pytest.raises(InvalidStatus) as caught:
+            headers = {f"x-{n}": "a" * 8000 for n in range(9)}
+            await connect(f"ws://127.0.0.1:{server.port}/", additional_headers=headers)
+        assert caught.value.response.status_code == 431
+
+
+async def test_a_large_body_is_no_large_head() -> None:
+    async with serving() as server, client_of(server) as client:
+        size = 4 * MAX_HEAD_BYTES
+        await client.send(HEAD + f"content-length: {size}\r\n\r\n".encode() + b"a" * size)
+        assert (await client.answer())[:2] == (200, size)
+
+
+@pytest.mark.parametrize("sent", [b"GET", HEAD, b"\r\n\r\n"])
+async def test_a_head_that_does_not_end_is_a_408_or_closed(sent: bytes) -> None:
+    async with serving(head_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(sent)
+        if sent == HEAD:
+            assert await code_of(client, 408) == "request_timeout"
+        else:
+            assert await client.is_closed()
+        assert server.seen == []
+
+
+async def test_a_connection_that_sends_nothing_is_closed() -> None:
+    async with serving(head_seconds=SLOW) as server, client_of(server) as client:
+        assert await client.is_closed()
+
+
+async def test_a_head_that_trickles_after_an_answer_has_the_same_deadline() -> None:
+    async with serving(head_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(HEAD + b"\r\n")
+        await client.answer()
+        await client.send(HEAD)
+        assert await code_of(client, 408) == "request_timeout"
+
+
+async def test_a_body_that_does_not_end_is_a_408_and_the_app_sees_its_client_leave() -> None:
+    async with serving(body_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(HEAD + b"content-length: 10\r\n\r\na")
+        assert await code_of(client, 408) == "request_timeout"
+        await until(lambda: server.seen == ["/", "gone"])
+
+
+async def test_a_long_answer_has_no_deadline() -> None:
+    async with serving(head_seconds=SLOW, body_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 3 * SLOW
+        while loop.time() < end:
+            assert await client.reader.read(1 << 20)
+        assert server.seen == ["/endless"]
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    async with serving(write_seconds=SLOW) as server, client_of(server) as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
+        await until(lambda: server.seen == ["/endless", "gone"])
+        await until(lambda: not server.state.connections)
+
+
+async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> None:
+    async with serving(max_connections=1) as server, client_of(server) as first:
+        await until(lambda: len(server.state.connections) == 1)
+        async with client_of(server) as second:
+            status, body, headers = await second.answer()
+            assert (status, body["error"]["code"], headers["retry-after"]) == (503, "too_many_connections", "1")
+            assert await second.is_closed()
+        await first.send(HEAD + b"\r\n")
+        assert (await first.answer())[0] == 200
+
+
+async def test_pipelined_requests_are_bounded() -> None:
+    async with serving(write_seconds=SLOW) as server, client_of(server) as client:
+        await client.send(b"GET /endless HTTP/1.1\r\n\r\n" + (HEAD + b"\r\n") * (MAX_PIPELINED + 2))
+        await until(lambda: "gone" in server.seen)
+
+
+async def test_a_websocket_beyond_the_limit_is_a_503() -> None:
+    async with serving(max_websockets=1) as server:
+        url = f"ws://127.0.0.1:{server.port}/"
+        async with connect(url) as first:
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(url)
+            assert caught.value.response.status_code == 503
+            await first.send("abc")
+            assert await first.recv() == "3"
+        await until(lambda: server.limits.websockets == 0)
+        async with connect(url):
+            pass
+
+
+async def test_half_sent_messages_of_websockets_share_the_budget_of_bodies() -> None:
+    async with serving(budget=1 << 20) as server:
+        url = f"ws://127.0.0.1:{server.port}/"
+
+        async def half() -> AsyncIterator[str]:
+            yield "a" * (900 * 1024)
+            await asyncio.Event().wait()
+
+        async with connect(url) as holder, connect(url) as other:
+            holding = asyncio.create_task(holder.send(half()))
+            await until(lambda: server.limits.bodies.held > 800 * 1024)
+            await other.send("a" * FREE_BYTES)  # Small messages pass.
+            assert await other.recv() == str(FREE_BYTES)
+            with pytest.raises(ConnectionClosed) as caught:
+                await other.send("a" * (900 * 1024))
+                await other.recv()
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1013
+            holding.cancel()
+        await until(lambda: server.limits.bodies.held == 0)
