@@ -14,7 +14,7 @@ from app.api import openapi, routes
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.limits import Limits
-from app.api.middleware import HeadMiddleware, RequestIdMiddleware, cross_origin
+from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
@@ -60,6 +60,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(HeadMiddleware)
+    app.add_middleware(HostMiddleware, allowed={settings.host.lower(), *settings.allowed_hosts})
     app.add_middleware(RequestIdMiddleware)
     if settings.cors_origins:
         app.add_middleware(cross_origin, allow_origins=settings.cors_origins)

@@ -43,8 +43,18 @@ def _split_origins(value: Any) -> Any:
     return origins
 
 
+def _split_hosts(value: Any) -> Any:
+    hosts = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+    for host in hosts:
+        if host != "*" and not _HOST.fullmatch(host):
+            raise ValueError("must be names without a port, separated by commas: longhaul.example, or *")
+    return tuple(host.lower() for host in hosts)
+
+
+_HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
 Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins)]
+Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_hosts)]
 PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
 RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -104,6 +114,8 @@ class Settings(BaseSettings):
     """Number of API processes."""
     cors_origins: Origins = ()
     """Origins of web pages that may use the API from a browser, separated by commas; `*`: all pages."""
+    allowed_hosts: Hosts = ()
+    """Names, beside localhost, by which clients reach the API, separated by commas; `*`: all names."""
     flower_port: Port = 5555
     """Port of Flower."""
     flower_auth: Annotated[str, Field(pattern=r"^[^:\s,]+:[^\s,]+$")] | None = None

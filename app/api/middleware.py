@@ -1,4 +1,4 @@
-"""The outermost layers of the app: request ids and answers to crashes, HEAD, and web pages of other origins."""
+"""The outermost layers of the app: request ids and answers to crashes, host names, HEAD, pages of other origins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.aio import run_until
 from app.api.errors import crash, refuse
 from app.api.limits import release_body
-from app.protocol.errors import Unavailable
+from app.protocol.errors import Misdirected, Unavailable
 
 log = logging.getLogger("longhaul.api")
 
@@ -104,6 +104,42 @@ class HeadMiddleware:
         await run_until(get(), wait())
 
 
+class HostMiddleware:
+    """Refuses requests, and WebSockets, for a host name that is not ours with 421.
+
+    A web page may point its own name at our address, and is then of one origin with us (DNS rebinding). An address
+    cannot be pointed elsewhere, so addresses are allowed. Starlette's TrustedHostMiddleware has no such rule, and its
+    refusal does not say what to do.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+        self._app = app
+        self._allowed = frozenset(allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan" and not is_allowed_host(Headers(scope=scope).getlist("host"), self._allowed):
+            await refuse(Misdirected(_NOT_OURS, "Host"))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+_NOT_OURS = "The API is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to."
+_NAME = re.compile(r"([a-z0-9_.-]+)(?::\d+)?")
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|\[[0-9a-f:.]+\]")
+
+
+def is_allowed_host(sent: Sequence[str], allowed: Collection[str]) -> bool:
+    """Whether the one Host header names an address, localhost or an allowed name."""
+    if len(sent) != 1:
+        return False
+    host = sent[0].lower()
+    if "*" in allowed or _ADDRESS.fullmatch(re.sub(r":\d+$", "", host)):
+        return True
+    named = _NAME.fullmatch(host)
+    name = named[1].removesuffix(".") if named else ""
+    return name in allowed or name == "localhost" or name.endswith(".localhost")
+
+
 EXPOSED = ("openai-poll-after-ms", "openai-processing-ms", "retry-after", "x-request-id")
 """Headers of answers that a web page of another origin may read."""
 
@@ -118,7 +154,10 @@ cross_origin = partial(
 
 
 def may_connect(origin: str, host: str, allowed: Collection[str]) -> bool:
-    """Whether a web page of that origin may open a WebSocket: browsers ask nobody before they open one."""
+    """Whether a web page of that origin may open a WebSocket: browsers ask nobody before they open one.
+
+    `host` is one of ours: `HostMiddleware` has seen to that.
+    """
     return urlsplit(origin).netloc.lower() == host.lower() or "*" in allowed or origin in allowed
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Message
 
-from app.api.middleware import may_connect
+from app.api.middleware import HostMiddleware, is_allowed_host, may_connect
 from app.main import create_app
 from config.settings import load_settings
 from tests.support.api import CATALOG
@@ -21,7 +22,7 @@ STRANGER = "https://elsewhere.example"
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     urls = {"DATABASE_URL": "postgresql://nowhere/x", "REDIS_URL": "redis://nowhere"}
     app = create_app(load_settings(**urls, home=tmp_path, cors_origins=PAGE), CATALOG)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as opened:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as opened:
         yield opened
 
 
@@ -58,6 +59,63 @@ async def test_head_where_there_is_no_get_is_a_405(client: httpx.AsyncClient) ->
 async def test_every_answer_says_how_long_it_took(client: httpx.AsyncClient) -> None:
     for path in ("/health/live", "/nowhere"):
         assert int((await client.get(path)).headers["openai-processing-ms"]) >= 0
+
+
+@pytest.mark.parametrize(
+    "host", ["rebound.example", "rebound.example:8000", "127.0.0.1.rebound.example", "localhost.rebound.example", ""]
+)
+async def test_a_foreign_host_is_refused_and_told_the_setting(client: httpx.AsyncClient, host: str) -> None:
+    answer = await client.get("/health/live", headers={"host": host, "origin": f"http://{host}"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (421, "host_not_allowed", "Host")
+    assert "LONGHAUL_ALLOWED_HOSTS" in error["message"]
+    assert "x-request-id" in answer.headers
+
+
+async def test_a_websocket_of_a_foreign_host_is_refused(tmp_path: Path) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def app(*_: object) -> None:
+        raise AssertionError("the app is never asked")
+
+    host = [(b"host", b"rebound.example"), (b"origin", b"http://rebound.example")]
+    scope = {
+        "type": "websocket",
+        "path": "/v1/responses",
+        "headers": host,
+        "extensions": {"websocket.http.response": {}},
+    }
+    await HostMiddleware(app, ())(scope, receive, send)
+    assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 421)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8000",
+        "a.localhost",
+        "localhost.",
+        "127.0.0.1:1",
+        "10.1.2.3",
+        "[::1]:8000",
+        "ours.example:443",
+    ],
+)
+def test_addresses_localhost_and_allowed_names_are_ours(host: str) -> None:
+    assert is_allowed_host([host], {"ours.example"})
+
+
+def test_hosts_that_are_no_name_or_come_twice_are_not_ours() -> None:
+    for sent in ([], ["localhost", "localhost"], ["a b"], ["localhost@x"], ["ours.example"], ["1.2.3.4.x"], [":8000"]):
+        assert not is_allowed_host(sent, ())
+    assert is_allowed_host(["any.example"], {"*"})
 
 
 def test_a_websocket_follows_the_same_list_of_origins() -> None:
