@@ -31,7 +31,6 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z
 ChosenName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[A-Za-z0-9_.-]+$")]
 """The name of a tool, with its namespace and a dot before it if it has one."""
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
-Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 
 
 def check_object_type(known: Collection[str], unsupported: Collection[str] = ()) -> Callable[[Any], Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from app.protocol.item_types import COMPACTION_TRIGGER
 from app.protocol.requests.base import RequestModel
 from app.protocol.requests.consistency import check_has_input
 from app.protocol.requests.create_response import ImageOptions, Input, ResponseId
-from app.protocol.requests.fields import CacheRetention, ClientMetadata, SupportedValues, Text
+from app.protocol.requests.fields import CacheRetention, ClientMetadata, ModelName, SupportedValues, Text
 from app.protocol.requests.request import ResponseRequest, checked_request
 from app.protocol.requests.text_config import Reasoning, TextConfig
 from app.protocol.requests.tools import Tools
@@ -31,7 +31,7 @@ class Compact(RequestModel):
         json_schema_extra={"examples": [{"model": "longhaul-demo", "input": [{"role": "user", "content": "Hello!"}]}]}
     )
 
-    model: Annotated[str, Field(min_length=1)]
+    model: ModelName
     input: Input | None = None
     instructions: str | None = None
     previous_response_id: ResponseId | None = None

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import (
-    Objects,
     RequestModel,
     check_no_nul,
     check_object_type,
@@ -15,7 +14,7 @@ from app.protocol.requests.base import (
     tag_of,
     text_or_list,
 )
-from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.fields import MAX_PARTS, Notes, SupportedValues
 from app.protocol.requests.images import check_data_url
 from app.protocol.requests.validation import refused
 from app.protocol.types import Json
@@ -63,8 +62,8 @@ class OutputText(RequestModel):
 
     type: Literal["output_text", "input_text"]
     text: str
-    annotations: Objects | None = None
-    logprobs: Objects | None = None
+    annotations: Notes | None = None
+    logprobs: Notes | None = None
 
     def stored(self) -> Json:
         return {
@@ -108,18 +107,22 @@ OutputPart = Annotated[
     BeforeValidator(check_object_type(("output_text", "input_text", "refusal"))),
 ]
 InputContent = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[list[InputPart], Field(fail_fast=True), Tag("<list>")],
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[InputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
 OutputContent = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[list[OutputPart], Field(fail_fast=True), Tag("<list>")],
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[OutputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
 Summary = Annotated[
-    list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]], Field(fail_fast=True)
+    list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]],
+    Field(max_length=MAX_PARTS, fail_fast=True),
 ]
 Thoughts = Annotated[
-    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text",)))]], Field(fail_fast=True)
+    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text",)))]],
+    Field(max_length=MAX_PARTS, fail_fast=True),
 ]

@@ -13,10 +13,13 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.fields import (
+    MAX_INCLUDED,
     MAX_INT,
+    MAX_ITEMS,
     CacheRetention,
     ClientMetadata,
     Metadata,
+    ModelName,
     OneOf,
     Penalty,
     SupportedValues,
@@ -33,7 +36,8 @@ from app.protocol.requests.vllm_params import Extras, Seconds
 from app.protocol.types import Json
 
 Input = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[list[InputItem], Field(fail_fast=True), Tag("<list>")],
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[InputItem], Field(max_length=MAX_ITEMS, fail_fast=True), Tag("<list>")],
     Discriminator(text_or_list),
     BeforeValidator(check_text_or_list),
 ]
@@ -103,7 +107,7 @@ class ImageOptions(RequestModel):
 class Prompt(RequestModel):
     """The fields that a prompt is made of: `POST /v1/responses` and `.../input_tokens` share them."""
 
-    model: Annotated[str, Field(min_length=1)]
+    model: ModelName
     input: Input | None = None
     instructions: str | None = None
     previous_response_id: ResponseId | None = None
@@ -169,7 +173,7 @@ class CreateResponse(Prompt, Extras):
     frequency_penalty: Penalty | None = None
     max_output_tokens: Tokens | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    include: Annotated[list[Included], Field(fail_fast=True)] | None = None
+    include: Annotated[list[Included], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
 
     max_tool_calls: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
@@ -187,7 +191,9 @@ class CreateResponse(Prompt, Extras):
     image: ImageOptions | None = None
 
     # vLLM's, for models that speak harmony.
-    previous_input_messages: Annotated[list[Json], Field(min_length=1, fail_fast=True)] | None = None
+    previous_input_messages: Annotated[list[Json], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)] | None = (
+        None
+    )
     enable_response_messages: bool | None = None
 
     # Longhaul's own, in seconds.

@@ -16,6 +16,17 @@ from app.protocol.requests.validation import refused
 MAX_INT = 2**31 - 1
 MAX_SEED = 2**63 - 1
 
+MAX_ITEMS = 10_000
+"""Of `input`: a context of 128k tokens has far fewer, and more would hold up other requests (docs/operations.md)."""
+MAX_PARTS = 1024
+"""Of one item: of a message, of reasoning, of what a tool returned."""
+MAX_NOTES = 16_384
+"""Annotations, or log probabilities, of one text."""
+MAX_TOOLS = 1024
+"""Of `tools`; a namespace is one."""
+MAX_INCLUDED = 64
+
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 Text = Annotated[str, Field(max_length=512)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_INT)]
@@ -85,6 +96,8 @@ OpaqueObject = Annotated[dict[str, Any], MaxBytes(MAX_OPAQUE_BYTES)]
 
 OPAQUE = frozenset({"client_metadata", "internal_chat_message_metadata_passthrough"})
 """Keys of a request and of its items that change no answer, so a repeated request may differ in them."""
+
+Notes = Annotated[list[dict[str, Any]], Field(max_length=MAX_NOTES, fail_fast=True)]
 
 CacheRetention = Literal["in_memory", "24h"]
 """`prompt_cache_retention`: a hint. The engine's prefix cache keeps what fits into its memory, however old it is."""

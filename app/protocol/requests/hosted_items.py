@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.protocol.requests.base import ItemId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.fields import MAX_PARTS
 from app.protocol.requests.mcp_tool import McpToolName, ServerLabel
 from app.protocol.requests.stored_item import PlainItem, StoredItem
 from app.protocol.requests.validation import wrong_kind
@@ -40,7 +41,7 @@ class CodeInterpreterCall(StoredItem):
     type: Literal["code_interpreter_call"]
     code: str | None
     container_id: Annotated[str, Field(max_length=256)]
-    outputs: Annotated[list[CodeOutput], Field(fail_fast=True)] | None = None
+    outputs: Annotated[list[CodeOutput], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | None = None
 
     def _fields(self) -> Json:
@@ -56,8 +57,8 @@ class Source(RequestModel):
 class SearchAction(RequestModel):
     type: Literal["search"]
     query: str | None = None
-    queries: Annotated[list[str], Field(fail_fast=True)] | None = None
-    sources: Annotated[list[Source], Field(fail_fast=True)] | None = None
+    queries: Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    sources: Annotated[list[Source], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
 
 
 class OpenAction(RequestModel):

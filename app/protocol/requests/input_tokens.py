@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.create_response import Prompt
-from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.fields import ModelName, SupportedValues
 from app.protocol.requests.request import COUNT, ResponseRequest, checked_request
 from app.protocol.requests.validation import validate
 
@@ -20,7 +20,7 @@ class CountTokens(Prompt):
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "longhaul-demo", "input": "Hello!"}]})
 
     # A server of one model needs no name.
-    model: Annotated[str, Field(min_length=1)] | None = None  # type: ignore[assignment]
+    model: ModelName | None = None  # type: ignore[assignment]
     personality: Annotated[str | None, SupportedValues()] = None
 
 

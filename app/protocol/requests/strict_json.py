@@ -18,6 +18,8 @@ MAX_KEYS = 1024
 
 MAX_CONTAINERS = 50_000
 """Objects and arrays in one body: other requests wait while they are checked."""
+MAX_VALUES = 500_000
+"""Values of any kind in one body, and keys of objects."""
 
 MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "previous_input_messages"})
 """Fields whose text may have U+0000, because tools return it and models write it. Ids may not (base.py)."""
@@ -50,7 +52,7 @@ def _explain(body: bytes, error: orjson.JSONDecodeError) -> str:
 def _check(body: dict[str, Any], children: Any) -> None:
     """Checks nesting, sizes and U+0000 in one walk: in the client's order, and without recursion."""
     waiting: list[tuple[Path, Any]] = [((), body)]
-    containers = 0
+    containers = values = 0
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, str):
@@ -58,6 +60,9 @@ def _check(body: dict[str, Any], children: Any) -> None:
             continue
         may_have_nul = bool(path) and path[0] in MAY_HAVE_NUL
         containers += 1
+        values += len(value)
+        if values > MAX_VALUES:
+            raise too_complex(path[:1], f"the body has more than {MAX_VALUES} values")
         if containers > MAX_CONTAINERS or (isinstance(value, list) and len(value) > MAX_CONTAINERS):
             raise too_complex(path[:1], f"more than {MAX_CONTAINERS} values")
         if len(path) > MAX_DEPTH:

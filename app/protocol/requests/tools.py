@@ -18,7 +18,7 @@ from app.protocol.requests.base import (
     missing_type,
     tag_of,
 )
-from app.protocol.requests.fields import DirectCallers, SupportedValues
+from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
 from app.protocol.requests.hosted_tools import AnyHostedChoice, AnyHostedTool, tool_tag
 from app.protocol.requests.omitted import OmittedTool
 from app.protocol.requests.validation import refused, wrong_kind
@@ -279,7 +279,7 @@ Tool = Annotated[
     Discriminator(_tool_tag),
     _unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
-Tools = Annotated[list[Tool], Field(fail_fast=True), AfterValidator(check_names)]
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]
 
 
 class _ChosenByName(RequestModel):
@@ -330,7 +330,7 @@ class AllowedTools(RequestModel):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[Chosen], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[list[Chosen], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
 
     def stored(self) -> Json:
         return {"type": self.type, "mode": self.mode, "tools": [tool.stored() for tool in self.tools]}

@@ -1,0 +1,84 @@
+"""Every list of a request has a bound, which the OpenAPI document shows and a refusal says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from app.protocol.errors import ErrorObject, InvalidRequest
+from app.protocol.requests.base import RequestModel
+from app.protocol.requests.compaction import Compact
+from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.fields import MAX_INCLUDED, MAX_ITEMS, MAX_NOTES, MAX_PARTS, MAX_TOOLS
+from app.protocol.requests.input_tokens import CountTokens
+from app.protocol.requests.request import parse_request
+from app.protocol.requests.strict_json import MAX_VALUES
+
+Json = dict[str, Any]
+
+BODIES = (Compact, CountTokens, CreateConversation, CreateItems, CreateResponse, UpdateConversation)
+
+
+def unbounded(node: Any, path: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        if node.get("type") == "array" and "maxItems" not in node:
+            yield path
+        for key, child in node.items():
+            yield from unbounded(child, f"{path}.{key}")
+    elif isinstance(node, list):
+        for index, child in enumerate(node):
+            yield from unbounded(child, f"{path}[{index}]")
+
+
+@pytest.mark.parametrize("model", BODIES)
+def test_every_array_of_a_body_has_a_bound_that_its_schema_shows(model: type[RequestModel]) -> None:
+    assert list(unbounded(model.model_json_schema(), model.__name__)) == []
+
+
+def test_all_bodies_are_looked_at() -> None:
+    """The parts of bodies are looked at as parts of them."""
+    nested = {name for body in BODIES for name in body.model_json_schema().get("$defs", {})}
+    assert {"InputMessage", "OutputText", "NamespaceTool", "AllowedTools", "SearchAction"} <= nested
+
+
+def error(**fields: Any) -> ErrorObject:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(orjson.dumps({"model": "m", "input": "x", **fields}))
+    return caught.value.error
+
+
+SAID: Json = {"role": "user", "content": "a"}
+PART: Json = {"type": "input_text", "text": "a"}
+TOOLS = [{"type": "function", "name": f"f{number}"} for number in range(MAX_TOOLS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "limit"),
+    [
+        ({"input": [SAID] * (MAX_ITEMS + 1)}, "input", MAX_ITEMS),
+        ({"input": [SAID, {**SAID, "content": [PART] * (MAX_PARTS + 1)}]}, "input[1].content", MAX_PARTS),
+        (
+            {"input": [{"role": "assistant", "content": [{**PART, "annotations": [{}] * (MAX_NOTES + 1)}]}]},
+            "input[0].content[0].annotations",
+            MAX_NOTES,
+        ),
+        ({"tools": TOOLS}, "tools", MAX_TOOLS),
+        ({"include": ["reasoning.encrypted_content"] * (MAX_INCLUDED + 1)}, "include", MAX_INCLUDED),
+        ({"model": "m" * 257}, "model", 256),
+    ],
+)
+def test_a_refusal_says_the_field_and_the_bound(fields: Json, path: str, limit: int) -> None:
+    found = error(**fields)
+    assert found.param == path
+    assert f"at most {limit}" in found.message
+
+
+def test_numbers_and_short_strings_count_among_the_values_of_a_body() -> None:
+    rows = {f"k{index}": [0] * 40_000 for index in range(1 + MAX_VALUES // 40_000)}
+    call = {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": rows}
+    found = error(input=[call])
+    assert (found.param, found.message) == ("input", f"Invalid 'input': the body has more than {MAX_VALUES} values.")
