@@ -10,6 +10,7 @@ from sqlalchemy import select, text, update
 from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
+from app.store.formats import FORMAT
 from app.store.guards import has_crashed_out, may, sources
 from app.store.responses import RESPONSE_COLUMNS
 from app.store.rows import ResponseRow, response_row
@@ -32,23 +33,27 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 # The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
 # it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
 # maintenance sends the response again (docs/decisions/first-token.md).
+#
+# The log is from now on that of this version: older workers leave it alone. `longhaul.format` tells the trigger of
+# migration 0006 that this statement looks at formats itself.
 _CLAIM = text(
     f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
     ), locked AS MATERIALIZED (
-        SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, b.worker AS claimant
+        SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, r.format, b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
     ), unflushed AS MATERIALIZED (
-        SELECT set_config('synchronous_commit', 'off', true) AS setting
+        SELECT set_config('synchronous_commit', 'off', true) AS setting,
+            set_config('longhaul.format', '{FORMAT}', true) AS format
     )
     UPDATE responses r SET
-        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant,
+        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, format = {FORMAT},
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l, unflushed
-    WHERE unflushed.setting = 'off' AND r.id = l.id AND (
+    WHERE unflushed.setting = 'off' AND unflushed.format = '{FORMAT}' AND r.id = l.id AND l.format <= {FORMAT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
     )
@@ -62,10 +67,10 @@ async def claim_all(
 ) -> list[ResponseRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
-    A response can be claimed `max_claims` times: while it is queued, or in progress without an owner. None: another
-    worker has it, or it is final or deleted, so the message was a duplicate or late. If an id comes twice, the first
-    worker gets it. All claims are committed together. Raises
-    StoreUnavailable: then all of them may have been committed, or none.
+    A response can be claimed `max_claims` times: while it is queued, or in progress without an owner, and only if this
+    version knows its format. None: another worker has it, or a newer one must, or it is final or deleted. Then the
+    message was a duplicate or late, or maintenance sends another. If an id comes twice, the first worker gets it. All
+    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:

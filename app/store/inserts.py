@@ -12,6 +12,7 @@ from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
+from app.store.formats import FORMAT
 from app.store.responses import get_by_key
 from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
 
@@ -42,6 +43,7 @@ class _Row:
     fingerprint: bytes | None
     chain_length: int | None
     context_bytes: int | None
+    format: int
 
     @classmethod
     def of(cls, new: NewResponse) -> _Row:
@@ -65,6 +67,7 @@ class _Row:
             fingerprint=idempotency.fingerprint if idempotency else None,
             chain_length=new.chain_length,
             context_bytes=new.context_bytes,
+            format=FORMAT,
         )
 
 
@@ -87,6 +90,7 @@ _ROW: Columns[_Row] = Columns(
     Column("fingerprint", "bytea"),
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
+    Column("format", "int"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 

@@ -55,17 +55,28 @@ async def revision(db: Database) -> str | None:
         return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
 
 
+async def _supports(db: Database, found: str | None) -> bool:
+    """Whether this code works with a schema at `found`: its own revision, or a later one that took nothing from it."""
+    if found is None or found <= head():
+        return found == head()
+    async with db.begin() as connection:
+        oldest: str = (await connection.execute(text("SELECT revision FROM oldest_revision"))).scalar_one()
+    return oldest <= head()
+
+
 async def wait_for_schema(db: Database) -> None:
-    """Returns once Postgres answers and the schema is at this code's revision. Logs once why it waits."""
+    """Returns once Postgres answers and this code works with the schema. Logs once why it waits."""
     wanted, logged = head(), False
     while True:
         try:
             found = await revision(db)
-            reason = f"its schema is at {found}, not at {wanted}; run `longhaul migrate`"
+            if await _supports(db, found):
+                return
+            is_later = found is not None and found > wanted
+            help_text = "this version is too old for it" if is_later else "run `longhaul migrate`"
+            reason = f"its schema is at {found}, not at {wanted}; {help_text}"
         except StoreUnavailable as error:
-            found, reason = None, str(error)
-        if found == wanted:
-            return
+            reason = str(error)
         if not logged:
             log.info("waiting for Postgres: %s", reason)
             logged = True

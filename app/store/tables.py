@@ -88,6 +88,8 @@ responses = Table(
     Column("fingerprint", LargeBinary),
     # Where the events are: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
     Column("log", Text, nullable=False, server_default=text("'live'")),
+    # Of the newest process that may have written to the row or its log (formats.py).
+    Column("format", SmallInteger, nullable=False, server_default=text("1")),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -190,6 +192,8 @@ workers = Table(
     _time("absent_since"),
     # Tokens of prompt and output together, as the engine says; NULL: a worker of version 0.2 wrote the row.
     Column("context_length", Integer),
+    # The format that the worker knows (formats.py).
+    Column("format", SmallInteger, nullable=False, server_default=text("1")),
 )
 
 # The secret keys of the deployment (keys.py).

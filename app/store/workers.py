@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.protocol.status import Status
 from app.store.database import Database
+from app.store.formats import FORMAT
 from app.store.tables import responses, workers
 
 
@@ -54,6 +55,7 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
                 host=worker.host,
                 pid=worker.pid,
                 context_length=worker.context_length,
+                format=FORMAT,
                 started_at=func.now(),
                 lease_until=_lease(lease_seconds),
             )
@@ -174,7 +176,11 @@ async def context_lengths(db: Database) -> dict[str, int]:
 
 
 async def ready_models(db: Database) -> set[str]:
-    """The models that a living worker with a loaded engine serves."""
+    """The models that a living worker with a loaded engine serves.
+
+    Older workers do not count: they leave what this version accepts to newer ones.
+    """
+    can_claim = (workers.c.lease_until > func.now()) & (workers.c.format >= FORMAT)
     async with db.autocommit() as connection:
-        rows = await connection.execute(select(workers.c.model).where(workers.c.lease_until > func.now()).distinct())
+        rows = await connection.execute(select(workers.c.model).where(can_claim).distinct())
         return set(rows.scalars())

@@ -32,10 +32,13 @@ from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
+from tests.support import version_before
 from tests.support.services import Services
 from tests.support.waiting import until
 
 CODE = ("app", "workers", "config", "migrations")
+COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
+"""`longhaul` of the code in the working directory."""
 BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_TEST_FAULTS"
 """An environment variable that marks every process of a fleet, to find those that outlive it."""
@@ -62,6 +65,8 @@ class Fleet:
         self.db = Database(_sqlalchemy(services.database_url), 4)
         self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
         self._mark = services.folder.name
+        self._code = "before" if plan.upgrade else "code"
+        """The folder of the code that processes start with."""
 
     def of(self, role: Role) -> list[Member]:
         return [member for member in self.members if member.role is role]
@@ -141,16 +146,22 @@ class Fleet:
         self.folder.mkdir()
         for name in CODE:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
+        if self.plan.upgrade:
+            version_before.unpack(self.folder / "before", CODE)
         if self.plan.models is not None:
             self.models.write_text(self.plan.models, encoding="utf-8")
         await self._migrate()
         await audit.install(self.db)
 
+    async def upgrade(self) -> None:
+        """Migrates the database; from then on, a process that starts runs this version's code."""
+        self._code = "code"
+        await self._migrate()
+
     async def _migrate(self) -> None:
         """In a process of its own, as in production: Alembic does not support several migrations in one process."""
-        argv = (sys.executable, "-c", "from app.cli import main; main()", "migrate")
         env = {**os.environ, "DATABASE_URL": self.services.database_url}
-        status, line = await run(Program(argv, env, self.folder / "code"), lambda _: None)
+        status, line = await run(Program((*COMMAND, "migrate"), env, self.folder / self._code), lambda _: None)
         assert status == 0, line
 
     async def add(self, role: Role, number: int, stack: AsyncExitStack) -> None:
@@ -173,9 +184,13 @@ class Fleet:
         }
         home = self.folder / "home"
         settings = load_settings(**urls, home=home, models=self.models, port=port, flower_port=port)
-        launch = _LAUNCH[role](settings)
-        env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings), **launch.env}
+        env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
         env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"}
+        if self._code == "before":  # the older command knows how to start the older code
+            env |= {"LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(port)}
+            return Program((*COMMAND, role.value), env, self.folder / "before", grace=STOP_GRACE_SECONDS)
+        launch = _LAUNCH[role](settings)
+        env |= launch.env
         if self.plan.broken is not None:
             env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
         return Program((sys.executable, *launch.argv), env, self.folder / "code", grace=STOP_GRACE_SECONDS)

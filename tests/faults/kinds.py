@@ -7,7 +7,7 @@ import signal
 from tests.faults.arena import Inflict
 from tests.faults.member import Role
 from tests.faults.plan import LEASE_SECONDS
-from tests.faults.process_faults import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped
+from tests.faults.process_faults import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped, upgraded
 from tests.faults.service_faults import (
     events_repeated,
     messages_repeated,
@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: stopped beyond its lease": (4, stopped(Role.WORKER, *BEYOND)),
     "engine: EngineCore killed": (0, engine_killed),
     "workers: restarted in turn": (0, restarted_in_turn(Role.WORKER)),
+    "fleet: upgraded": (0, upgraded),
     "workers: all killed": (1, all_killed(Role.WORKER)),
     "api: kill -9": (6, signalled(Role.API, signal.SIGKILL)),
     "api: SIGTERM": (4, signalled(Role.API, signal.SIGTERM)),

@@ -58,6 +58,8 @@ class Plan:
     settle_seconds: float = 90.0
     """How long responses may take to end once all processes and services run again."""
 
+    upgrade: bool = False
+    """Start with the version before, and upgrade to this one in the middle of the run."""
     demo: bool = False
     """Run the demo model on real vLLM instead of the scripted engine."""
 

@@ -67,6 +67,13 @@ def all_killed(role: Role) -> Inflict:
     return inflict
 
 
+async def upgraded(arena: Arena) -> None:
+    """As docs/operations.md says: migrations, then workers, maintenance and APIs, one process after the other."""
+    await arena.fleet.upgrade()
+    for role in (Role.WORKER, Role.MAINTENANCE, Role.API, Role.FLOWER):
+        await restarted_in_turn(role)(arena)
+
+
 def restarted_in_turn(role: Role) -> Inflict:
     """As an upgrade does it: SIGTERM to each process, and the next one only when this one is ready again."""
 

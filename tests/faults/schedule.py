@@ -50,10 +50,21 @@ class Schedule:
         async with asyncio.TaskGroup() as group:
             for number in range(self._plan.faults):
                 await asyncio.sleep(random.expovariate(1 / self._plan.pause))
+                if self._plan.upgrade and number == self._plan.faults // 2:
+                    await self._upgrade(slots)
                 await slots.acquire()
                 name = random.choices(names, weights)[0]
                 task = group.create_task(self._inflict(name, self._arena(number)))
                 task.add_done_callback(lambda _: slots.release())
+
+    async def _upgrade(self, slots: asyncio.Semaphore) -> None:
+        """Upgrades the fleet once the faults under way are over; no other fault falls into it."""
+        for _ in range(AT_ONCE):
+            await slots.acquire()
+        await self._fleet.wait_until_whole(self._plan.whole_seconds)
+        await self._inflict("fleet: upgraded", self._arena(self._plan.faults))
+        for _ in range(AT_ONCE):
+            slots.release()
 
     async def _in_turn(self, names: list[str]) -> None:
         for number in range(self._plan.faults):

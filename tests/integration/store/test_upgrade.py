@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -20,10 +21,13 @@ from app.protocol.status import Status
 from app.store import claims, conversations, endings, journal, responses, workers
 from app.store.context import context_items
 from app.store.database import Database
-from app.store.migrate import _config, head, migrate, revision
+from app.store.formats import FORMAT
+from app.store.migrate import _config, head, migrate, revision, wait_for_schema
 from app.store.rows import pack_tokens
 from tests.support.requests import message, stored_request
-from tests.support.rows import claim, queued
+from tests.support.rows import WORKER as NEW_WORKER
+from tests.support.rows import alive, claim, claimed, queued
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 
@@ -175,3 +179,109 @@ async def test_responses_of_the_version_before_are_claimed_taken_over_and_cancel
         ended = await endings.cancel(old, response_id, None)
         assert ended is not None
         assert ended.row.status is Status.CANCELLED
+
+
+CLAIM_OF_0_2 = text(
+    """
+    UPDATE responses SET status = 'in_progress', attempt = attempt + 1, worker = 'worker-before',
+        started_at = coalesce(started_at, now())
+    WHERE id = :id AND (status = 'queued' OR status = 'in_progress' AND worker IS NULL) RETURNING id
+    """
+)
+"""What a worker of 0.2 executes: it knows nothing of formats."""
+
+
+async def claimed_by_0_2(db: Database, response_id: str) -> bool:
+    async with db.autocommit() as connection:
+        return (await connection.execute(CLAIM_OF_0_2, {"id": response_id})).first() is not None
+
+
+async def set_format(db: Database, response_id: str, number: int) -> None:
+    async with db.autocommit() as connection:
+        await connection.execute(
+            text("UPDATE responses SET format = :format WHERE id = :id"), {"format": number, "id": response_id}
+        )
+
+
+class TestFormats:
+    async def test_a_worker_of_the_version_before_claims_what_its_api_accepted(self, db: Database) -> None:
+        response_id = await queued(db)
+        await set_format(db, response_id, 1)  # an API of 0.2 inserts rows without a format
+        assert await claimed_by_0_2(db, response_id)
+
+    async def test_a_worker_of_the_version_before_never_claims_what_this_api_accepted(self, db: Database) -> None:
+        response_id = await queued(db)
+        assert not await claimed_by_0_2(db, response_id)
+        row = await responses.find(db, response_id)
+        assert row is not None
+        assert (row.status, row.attempt, row.worker) == (Status.QUEUED, 0, None)
+        assert await claim(db, response_id, NEW_WORKER) is not None
+
+    async def test_a_log_that_this_version_continued_stays_with_this_version(self, db: Database) -> None:
+        response_id = await queued(db)
+        await set_format(db, response_id, 1)
+        row = await claim(db, response_id, NEW_WORKER)
+        assert row is not None
+        await claims.release(db, response_id, row.attempt, NEW_WORKER)
+        assert not await claimed_by_0_2(db, response_id)
+        again = await claim(db, response_id, "another")
+        assert again is not None
+        assert again.attempt == 2
+
+    async def test_claims_on_one_connection_do_not_open_it_to_the_version_before(self, db: Database) -> None:
+        """The statement's own setting ends with its transaction, also in a pool of connections."""
+        await asyncio.gather(*(claimed(db) for _ in range(20)))
+        response_ids = [await queued(db) for _ in range(20)]
+        assert not any(await asyncio.gather(*(claimed_by_0_2(db, response_id) for response_id in response_ids)))
+
+    async def test_a_worker_leaves_a_later_format_to_a_newer_one(self, db: Database) -> None:
+        response_id = await queued(db)
+        await set_format(db, response_id, FORMAT + 1)
+        assert await claim(db, response_id, NEW_WORKER) is None
+        row = await responses.find(db, response_id)
+        assert row is not None
+        assert (row.status, row.attempt) == (Status.QUEUED, 0)
+
+    async def test_a_later_format_can_be_cancelled(self, db: Database) -> None:
+        response_id = await queued(db)
+        await set_format(db, response_id, FORMAT + 1)
+        ended = await endings.cancel(db, response_id, None)
+        assert ended is not None
+        assert ended.row.status is Status.CANCELLED
+
+    async def test_older_workers_do_not_make_an_api_ready(self, db: Database) -> None:
+        await alive(db, "newer", model="one")
+        await alive(db, "older", model="two")
+        async with db.autocommit() as connection:
+            await connection.execute(text("UPDATE workers SET format = 1 WHERE id = 'older'"))
+        assert await workers.ready_models(db) == {"one"}
+
+
+class TestSchemasOfOtherVersions:
+    async def test_a_process_starts_with_a_later_schema_that_still_works_for_it(self, old: Database) -> None:
+        await migrate(old)
+        async with old.autocommit() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = '9998'"))
+        await wait_for_schema(old)
+
+    async def test_a_process_waits_for_ever_if_a_later_schema_took_something_away(
+        self, old: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await migrate(old)
+        async with old.autocommit() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = '9998'"))
+            await connection.execute(text("CREATE OR REPLACE VIEW oldest_revision AS SELECT '9997'::text AS revision"))
+        (await waits_and_says(old, caplog, "this version is too old for it")).cancel()
+
+    async def test_a_process_waits_for_the_migration(self, old: Database, caplog: pytest.LogCaptureFixture) -> None:
+        waiting = await waits_and_says(old, caplog, "run `longhaul migrate`")
+        await migrate(old)
+        await waiting
+
+
+async def waits_and_says(db: Database, caplog: pytest.LogCaptureFixture, words: str) -> asyncio.Task[None]:
+    caplog.set_level("INFO", "longhaul.store")
+    waiting = asyncio.create_task(wait_for_schema(db))
+    await until(lambda: words in caplog.text)
+    assert not waiting.done()
+    return waiting

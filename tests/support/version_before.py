@@ -1,0 +1,29 @@
+"""The code of the version before this one, for tests of upgrades."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from config.settings import CHECKOUT
+
+VERSION = "0.2.0"
+COMMIT = "a07732333f449e1178aa6f012240ebd7970fb1b7"
+"""The commit of VERSION. After a release, both name the version that was just released."""
+
+
+def unpack(folder: Path, names: Sequence[str]) -> None:
+    """Writes these folders of the checkout, as they were in VERSION, into `folder`.
+
+    Fails if git does not have the commit: a shallow clone lacks it.
+    """
+    archive = subprocess.run(["git", "archive", COMMIT, *names], cwd=CHECKOUT, capture_output=True, check=False)
+    assert archive.returncode == 0, (
+        f"no {VERSION} ({COMMIT}) in this checkout's history; `git fetch --unshallow` gets it: "
+        f"{archive.stderr.decode(errors='replace')}"
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
