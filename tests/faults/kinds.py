@@ -7,7 +7,15 @@ import signal
 from tests.faults.arena import Inflict
 from tests.faults.member import Role
 from tests.faults.plan import LEASE_SECONDS
-from tests.faults.process_faults import all_killed, engine_killed, network, restarted_in_turn, signalled, stopped, upgraded
+from tests.faults.process_faults import (
+    all_killed,
+    engine_killed,
+    network,
+    restarted_in_turn,
+    signalled,
+    stopped,
+    upgraded,
+)
 from tests.faults.service_faults import (
     events_repeated,
     messages_repeated,
