@@ -51,6 +51,21 @@ async def test_a_grammar_that_only_the_engine_cannot_compile_is_refused(vllm_cas
         await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, structured=Structured(tag)))
 
 
+async def test_a_large_schema_is_tried_with_the_model_s_vocabulary_and_kept_to(vllm_case: Case) -> None:
+    properties = {f"property_{n}": {"type": "string"} for n in range(300)}
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    text_format = {"type": "json_schema", "name": "n", "schema": schema}
+    made = await vllm_case.engine.output_format(OutputSpec(text_format=text_format))
+    sampling = replace(GREEDY, max_tokens=8, structured=made.structured)
+    assert vllm_case.text(await vllm_case.tokens(await vllm_case.prompt(), sampling)).startswith("{")
+
+
+async def test_a_schema_that_is_too_long_is_refused(vllm_case: Case) -> None:
+    text_format = {"type": "json_schema", "name": "n", "schema": {"type": "string", "enum": ["x" * 2**18]}}
+    with pytest.raises(InvalidSampling, match=r"^text\.format\.schema: .* may have 262144 characters"):
+        await vllm_case.engine.output_format(OutputSpec(text_format=text_format))
+
+
 async def test_the_engine_lives_on_after_all_these(vllm_case: Case) -> None:
     await vllm_case.engine.check()
     assert await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, max_tokens=2))

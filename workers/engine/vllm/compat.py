@@ -287,6 +287,17 @@ def regex_grammar(pattern: str) -> xgrammar.Grammar:
     return grammar
 
 
+def xgrammar_vocabulary(llm: AsyncLLM, tokenizer: Any) -> str:
+    """The vocabulary that vLLM compiles grammars for, as xgrammar's JSON; of a tokenizer that xgrammar does not know,
+    the characters of ASCII stand in."""
+    try:
+        size = llm.model_config.get_vocab_size()
+        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=size)
+    except Exception:  # xgrammar's errors for a tokenizer without a vocabulary of its own
+        info = xgrammar.TokenizerInfo([chr(code) for code in range(128)], stop_token_ids=[0])
+    return str(info.serialize_json())
+
+
 def slots(context: LogitsContext) -> list[int]:
     """The slots of the requests in this step of the second model runner."""
     found: list[int] = context.idx_mapping_np.tolist()

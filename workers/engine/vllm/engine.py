@@ -110,6 +110,7 @@ class VllmEngine:
         loaded, self._loaded = self._loaded, None
         if loaded is None:
             return
+        await asyncio.to_thread(loaded.probe.close)
         compat.end_streams(loaded.llm)
         shut_down = partial(compat.shut_down, loaded.llm, _SHUTDOWN_SECONDS)
         await asyncio.get_running_loop().run_in_executor(self._thread, shut_down)
@@ -142,13 +143,23 @@ class VllmEngine:
         return prompt
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
-        return await self._alive().formats.output_format(spec)
+        made = await self._alive().formats.output_format(spec)
+        await self._try_grammar(made.structured, spec)
+        return made
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
         self._alive()
         if not spec.tools and spec.text_format["type"] == "text":
             return structured(spec)
-        return await asyncio.to_thread(structured, spec)  # compiling a grammar is slow
+        made = await asyncio.to_thread(structured, spec)  # compiling a grammar is slow
+        await self._try_grammar(made, spec)
+        return made
+
+    async def _try_grammar(self, made: Structured | None, spec: OutputSpec) -> None:
+        """Raises InvalidSampling for a grammar that would take the engine too much time or memory."""
+        if made is not None:
+            field = "tools" if spec.text_format["type"] == "text" else "text.format"
+            await self._alive().probe.check(made.tag, field)
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())

@@ -24,6 +24,9 @@ from workers.engine.vllm.errors import error_message
 
 MAX_BLANKS = 8
 """Characters of white space between two tokens of JSON: enough for some indentation."""
+MAX_SCHEMA_CHARS = 2**18
+MAX_GRAMMAR_CHARS = 2**16
+"""What is worth parsing, in the worker's process: a second of one core, at most a few."""
 CUSTOM_TITLE = "longhaul.custom "
 """A custom tool's schema has this `title`, followed by the tool's name."""
 
@@ -78,7 +81,10 @@ def check_schema(schema: Mapping[str, Any], field: str) -> None:
     try:
         if not compat.can_enforce(schema):
             raise ValueError("it has a feature that cannot be enforced")
-        xgrammar.Grammar.from_json_schema(json.dumps(schema))
+        text = json.dumps(schema)
+        if len(text) > MAX_SCHEMA_CHARS:
+            raise ValueError(f"it may have {MAX_SCHEMA_CHARS} characters, but it has {len(text)}")
+        xgrammar.Grammar.from_json_schema(text)
     except Exception as error:  # xgrammar's C++ errors, and a RecursionError
         raise InvalidSampling(f"{field}: this JSON schema cannot be made a grammar: {_reason(error)}") from None
 
@@ -140,6 +146,9 @@ def _without_blanks(tag: Json) -> Json | None:
 def _input_grammar(tool: Tool) -> str:
     assert tool.grammar is not None
     syntax, definition = tool.grammar
+    if len(definition) > MAX_GRAMMAR_CHARS:
+        reason = f"expected at most {MAX_GRAMMAR_CHARS} characters, but got {len(definition)}"
+        raise InvalidSampling(f"{tool.field}.format.definition: {reason}")
     try:
         compiled = compat.regex_grammar if syntax == "regex" else xgrammar.Grammar.from_lark
         return in_json_string(str(compiled(definition)))

@@ -12,6 +12,7 @@ from vllm.lora.request import LoRARequest
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling, Sampling
+from workers.engine.grammar_probe import GrammarProbe
 from workers.engine.vllm import compat, forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output_format import OutputFormats
@@ -28,6 +29,7 @@ class Loaded:
     formats: OutputFormats
     logprobs: LogprobReader
     adapters: Mapping[str, LoRARequest]
+    probe: GrammarProbe
     tokenizer: Any
     end_tokens: frozenset[int]
     can_force: bool
@@ -64,8 +66,17 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         compat.end_zeromq(llm)
         raise
     adapters = {each.name: LoRARequest(each.name, index, each.path) for index, each in enumerate(model.adapters, 1)}
-    reader = LogprobReader(tokenizer)
-    return Loaded(llm, Rendering(llm), formats, reader, adapters, tokenizer, end_tokens, can_force)
+    return Loaded(
+        llm=llm,
+        rendering=Rendering(llm),
+        formats=formats,
+        logprobs=LogprobReader(tokenizer),
+        adapters=adapters,
+        probe=GrammarProbe(lambda: compat.xgrammar_vocabulary(llm, tokenizer)),
+        tokenizer=tokenizer,
+        end_tokens=end_tokens,
+        can_force=can_force,
+    )
 
 
 def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
