@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 log = logging.getLogger("longhaul.aio")
@@ -13,6 +16,17 @@ log = logging.getLogger("longhaul.aio")
 RECANCEL_SECONDS = 0.2
 
 T = TypeVar("T")
+
+_HEAVY = ThreadPoolExecutor(2, "heavy")
+
+
+async def in_heavy_thread(work: Callable[[], T]) -> T:
+    """Returns what `work`, which needs much CPU and memory, returns; it runs beside the event loop.
+
+    Two run at once in a process: Python would run more in turns, and each holds its memory meanwhile.
+    """
+    run = partial(contextvars.copy_context().run, work)
+    return await asyncio.get_running_loop().run_in_executor(_HEAVY, run)
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from app.aio import in_heavy_thread
 from app.api.limits import lease_body
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.omitted import omit_tools
 from app.protocol.requests.request import ResponseRequest, checked_request
-from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.strict_json import LARGE_BYTES, decode_object
 from app.protocol.requests.validation import Model, validate
 from app.protocol.text import shortened
 from config.settings import Settings
 
 T = TypeVar("T")
-
-LARGE_BYTES = 256 * 1024
-"""A body of this size is decoded in a thread: it would hold up the event loop."""
 
 
 async def read_request(
@@ -47,7 +44,7 @@ async def read_body_as(
 
 
 async def _decoded(decode: Callable[[], T], body: bytes) -> T:
-    return decode() if len(body) < LARGE_BYTES else await asyncio.to_thread(decode)
+    return decode() if len(body) < LARGE_BYTES else await in_heavy_thread(decode)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
+from app.aio import in_heavy_thread
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
@@ -31,6 +33,9 @@ from app.store.rows import Idempotency, NewResponse
 from app.store.sealing import seal_headers
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings
+
+MANY_ITEMS = 500
+"""More are put into their stored form beside the event loop, which takes 2 to 9 ms for a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class RequestAcceptor:
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
-        sent = request.stored(response_id, model.default_sampling)
+        as_stored = partial(request.stored, response_id, model.default_sampling)
+        sent = await in_heavy_thread(as_stored) if request.item_count > MANY_ITEMS else as_stored()
         items = await self._references.resolve(project, sent["input"])
         document = {**sent, "conversation_until": continued.last_position, "input": items}
         if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 
 import pytest
 
-from app.aio import behind, run_to_completion
+from app.aio import behind, in_heavy_thread, run_to_completion
 from tests.support.cycles import no_collector
+from tests.support.waiting import until
 
 
 class WentWrong(Exception):
@@ -75,3 +77,22 @@ async def test_an_error_behind_a_gate_leaves_the_gate_open() -> None:
     with pytest.raises(ValueError):
         await behind([gate], fail)
     assert not gate.locked()
+
+
+async def test_heavy_work_runs_beside_the_loop_and_two_pieces_at_a_time() -> None:
+    running: set[int] = set()
+    most, let_go = [0], threading.Event()
+
+    def work() -> int:
+        running.add(thread := threading.get_ident())
+        most[0] = max(most[0], len(running))
+        let_go.wait(10)
+        running.discard(thread)
+        return thread
+
+    tasks = [asyncio.create_task(in_heavy_thread(work)) for _ in range(5)]
+    await until(lambda: len(running) == 2, what="two threads at work")
+    let_go.set()
+    threads = await asyncio.gather(*tasks)
+    assert most == [2]
+    assert threading.get_ident() not in threads

@@ -6,13 +6,12 @@ reads all the time: only a reader sees pongs and the client's end. uvicorn sends
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.api.body import LARGE_BYTES
+from app.aio import in_heavy_thread
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
 from app.api.middleware import log_crash
@@ -22,6 +21,7 @@ from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.budget import Budget, OverBudget
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
 from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.strict_json import LARGE_BYTES
 from app.protocol.types import Json
 from app.responses.reader import Pulse
 
@@ -52,7 +52,8 @@ class Session:
         stream_id = None
         try:
             frame = self._frame(message)
-            event = await asyncio.to_thread(read_event, frame) if len(frame) >= LARGE_BYTES else read_event(frame)
+            read = partial(read_event, frame)
+            event = await in_heavy_thread(read) if len(frame) >= LARGE_BYTES else read()
             stream_id = event.stream_id
             if event.kind is Kind.STEER:
                 await self._socket.send_text(steer_refused(event.fields))
@@ -112,7 +113,7 @@ class Session:
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
         as_request = partial(request_of, pending.fields, self._omitted_tools)
-        return await asyncio.to_thread(as_request) if pending.size >= LARGE_BYTES else as_request()
+        return await in_heavy_thread(as_request) if pending.size >= LARGE_BYTES else as_request()
 
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
         request = await self._request(pending)

@@ -63,6 +63,12 @@ class ResponseRequest:
         return self.fields.model
 
     @property
+    def item_count(self) -> int:
+        """Items and tools that the client sent."""
+        items = self.fields.input
+        return len(self.fields.tools or ()) + (len(items) if isinstance(items, list) else 0)
+
+    @property
     def background(self) -> bool:
         return bool(self.fields.background)
 

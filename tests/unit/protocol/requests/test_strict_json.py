@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.protocol.errors import ErrorObject, InvalidRequest
 from app.protocol.requests.request import parse_request
-from app.protocol.requests.strict_json import MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
+from app.protocol.requests.strict_json import LARGE_BYTES, MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
 
 
 def error(body: bytes) -> ErrorObject:
@@ -180,3 +182,15 @@ def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
         decode_object(body)
     except InvalidRequest as refusal:
         assert refusal.error.message
+
+
+@pytest.mark.parametrize("body", [b'{"a": "%s"}' % (b"x" * LARGE_BYTES), b"[" * LARGE_BYTES])
+def test_a_large_body_leaves_the_garbage_collector_as_it_was(body: bytes) -> None:
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with contextlib.suppress(InvalidRequest):
+                decode_object(body)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
