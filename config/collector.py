@@ -6,7 +6,7 @@ import gc
 
 
 def freeze_gc() -> None:
-    """Exempts all present objects from collection. Call it once everything is loaded.
+    """Exempts all present objects from collection, and turns it on. Call it once everything is loaded.
 
     An engine has a million objects that stay, and a full collection would look at each of them. The plain way is not
     to call this function (docs/decisions/gc-freeze.md).
@@ -16,3 +16,4 @@ def freeze_gc() -> None:
     # CPython starts a full collection at 25 % growth. This second call resets the baseline: without it old garbage
     # would stay until the process had grown by a quarter of the engine.
     gc.collect()
+    gc.enable()

@@ -90,8 +90,8 @@ class DeathRecord:
 
     @property
     def delay(self) -> float:
-        """Seconds until the restart."""
-        return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 1), MAX_DELAY_SECONDS))
+        """Seconds until the restart: none after the first death, for clients are waiting."""
+        return float(min(MIN_DELAY_SECONDS * 2 ** (self.deaths - 2), MAX_DELAY_SECONDS)) if self.deaths > 1 else 0.0
 
 
 async def supervise(

@@ -14,7 +14,7 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fleet, page, path, scale
+from tests.bench import fleet, page, path, restart, scale
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
@@ -185,6 +185,17 @@ def fleet_command(
         found = await fleet.measure(say, size=size)
         for line in page.report(found):
             say(line)
+
+    perform(measure)
+
+
+@cli.command("restart")
+def restart_command(times: Annotated[int, typer.Option(min=1)] = restart.TIMES) -> None:
+    """Measure how soon Longhaul answers after `longhaul up`, and after kill -9 of its API (two minutes)."""
+
+    async def measure() -> None:
+        with open_folder() as folder:
+            show(await restart.measure(say, times, folder))
 
     perform(measure)
 

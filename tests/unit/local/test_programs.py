@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import socket
 from pathlib import Path
 
@@ -109,18 +111,21 @@ def test_flower_s_own_variables_are_used_or_refused(settings: Settings, monkeypa
         programs.flower(settings)
 
 
-def test_a_program_runs_in_the_project_with_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    became: list[dict[str, str]] = []
-    masks: list[int] = []
-    monkeypatch.setattr(os, "umask", masks.append)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "execve", lambda _path, _argv, env: became.append({**env, "PWD": str(Path.cwd())}))
-    monkeypatch.setenv("LONGHAUL_HOME", "here")
-    programs.Launch(("-m", "x"), {"MORE": "1"}).become(load_settings())
-    assert became[0]["LONGHAUL_HOME"] == str(tmp_path / "here")
-    assert became[0]["MORE"] == "1"
-    assert became[0]["PWD"] == str(CHECKOUT)
-    assert masks == [0o077]
+def test_a_program_runs_in_the_project_with_absolute_paths(tmp_path: Path) -> None:
+    """In a process of its own: the program becomes the main module of it."""
+    (tmp_path / "shown.py").write_text(
+        "import os, sys; mask = os.umask(0)\n"
+        "print(__name__, sys.argv[1:], sys.path[0], os.getcwd(), os.environ['LONGHAUL_HOME'], os.environ['MORE'], mask)"
+    )
+    code = (
+        "from app.local.programs import Launch; from config.settings import load_settings; "
+        "Launch(('-m', 'shown', '--loud'), {'MORE': '1'}).become(load_settings())"
+    )
+    env = {**os.environ, "LONGHAUL_HOME": "here", "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"__main__ ['--loud'] {CHECKOUT} {CHECKOUT} {tmp_path / 'here'} 1 {0o077}\n"
 
 
 def test_a_free_port_is_outside_the_range_that_the_kernel_assigns() -> None:

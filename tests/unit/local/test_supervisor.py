@@ -41,10 +41,10 @@ def test_a_crash_is_a_failure() -> None:
     assert after(*[(-signal.SIGSEGV, 0.1)] * MAX_FAILURES).broken
 
 
-def test_delays_grow_to_a_limit_and_shrink_after_a_long_life() -> None:
-    pauses = [after(*[(-9, 0.1)] * deaths).delay for deaths in range(1, 9)]
-    assert pauses == [0.5, 1, 2, 4, 8, 16, MAX_DELAY_SECONDS, MAX_DELAY_SECONDS]
-    assert after(*[(-9, 0.1)] * 8, (-9, SHORT_LIFE_SECONDS)).delay == 0.5
+def test_the_first_restart_is_at_once_and_delays_grow_to_a_limit_until_a_long_life() -> None:
+    pauses = [after(*[(-9, 0.1)] * deaths).delay for deaths in range(1, 10)]
+    assert pauses == [0, 0.5, 1, 2, 4, 8, 16, MAX_DELAY_SECONDS, MAX_DELAY_SECONDS]
+    assert after(*[(-9, 0.1)] * 8, (-9, SHORT_LIFE_SECONDS)).delay == 0
 
 
 def test_statuses_in_words() -> None:
