@@ -23,7 +23,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-write clean
+.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-restart bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -88,6 +88,9 @@ bench-scale: install-dev  ## Measure how cost grows (an hour; ARGS="readers --si
 bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and compute larger fleets (4 minutes)
 	$(BIN)/python -m tests.bench fleet $(ARGS)
 
+bench-restart: install-dev  ## Measure how soon Longhaul answers after `longhaul up` and after kill -9 of its API (2 minutes)
+	$(BIN)/python -m tests.bench restart $(ARGS)
+
 bench-write: install-dev  ## Write the results into docs/performance.md and docs/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)
 
@@ -144,4 +147,5 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json $(NODE)/package.json
 $(VENV)/.project: pyproject.toml $(VENV)/.base
 	@echo "installing longhaul"
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q app config workers migrations
 	@touch $@
