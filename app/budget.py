@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FREE_BYTES = 64 * 1024
-"""What each holder has for nothing, so that small requests pass while large ones use the budget up."""
+"""What each holder has for nothing by default, so that small requests pass while large ones use the budget up."""
 
 
 class OverBudget(Exception):
@@ -13,16 +13,21 @@ class OverBudget(Exception):
 class Budget:
     """At most `max_bytes` at once, over all leases. What a lease has for nothing is not counted."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, free: int = FREE_BYTES) -> None:
         self._max_bytes = max_bytes
+        self.free = free
         self.held = 0
 
     def lease(self) -> Lease:
         return Lease(self)
 
     def resize(self, before: int, after: int) -> None:
-        """Counts `after` bytes in place of `before`. Raises OverBudget, and counts nothing then."""
-        if after > before and self.held + after - before > self._max_bytes:
+        """Counts `after` bytes in place of `before`. Raises OverBudget, and counts nothing then.
+
+        A single holder may exceed the budget: otherwise it could never go on.
+        """
+        others = self.held - before
+        if after > before and others and others + after > self._max_bytes:
             raise OverBudget
         self.held += after - before
 
@@ -36,7 +41,7 @@ class Lease:
 
     def hold(self, size: int) -> None:
         """Holds `size` bytes in all. Raises OverBudget; then the lease is as before."""
-        counted = max(0, size - FREE_BYTES)
+        counted = max(0, size - self._budget.free)
         if counted != self._counted:
             self._budget.resize(self._counted, counted)
             self._counted = counted

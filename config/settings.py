@@ -149,6 +149,8 @@ class Settings(BaseSettings):
     """The most connections of one API process; further ones are refused with 503."""
     max_websockets: Annotated[int, Field(ge=1, le=100_000)] = 512
     """The most WebSockets of one API process; further ones are refused with 503."""
+    max_readers: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    """The most streams of events that one API process sends at once; further ones are refused with 503."""
     head_seconds: Timeout = 10.0
     """Seconds that a client may take to send the head of a request."""
     body_seconds: Timeout = 120.0

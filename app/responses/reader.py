@@ -8,9 +8,10 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
 
-from app.protocol.errors import InvalidRequest, NotFound
+from app.budget import Budget
+from app.protocol.errors import InvalidRequest, NotFound, Unavailable
 from app.protocol.events import frames
-from app.protocol.events.chunk import Chunk
+from app.protocol.events.chunk import Chunk, LogSlice, size_of
 from app.protocol.events.fold import fold
 from app.protocol.hosted_kinds import HOSTED_INCLUDES
 from app.protocol.status import Status
@@ -20,8 +21,8 @@ from app.responses.ids import may_exist
 from app.responses.paging import PageQuery, page_of
 from app.store import journal, responses
 from app.store.database import Database
-from app.store.rows import ResponseRow
-from app.streaming.follow import LogFollower
+from app.store.rows import PAGE_BYTES, ResponseRow
+from app.streaming.follow import READER_BYTES, LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
 from config.settings import Settings
@@ -32,7 +33,8 @@ Included = Sequence[tuple[str, str]]
 Pulse = Chunk | None
 """What a reader of events gets: a chunk, or None when no event came for a while."""
 
-_LARGE_LOG_BYTES = 256 * 1024
+MAX_LARGE_FOLDS = 2
+"""Logs of more than a page that one process folds at once, in threads; the others wait."""
 
 
 def no_such_response(response_id: str) -> NotFound:
@@ -47,6 +49,14 @@ class ResponseReader:
         self._pubsub = pubsub
         self._settings = settings
         self._now = now
+        self._pages = Budget(settings.buffer_bytes, READER_BYTES)
+        self._large_folds = asyncio.Semaphore(MAX_LARGE_FOLDS)
+
+    def check_room(self) -> None:
+        """Raises Unavailable if this process has as many readers of events as it may."""
+        if self._pubsub.reader_count >= self._settings.max_readers:
+            message = f"The server has {self._settings.max_readers} readers of events, its limit; try again later."
+            raise Unavailable(message, code="too_many_readers")
 
     async def row(self, project: str, response_id: str) -> ResponseRow:
         """Raises NotFound, also for a foreground response that is not stored: only its own client gets it."""
@@ -68,10 +78,15 @@ class ResponseReader:
         _check_included(row, included)
         if row.status is not Status.IN_PROGRESS:
             return row.as_object()
-        log = await journal.read(self._db, response_id)
-        if log.ended:  # It ended after the first query; the row has its output now.
-            return (await self.row(project, response_id)).as_object()
-        return row.as_object(await _output_of(b"".join(chunk.frames for chunk in log.chunks)))
+        log = await journal.read_page(self._db, response_id)
+        if not log.ended and not log.has_more and size_of(log.chunks) <= PAGE_BYTES:
+            return row.as_object(_fold_output(log))
+        async with self._large_folds:
+            log = await journal.read(self._db, response_id)
+            if not log.ended:
+                return row.as_object(await asyncio.to_thread(_fold_output, log))
+        # It ended after the first query; the row has its output now.
+        return (await self.row(project, response_id)).as_object()
 
     async def input_items(self, project: str, response_id: str, query: PageQuery) -> Json:
         """Returns a page of the response's own input, without what it continues. Raises NotFound, InvalidRequest."""
@@ -91,6 +106,7 @@ class ResponseReader:
             message = "Only a response that was created with 'stream' and 'background' true can be streamed again."
             raise InvalidRequest(message, "stream", "response_not_streamable")
         self.check_log(row)
+        self.check_room()
         return self.events(response_id, after)
 
     def check_log(self, row: ResponseRow) -> None:
@@ -114,11 +130,12 @@ class ResponseReader:
         """`events` by a subscription of the caller's, which may have just committed the first chunk, `opening`."""
         settings = self._settings
         follower = LogFollower(
-            partial(journal.read, self._db, response_id),
+            partial(journal.read_page, self._db, response_id),
             subscription,
             after,
             poll=settings.reader_poll_seconds,
             idle=settings.keepalive_seconds,
+            budget=self._pages,
         )
         return follower.follow(opening)
 
@@ -131,13 +148,7 @@ def _check_included(row: ResponseRow, included: Included) -> None:
             raise InvalidRequest(message, name, "invalid_value")
 
 
-async def _output_of(encoded: bytes) -> list[Json]:
-    """Returns the output items that these events make; a long log is folded in a thread."""
-    if len(encoded) > _LARGE_LOG_BYTES:
-        return await asyncio.to_thread(_fold_output, encoded)
-    return _fold_output(encoded)
-
-
-def _fold_output(encoded: bytes) -> list[Json]:
-    output: list[Json] = fold(frames.decode(encoded)).response["output"]
+def _fold_output(log: LogSlice) -> list[Json]:
+    """Returns the output items that the events of a log make."""
+    output: list[Json] = fold(frames.decode(b"".join(chunk.frames for chunk in log.chunks))).response["output"]
     return output

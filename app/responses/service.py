@@ -86,6 +86,8 @@ class ResponseService:
         If the project has used the idempotency key before, returns that response as it is now. Raises NotFound and
         InvalidRequest.
         """
+        if request.stream:
+            self._reader.check_room()
         idempotency = _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
@@ -110,6 +112,7 @@ class ResponseService:
         responses `unstored`, too. Raises NotFound and InvalidRequest, and Unavailable while Redis cannot be reached:
         then nothing is stored.
         """
+        self._reader.check_room()
         idempotency = _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:

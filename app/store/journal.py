@@ -9,7 +9,7 @@ over: nothing of its entry was written.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +24,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.store.columns import Column, Columns, names, numbered_arrays, to_json
 from app.store.database import Database
-from app.store.rows import CHUNK_COLUMNS, Ending, unpack_tokens
+from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending, unpack_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,26 +181,49 @@ def _items(entry: Entry) -> list[_Item]:
     return sent + made
 
 
+_PAGE_CHUNKS = 512
+
 # Reads only from the chunk that holds event `after` + 1. The log is contiguous, so earlier chunks do not matter.
+# The size of a compressed chunk is not known here, so it fills a page; Postgres knows that of the others unread.
 _READ = text(
     """
-    SELECT r.status, c.first, c.last, c.attempt, c.final, c.tokens, c.frames, c.compressed, c.steps
-    FROM responses r LEFT JOIN chunks c ON c.response_id = r.id AND c.last > :after AND c.first >= coalesce((
-        SELECT p.first FROM chunks p WHERE p.response_id = :id AND p.first <= :after + 1 ORDER BY p.first DESC LIMIT 1
-    ), 0)
+    SELECT r.status, c.first, c.last, c.attempt, c.final, c.tokens, c.frames, c.compressed, c.steps,
+        (SELECT e.last FROM chunks e WHERE e.response_id = r.id ORDER BY e.first DESC LIMIT 1) AS end
+    FROM responses r LEFT JOIN LATERAL (
+        SELECT s.*, sum(s.size) OVER (ORDER BY s.first) - s.size AS before FROM (
+            SELECT k.*, CASE WHEN k.compressed THEN CAST(:bytes AS bigint) ELSE octet_length(k.frames) END AS size
+            FROM chunks k WHERE k.response_id = r.id AND k.last > :after AND k.first >= coalesce((
+                SELECT p.first FROM chunks p WHERE p.response_id = :id AND p.first <= :after + 1
+                ORDER BY p.first DESC LIMIT 1
+            ), 0)
+            ORDER BY k.first LIMIT CAST(:chunks AS bigint)
+        ) s
+    ) c ON c.before < CAST(:bytes AS bigint)
     WHERE r.id = :id ORDER BY c.first
     """
 )
+_WHOLE = {"bytes": 2**40, "chunks": None}
+_PAGE = {"bytes": PAGE_BYTES, "chunks": _PAGE_CHUNKS}
 
 
 async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
-    """The chunks with events after number `after`, in order and cut to them, and the status of that moment."""
+    """All chunks with events after number `after`, in order and cut to them, and the status of that moment."""
+    return await _read(db, response_id, after, _WHOLE)
+
+
+async def read_page(db: Database, response_id: str, after: int = -1) -> LogSlice:
+    """`read` of the first PAGE_BYTES or so, and of one chunk at least: what a reader may hold while it sends."""
+    return await _read(db, response_id, after, _PAGE)
+
+
+async def _read(db: Database, response_id: str, after: int, limits: Mapping[str, int | None]) -> LogSlice:
     async with db.autocommit() as connection:
-        rows = (await connection.execute(_READ, {"id": response_id, "after": after})).all()
+        rows = (await connection.execute(_READ, {"id": response_id, "after": after, **limits})).all()
     if not rows:
         return LogSlice((), None)
     chunks = tuple(_chunk(response_id, row).after(after) for row in rows if row.first is not None)
-    return LogSlice(chunks, Status(rows[0].status))
+    has_more = bool(chunks) and chunks[-1].last < rows[0].end
+    return LogSlice(chunks, Status(rows[0].status), has_more)
 
 
 def _chunk(response_id: str, row: Row[Any]) -> Chunk:

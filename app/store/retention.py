@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import Row, delete, select, text
 
+from app.protocol.events import frames
 from app.store.database import Database
+from app.store.rows import PAGE_BYTES
 from app.store.tables import responses
 
 # SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
@@ -23,7 +25,7 @@ _TAKE_CHUNKS = text("DELETE FROM chunks WHERE response_id = :id RETURNING first,
 _INSERT_MERGED = text(
     """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, compressed)
-    VALUES (:id, :first, :last, :attempt, true, '', :frames, true)
+    VALUES (:id, :first, :last, :attempt, :final, '', :frames, true)
     """
 )
 _MARK_MERGED = text("UPDATE responses SET log = 'merged' WHERE id = ANY(CAST(:ids AS text[]))")
@@ -39,7 +41,7 @@ _DELETE_CHUNKS = text("DELETE FROM chunks WHERE response_id = ANY(CAST(:ids AS t
 
 
 async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:
-    """Merges the logs of up to `limit` responses that ended before then into one compressed row each.
+    """Merges the logs of up to `limit` responses that ended before then into one compressed row for each page.
 
     Returns how many. Readers see the same events before and after. Token ids and steps are dropped, because nothing
     resumes a finished response.
@@ -53,16 +55,29 @@ async def merge_finished(db: Database, before: datetime, limit: int = 100) -> in
     return len(ids)
 
 
-def _merged(response_id: str, rows: Sequence[Row[Any]]) -> dict[str, Any]:
+def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    """The rows of a merged log. Each has PAGE_BYTES of events, or one event: a reader holds one of them."""
     ordered = sorted(rows, key=lambda row: row.first)
-    frames = b"".join(zlib.decompress(row.frames) if row.compressed else row.frames for row in ordered)
-    return {
-        "id": response_id,
-        "first": ordered[0].first,
-        "last": ordered[-1].last,
-        "attempt": ordered[-1].attempt,
-        "frames": zlib.compress(frames),
-    }
+    pages: list[list[bytes]] = [[]]
+    size = 0
+    for row in ordered:
+        for frame in frames.split(zlib.decompress(row.frames) if row.compressed else row.frames):
+            if pages[-1] and size + len(frame) > PAGE_BYTES:
+                pages.append([])
+                size = 0
+            pages[-1].append(frame)
+            size += len(frame)
+    merged, first = [], ordered[0].first
+    for page in pages:
+        merged.append(_merged_row(response_id, first, page, ordered[-1].attempt))
+        first += len(page)
+    merged[-1]["final"] = True
+    return merged
+
+
+def _merged_row(response_id: str, first: int, events: Sequence[bytes], attempt: int) -> dict[str, Any]:
+    last, encoded = first + len(events) - 1, zlib.compress(b"".join(events))
+    return {"id": response_id, "first": first, "last": last, "attempt": attempt, "frames": encoded, "final": False}
 
 
 async def delete_events(db: Database, before: datetime, limit: int = 1000) -> int:

@@ -168,6 +168,9 @@ def unpack_tokens(packed: bytes) -> tuple[int, ...]:
     return tuple(tokens)
 
 
+PAGE_BYTES = 256 * 1024
+"""The events of one page of a log, unless a single chunk or event has more."""
+
 CHUNK_COLUMNS = (
     Column("response_id", "text"),
     Column("attempt", "int"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-from app.protocol.events.chunk import Chunk, LogSlice, join
+from app.budget import Budget, OverBudget
+from app.protocol.events.chunk import Chunk, LogSlice, join, size_of
 from app.store.database import StoreUnavailable
 from app.streaming.subscription import Subscription
 
@@ -13,19 +15,31 @@ POLL_GROWTH = 1.5
 MAX_POLL_GROWTH = 3.0
 """The poll interval of a quiet reader grows by the first factor after each look, up to the second one."""
 
+READER_BYTES = 1024 * 1024
+"""What one reader holds at most without being counted: two pages, and what pub/sub has for it."""
+
 ReadLog = Callable[[int], Awaitable[LogSlice]]
-"""Reads the log after an event number: `app.store.journal.read` of one response."""
+"""Reads a page of the log after an event number: `app.store.journal.read_page` of one response."""
 
 
 class LogFollower:
     """One reader of one response. Chunks come in order, each once.
 
     It reads the log at first, after a gap in the received chunks, and after every `poll` quiet seconds. While
-    Postgres is away it retries with the next poll. `idle`: quiet seconds until a keepalive is due.
+    Postgres is away it retries with the next poll. `idle`: quiet seconds until a keepalive is due. It holds a page of
+    the log and what its caller may still be sending; what is larger than usual counts in `budget`, and is read later
+    while that is used up.
     """
 
     def __init__(
-        self, read_log: ReadLog, subscription: Subscription, after: int = -1, *, poll: float = 2.0, idle: float = 15.0
+        self,
+        read_log: ReadLog,
+        subscription: Subscription,
+        after: int = -1,
+        *,
+        poll: float = 2.0,
+        idle: float = 15.0,
+        budget: Budget | None = None,
     ) -> None:
         self._read_log = read_log
         self._subscription = subscription
@@ -36,6 +50,8 @@ class LogFollower:
         self._quiet_since = self._now()
         self._must_read = True
         self._ended = False
+        self._lease = (budget or Budget(sys.maxsize, READER_BYTES)).lease()
+        self._sending = 0
 
     async def follow(self, opening: Chunk | None = None) -> AsyncGenerator[Chunk | None, None]:
         """Yields the chunks after number `after` until the response is final and its log is read to the end.
@@ -43,26 +59,29 @@ class LogFollower:
         Yields None whenever a keepalive is due. If the caller has just committed `opening`, the first chunk of all,
         and Redis had confirmed the subscription by then, the log is not read at first.
         """
-        # The subscription must stand before the log is read. Otherwise chunks between the two would be missed.
-        if opening is not None and self._subscription.is_complete:
-            self._must_read = False
-            yield opening
-            self._advance(opening)
-            opening = None  # It has the whole request in it, and this generator may live for hours.
-        else:
-            await self._subscription.wait_until_confirmed()
-        while not self._ended:
-            if self._must_read:
-                for chunk in await self._look():
-                    yield chunk
-                    self._advance(chunk)
-            elif (received := self._next_received()) is not None:
-                yield received
-                self._advance(received)
-            elif not self._must_read:
-                if self._is_keepalive_due():
-                    yield None
-                await self._wait()
+        try:
+            # The subscription must stand before the log is read. Otherwise chunks between the two would be missed.
+            if opening is not None and self._subscription.is_complete:
+                self._must_read = False
+                yield opening
+                self._advance(opening)
+                opening = None  # It has the whole request in it, and this generator may live for hours.
+            else:
+                await self._subscription.wait_until_confirmed()
+            while not self._ended:
+                if self._must_read:
+                    for chunk in await self._look():
+                        yield chunk
+                        self._advance(chunk)
+                elif (received := self._next_received()) is not None:
+                    yield received
+                    self._advance(received)
+                elif not self._must_read:
+                    if self._is_keepalive_due():
+                        yield None
+                    await self._wait()
+        finally:
+            self._lease.release()
 
     def _advance(self, chunk: Chunk) -> None:
         self._position = chunk.last
@@ -74,10 +93,16 @@ class LogFollower:
         self._subscription.clear_missed()
         try:
             found = await self._read_log(self._position)
-        except StoreUnavailable:
+            self._hold(size_of(found.chunks))
+        except (StoreUnavailable, OverBudget):
             return ()
-        self._ended = found.ended
+        self._ended, self._must_read = found.ended, found.has_more
         return found.chunks
+
+    def _hold(self, size: int) -> None:
+        """Counts what was found beside what its caller may still be sending. Raises OverBudget."""
+        self._lease.hold(self._sending + size)
+        self._sending = size
 
     def _next_received(self) -> Chunk | None:
         """Returns what was received, joined to one chunk. None: nothing, or a gap, which sets `_must_read`."""

@@ -74,6 +74,8 @@ class PubSub:
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.connected = False
+        self.reader_count = 0
+        """Readers of all responses together."""
 
     async def start(self) -> None:
         """Starts to receive. Returns once Redis has accepted or refused the connection; goes on trying."""
@@ -121,12 +123,14 @@ class PubSub:
         is_first, confirmed = channel not in self._confirmed, self._confirmed.setdefault(channel, asyncio.Event())
         subscription = Subscription(confirmed, lambda: self.connected)
         readers.add(subscription)
+        self.reader_count += 1
         try:
             if is_first:
                 self._changes.submit((True, channel))
             yield subscription
         finally:
             readers.discard(subscription)
+            self.reader_count -= 1
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)

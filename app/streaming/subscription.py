@@ -11,7 +11,8 @@ from app.protocol.events.chunk import Chunk
 from app.streaming.wakeup import Wakeup
 
 BACKLOG = 512
-"""Chunks held for one slow reader. If it falls further behind, they are dropped and it reads Postgres."""
+BACKLOG_BYTES = 256 * 1024
+"""Chunks, and bytes of theirs, held for one slow reader. Beyond, they are dropped and it reads Postgres."""
 
 CONFIRM_SECONDS = 2.0
 
@@ -26,6 +27,7 @@ class Subscription:
         self._confirmed = confirmed
         self._is_connected = is_connected
         self._received: deque[Chunk] = deque()
+        self._received_bytes = 0
         self._wakeup = Wakeup()
         self._missed = False
 
@@ -39,12 +41,17 @@ class Subscription:
         return bool(self._received)
 
     def receive(self, chunk: Chunk) -> None:
-        if len(self._received) < BACKLOG:
+        if len(self._received) < BACKLOG and self._received_bytes + len(chunk.frames) <= BACKLOG_BYTES:
             self._received.append(chunk)
+            self._received_bytes += len(chunk.frames)
             self._wakeup.wake()
         else:
-            self._received.clear()
+            self._forget()
             self.mark_missed()
+
+    def _forget(self) -> None:
+        self._received.clear()
+        self._received_bytes = 0
 
     def mark_missed(self) -> None:
         """Chunks may have been missed: the reader has to look into the log."""
@@ -76,14 +83,16 @@ class Subscription:
         taken: list[Chunk] = []
         while self._received:
             chunk = self._received.popleft()
+            self._received_bytes -= len(chunk.frames)
             if chunk.last <= position:
                 continue
             if chunk.first > position + 1:
                 self._received.appendleft(chunk)
+                self._received_bytes += len(chunk.frames)
                 if taken:
                     return taken
                 # A read of the log finds the received chunks, too.
-                self._received.clear()
+                self._forget()
                 return None
             taken.append(chunk.after(position))
             position = chunk.last

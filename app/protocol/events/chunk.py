@@ -36,6 +36,11 @@ class Chunk:
         return replace(self, first=sequence + 1, frames=b"".join(kept))
 
 
+def size_of(chunks: Sequence[Chunk]) -> int:
+    """Returns how many bytes of events the chunks have."""
+    return sum(len(chunk.frames) for chunk in chunks)
+
+
 def join(chunks: Sequence[Chunk]) -> Chunk:
     """Returns consecutive chunks as one, so that events that arrive together are sent together."""
     if len(chunks) == 1:
@@ -51,8 +56,10 @@ class LogSlice:
     chunks: tuple[Chunk, ...]
     status: Status | None
     """None: the response does not exist, or was deleted."""
+    has_more: bool = False
+    """Whether chunks behind these were committed by then: the slice is a page of a longer log."""
 
     @property
     def ended(self) -> bool:
         """Whether no chunk can follow these."""
-        return self.status is None or self.status.final
+        return not self.has_more and (self.status is None or self.status.final)

@@ -1,0 +1,99 @@
+"""Clients that ask for a long log and never read: what the API process holds for them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.protocol.events import frames
+from app.protocol.events.chunk import size_of
+from app.store import journal, retention
+from app.store.database import Database
+from app.store.rows import PAGE_BYTES
+from app.store.tables import chunks
+from app.streaming.follow import READER_BYTES
+from tests.support.api import Api, serving, settings_for
+from tests.support.rows import Writer, claimed
+from tests.support.waiting import until
+
+READERS = 60
+EVENT_BYTES = 8 * 1024
+LOG_BYTES = 32 * 1024 * 1024
+OF_CONNECTION = 1024 * 1024
+"""Buffers of a connection that docs/operations.md states, rounded up."""
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, max_readers=READERS)) as running:
+        yield running
+
+
+async def long_log(db: Database) -> str:
+    """A finished background stream of LOG_BYTES."""
+    row = await claimed(db, background=True, stream=True)
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.finish()])
+    last = (await journal.read(db, row.id)).chunks[-1].last
+    rows = []
+    for number in range(last + 1, last + 1 + LOG_BYTES // EVENT_BYTES):
+        event = {"type": "response.output_text.delta", "sequence_number": number, "delta": "x" * EVENT_BYTES}
+        rows.append({"response_id": row.id, "first": number, "last": number, "attempt": 1, "final": False})
+        rows[-1] |= {"tokens": b"", "frames": frames.encode_all([event])}
+    rows[-1]["final"] = True
+    async with db.begin() as connection:
+        await connection.execute(chunks.insert(), rows)
+    return row.id
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def deaf(api: Api, response_id: str) -> asyncio.StreamWriter:
+    """A client that asks for all events and reads none."""
+    _, writer = await asyncio.open_connection("127.0.0.1", int(api.url.rsplit(":", 1)[1]), limit=1)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(f"GET /v1/responses/{response_id}?stream=true HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    return writer
+
+
+@pytest.mark.parametrize("merged", [False, True])
+async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, merged: bool) -> None:
+    response_id = await long_log(db)
+    if merged:
+        assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
+    before = resident()
+    clients = [await deaf(api, response_id) for _ in range(READERS)]
+    try:
+        await until(lambda: api.runtime.pubsub.reader_count == READERS, timeout=60)
+        refused = await api.get(response_id, stream="true")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_readers")
+        assert (await api.get(response_id)).status_code == 200
+        for _ in range(20):
+            await api.client.get("/health/live")
+            assert resident() - before < READERS * (READER_BYTES + OF_CONNECTION)
+    finally:
+        for client in clients:
+            client.transport.abort()
+
+
+async def test_pages_hold_the_whole_log_in_order(db: Database) -> None:
+    response_id = await long_log(db)
+    whole = b"".join(chunk.frames for chunk in (await journal.read(db, response_id)).chunks)
+    for _ in range(2):
+        found, position, ended = b"", -1, False
+        while not ended:
+            page = await journal.read_page(db, response_id, position)
+            assert size_of(page.chunks) <= PAGE_BYTES + 2 * EVENT_BYTES
+            found += b"".join(chunk.frames for chunk in page.chunks)
+            position, ended = page.chunks[-1].last, page.ended
+        assert found == whole
+        await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))

@@ -1,0 +1,82 @@
+"""How much a reader holds: pages of the log, what pub/sub has for it, and the budget of all readers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from app.budget import Budget
+from app.protocol.events.chunk import Chunk, LogSlice
+from app.protocol.status import Status
+from app.streaming.follow import LogFollower
+from app.streaming.subscription import BACKLOG_BYTES, Subscription
+from tests.support.waiting import until
+
+NEVER = 1e6
+
+
+def chunk(number: int, size: int = 1, final: bool = False) -> Chunk:
+    return Chunk("resp_1", number, number, 1, (), b"a" * size, final)
+
+
+def subscription() -> Subscription:
+    return Subscription(asyncio.Event(), lambda: False)
+
+
+class Log:
+    """A finished log of three chunks, each a page."""
+
+    def __init__(self, size: int) -> None:
+        self.reads: list[int] = []
+        self._size = size
+
+    async def read(self, after: int) -> LogSlice:
+        self.reads.append(after)
+        number = after + 1
+        return LogSlice((chunk(number, self._size, number == 2),), Status.COMPLETED, has_more=number < 2)
+
+
+async def test_the_next_page_is_read_once_this_one_was_taken() -> None:
+    log = Log(1)
+    pulses = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER).follow()
+    for number in range(3):
+        found = await anext(pulses)
+        assert found is not None
+        assert (found.first, log.reads) == (number, list(range(-1, number)))
+    assert [pulse async for pulse in pulses] == []
+
+
+async def test_a_page_of_a_running_response_is_followed_by_the_next_at_once() -> None:
+    async def read(after: int) -> LogSlice:
+        return LogSlice((chunk(after + 1),), Status.IN_PROGRESS, has_more=True)
+
+    pulses = LogFollower(read, subscription(), poll=NEVER, idle=NEVER).follow()
+    assert [found.first for _ in range(3) if (found := await anext(pulses)) is not None] == [0, 1, 2]
+    await pulses.aclose()
+
+
+async def test_a_reader_waits_while_others_hold_the_budget_and_loses_nothing() -> None:
+    budget, log = Budget(90, free=10), Log(60)
+    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, budget=budget).follow()
+    assert await anext(stuck) is not None
+    waiting = LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, budget=budget).follow()
+    first = asyncio.ensure_future(anext(waiting))
+    await until(lambda: len(log.reads) > 3)
+    assert not first.done()
+    await stuck.aclose()
+    assert await first == chunk(0, 60)
+    assert [found.first async for found in waiting if found is not None] == [1, 2]
+    assert budget.held == 0
+
+
+async def test_what_pubsub_holds_for_a_reader_is_bounded_by_bytes() -> None:
+    received = subscription()
+    received.receive(chunk(0, BACKLOG_BYTES - 1))
+    received.receive(chunk(1, 1))
+    assert received.take(-1) == [chunk(0, BACKLOG_BYTES - 1), chunk(1, 1)]
+    received.receive(chunk(2, BACKLOG_BYTES))
+    received.receive(chunk(3, 1))
+    assert not received.has_received
+    assert received.take(1) is None
+    received.clear_missed()
+    received.receive(chunk(4, BACKLOG_BYTES))
+    assert received.take(3) == [chunk(4, BACKLOG_BYTES)]
