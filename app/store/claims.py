@@ -36,6 +36,9 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 #
 # The log is from now on that of this version: older workers leave it alone. `longhaul.format` tells the trigger of
 # migration 0006 that this statement looks at formats itself.
+#
+# Only a living worker claims: what another one claimed would be taken from it as from a dead one, and counted as a
+# crash. The lock makes a removal of the worker (workers.py) come before the claim or after it, never in between.
 _CLAIM = text(
     f"""
     WITH batch AS (
@@ -44,6 +47,9 @@ _CLAIM = text(
         SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, r.format, b.worker AS claimant
         FROM responses r JOIN batch b ON b.id = r.id
         ORDER BY r.id FOR NO KEY UPDATE OF r
+    ), living AS MATERIALIZED (
+        SELECT w.id FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
+        FOR KEY SHARE OF w
     ), unflushed AS MATERIALIZED (
         SELECT set_config('synchronous_commit', 'off', true) AS setting,
             set_config('longhaul.format', '{FORMAT}', true) AS format
@@ -52,7 +58,7 @@ _CLAIM = text(
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, format = {FORMAT},
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
-    FROM locked l, unflushed
+    FROM locked l JOIN living w ON w.id = l.claimant, unflushed
     WHERE unflushed.setting = 'off' AND unflushed.format = '{FORMAT}' AND r.id = l.id AND l.format <= {FORMAT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
@@ -68,9 +74,10 @@ async def claim_all(
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
     A response can be claimed `max_claims` times: while it is queued, or in progress without an owner, and only if this
-    version knows its format. None: another worker has it, or a newer one must, or it is final or deleted. Then the
-    message was a duplicate or late, or maintenance sends another. If an id comes twice, the first worker gets it. All
-    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
+    version knows its format. None: another worker has it, or a newer one must, or it is final or deleted; or the
+    claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late, or maintenance sends another.
+    If an id comes twice, the first worker gets it. All claims are committed together. Raises StoreUnavailable: then
+    all of them may have been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:

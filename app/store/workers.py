@@ -92,6 +92,13 @@ async def heartbeat(db: Database, worker: str, lease_seconds: float, running: Ma
     )
 
 
+async def is_alive(db: Database, worker: str) -> bool:
+    """Whether the worker is registered, and its lease has not run out: only then may it claim."""
+    living = select(workers.c.id).where(workers.c.id == worker, workers.c.lease_until > func.now())
+    async with db.autocommit() as connection:
+        return (await connection.execute(living)).first() is not None
+
+
 async def unregister(db: Database, worker: str) -> None:
     """Removes a worker that runs nothing any more."""
     async with db.autocommit() as connection:

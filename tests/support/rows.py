@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from sqlalchemy import text
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
@@ -52,8 +56,30 @@ async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0,
 
 
 async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
-    """Claims one response."""
-    return (await claims.claim_all(db, [(response_id, worker)]))[0]
+    """Claims one response, as if the worker lived at that moment."""
+    async with living(db, worker):
+        return (await claims.claim_all(db, [(response_id, worker)]))[0]
+
+
+@asynccontextmanager
+async def living(db: Database, *names: str) -> AsyncIterator[None]:
+    """Lends a lease to those of the workers that have none; afterwards they are as they were."""
+    find = text("SELECT id, lease_until, lease_until > now() AS lives FROM workers WHERE id = ANY(:names)")
+    lend = text("UPDATE workers SET lease_until = coalesce(:until, now() + interval '1 hour') WHERE id = :id")
+    async with db.autocommit() as connection:
+        before = {row.id: row for row in await connection.execute(find, {"names": list(names)})}
+        for row in before.values():
+            if not row.lives:
+                await connection.execute(lend, {"id": row.id, "until": None})
+    for name in set(names) - set(before):
+        await alive(db, name)
+    yield
+    for name in set(names) - set(before):
+        await workers.unregister(db, name)
+    async with db.autocommit() as connection:
+        for row in before.values():
+            if not row.lives:
+                await connection.execute(lend, {"id": row.id, "until": row.lease_until})
 
 
 async def claimed(db: Database, worker: str = WORKER, **request: Any) -> ResponseRow:

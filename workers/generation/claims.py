@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from app.aio import run_to_completion
 from app.batching import Batcher
 from app.protocol.status import Status
-from app.store import claims, responses
-from app.store.database import Database, Patience, StoreUnavailable, retry_until_available
+from app.store import claims, responses, workers
+from app.store.database import RETRY_SECONDS, Database, Patience, StoreUnavailable, retry_until_available
 from app.store.rows import ResponseRow
 from workers.generation.outcome import Outcome
 from workers.generation.runs import ActiveRuns
@@ -26,14 +28,20 @@ class Claims:
         self._runs = runs
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
 
-    async def claim(self, response_id: str, worker: str) -> ResponseRow | None:
-        """The claimed row; None if it cannot be claimed, or runs here already. Waits for Postgres.
+    async def claim(self, response_id: str, worker: Callable[[], str]) -> ResponseRow | None:
+        """The row, claimed by `worker`, this worker's id then; None if it cannot be claimed, or runs here already.
 
-        Runs to its end even if the caller is cancelled: a row claimed by a job that is gone would wait for this
-        worker's death.
+        Waits for Postgres, and while this worker's lease has run out, until it is registered again. A claim runs to
+        its end even if the caller is cancelled: a row claimed by a job that is gone would wait for this worker's death.
         """
-        row = await run_to_completion(self._claim(response_id, worker))
-        return None if row is None or self._runs.has(row) else row
+        while True:
+            claimant = worker()
+            row = await run_to_completion(self._claim(response_id, claimant))
+            if row is not None:
+                return None if self._runs.has(row) else row
+            if await retry_until_available(partial(workers.is_alive, self._db, claimant)):
+                return None
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def why_not(self, response_id: str) -> Outcome:
         """The outcome of a response that could not be claimed."""

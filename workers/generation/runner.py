@@ -85,12 +85,11 @@ class Runner:
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
-        worker = self._parts.lease.worker
-        row = await self._claims.claim(response_id, worker)
-        if row is None:
+        row = await self._claims.claim(response_id, lambda: self._parts.lease.worker)
+        if row is None or row.worker is None:
             return await self._claims.why_not(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
-        outcome = await self._supervise(row, worker)
+        outcome = await self._supervise(row, row.worker)
         log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
         return outcome
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -398,6 +400,31 @@ async def heartbeats(db: Database, worker_id: str, count: int) -> None:
         return len(seen) > count
 
     await until(enough)
+
+
+async def test_claims_wait_while_the_worker_is_not_registered(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ran out and was removed. It claims nothing before it is a worker again, so no crash is counted."""
+    response_id = await queued(db, input=asking("/say Hello"))
+    register, may_register = workers.register, threading.Event()
+
+    async def later(*args: Any) -> None:  # in the lease's thread
+        await asyncio.to_thread(may_register.wait)
+        await register(*args)
+
+    async with worker(db, pubsub, lease_seconds=0.6) as w:
+        first = w.lease.worker
+        monkeypatch.setattr(workers, "register", later)
+        await workers.unregister(db, first)
+        job = w.start(response_id)
+        await until(lambda: w.lease.worker != first)
+        assert await workers.remove_dead_workers(db) == []
+        assert (await row_of(db, response_id)).status is Status.QUEUED
+        may_register.set()
+        assert await job.task is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert (row.attempt, row.crashes) == (1, 0)
 
 
 async def test_a_loop_blocked_for_longer_than_the_lease_keeps_its_responses(db: Database, pubsub: PubSub) -> None:

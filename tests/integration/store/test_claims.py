@@ -13,7 +13,7 @@ from app.protocol.status import Status
 from app.store import claims, endings, responses, workers
 from app.store.database import Database
 from app.store.inserts import Inserter
-from tests.support.rows import WORKER, alive, claim, claimed, new_response, queued
+from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
 from tests.support.waiting import until
 
 
@@ -53,7 +53,8 @@ async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> N
     late = replace(new_response(), queue_seconds=-1.0)
     await Inserter(db).create(late)
     wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
-    rows = await claims.claim_all(db, [(response_id, "w") for response_id in wanted])
+    async with living(db, "w"):
+        rows = await claims.claim_all(db, [(response_id, "w") for response_id in wanted])
     got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
     mine = ("w", Status.IN_PROGRESS)
     assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
@@ -62,7 +63,8 @@ async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> N
 
 async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Database) -> None:
     one, other = await queued(db), await queued(db)
-    rows = await claims.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
+    async with living(db, "a", "b"):
+        rows = await claims.claim_all(db, [(one, "a"), (other, "a"), (one, "b"), (one, "a")])
     assert [row and (row.id, row.attempt, row.worker) for row in rows] == [(one, 1, "a"), (other, 1, "a"), None, None]
 
 
@@ -70,7 +72,8 @@ async def test_batches_of_claims_in_any_order_do_not_deadlock_and_claim_each_res
     ids = [await queued(db) for _ in range(40)]
     databases = [Database(db.engine.url.render_as_string(hide_password=False), 1) for _ in range(4)]
     orders = [[(each, f"w{number}") for each in random.Random(number).sample(ids, 40)] for number in range(4)]
-    batches = await asyncio.gather(*map(claims.claim_all, databases, orders))
+    async with living(db, "w0", "w1", "w2", "w3"):
+        batches = await asyncio.gather(*map(claims.claim_all, databases, orders))
     won = [row.id for batch in batches for row in batch if row is not None]
     assert sorted(won) == sorted(ids)
     for each in databases:
@@ -80,6 +83,7 @@ async def test_batches_of_claims_in_any_order_do_not_deadlock_and_claim_each_res
 async def test_a_claim_that_waited_for_a_lock_judges_the_row_as_it_is_then(db: Database) -> None:
     """The row was released, or cancelled, while the claim waited for its lock."""
     released, cancelled = await claimed(db), await queued(db)
+    await alive(db, "w")
     async with db.begin() as other:
         ending = "status = 'cancelled', finished_at = now(), output = '[]'"
         await other.execute(text(f"UPDATE responses SET {ending} WHERE id = :id"), {"id": cancelled})
@@ -105,7 +109,7 @@ async def test_a_claim_reads_no_row_but_its_own(db: Database) -> None:
         plan = (await connection.execute(explain, {"id": wanted, "worker": ["w"] * 8, "max_claims": 9})).scalars()
     lines = "\n".join(plan)
     assert "responses_pkey" in lines
-    assert not re.search(r"responses_\w+_idx|Seq Scan", lines)
+    assert not re.search(r"responses_\w+_idx|Seq Scan on responses", lines)
 
 
 async def test_a_released_response_is_claimed_under_a_new_attempt(db: Database) -> None:
@@ -134,12 +138,35 @@ async def test_releasing_the_responses_of_a_worker_that_still_writes_does_not_de
 async def test_a_response_is_claimed_so_many_times_at_most(db: Database) -> None:
     row = await claimed(db)
     await claims.release(db, row.id, row.attempt, WORKER)
+    await alive(db, "other")
     assert await claims.claim_all(db, [(row.id, "other")], max_claims=1) == [None]
     assert await endings.find_exhausted(db, max_crashes=9, max_claims=2) == []
     assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == [row.id]
     (again,) = await claims.claim_all(db, [(row.id, "other")], max_claims=2)
     assert again is not None
     assert await endings.find_exhausted(db, max_crashes=9, max_claims=1) == []
+
+
+async def test_only_a_living_worker_claims(db: Database) -> None:
+    response_id = await queued(db)
+    await alive(db, "dead", lease_seconds=0.0)
+    for worker in ("dead", "unregistered"):
+        assert await claims.claim_all(db, [(response_id, worker)]) == [None]
+        assert not await workers.is_alive(db, worker)
+    await alive(db, "living")
+    assert await workers.is_alive(db, "living")
+    assert (await claims.claim_all(db, [(response_id, "living")])) != [None]
+
+
+async def test_a_claim_waits_for_the_removal_of_its_worker_and_fails(db: Database) -> None:
+    """The worker is removed while its claim is under way: what it claimed then would count as a crash."""
+    response_id = await queued(db)
+    await alive(db, "w")
+    async with db.begin() as removing:
+        await removing.execute(text("DELETE FROM workers WHERE id = 'w'"))
+        claiming = asyncio.create_task(claims.claim_all(db, [(response_id, "w")]))
+        await until(lambda: waits_for_a_lock(db), what="the claim waits")
+    assert await claiming == [None]
 
 
 async def test_release_by_an_earlier_attempt_is_refused(db: Database) -> None:
@@ -191,6 +218,7 @@ async def test_a_claim_does_not_wait_for_the_disk_and_leaves_the_connection_as_i
     show = text("SHOW synchronous_commit")
     async with db.autocommit() as connection:
         assert (await connection.execute(show)).scalar_one() == "on"
+    await alive(db, "w")
     async with db.begin() as connection:
         await connection.execute(claims._CLAIM, {"id": [await queued(db)], "worker": ["w"], "max_claims": 9})
         assert (await connection.execute(show)).scalar_one() == "off"
