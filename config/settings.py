@@ -130,6 +130,8 @@ class Settings(BaseSettings):
     """Types of tools that a request may have and that are left out: `web_search,...`; the others are refused."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 256
     """The most responses that one worker runs at once."""
+    worker_side_concurrency: Annotated[int, Field(ge=1, le=4096)] = 4
+    """The most counts (`input_tokens`) and compactions that one worker runs at once."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The least severe level that is logged."""
 

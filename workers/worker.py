@@ -86,6 +86,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 runs=runs,
                 mcp_sessions=mcp_sessions,
                 granularity=_granularity(settings),
+                side_concurrency=settings.worker_side_concurrency,
                 max_crashes=settings.max_crashes,
                 max_claims=settings.max_claims,
                 most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe

@@ -86,6 +86,7 @@ class Worker:
                 runs=self.runs,
                 mcp_sessions=mcp_sessions or McpSessions(),
                 granularity=granularity,
+                side_concurrency=4,
                 max_crashes=2,
                 max_claims=99,
                 most_context_bytes=NO_LIMIT,

@@ -88,15 +88,19 @@ class History:
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> History:
         history = cls()
+        tokens: list[int] = []
         for chunk in chunks:
-            history.tokens += chunk.tokens
+            tokens.extend(chunk.tokens)
             for step in chunk.steps:
                 if "end" in step:
-                    history.end_turn(EndedTurn.from_step(step["end"], history.tokens))
+                    history.end_turn(EndedTurn.from_step(step["end"], tuple(tokens)))
+                    tokens.clear()
                 elif "compaction" in step:
                     history.end_compaction(EndedCompaction.from_step(step["compaction"]))
+                    tokens.clear()
                 else:
                     history.results[step["result"]["index"]] = step["result"]["call"]
+        history.tokens = tuple(tokens)
         return history
 
     def end_turn(self, turn: EndedTurn) -> None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:  # it imports the MCP library, which a response without hosted
     from workers.mcp.toolbox import Toolbox
 
 
+LARGE_LOG = 65_536
+"""Bytes of events. A larger log is folded in a thread: on the event loop, all responses of the worker would wait."""
+
+
 class Fenced(Exception):
     """The response belongs to this run no longer: it was cancelled, deleted, or claimed by another worker."""
 
@@ -75,6 +79,13 @@ class Run:
         log = await retry_until_available(lambda: journal.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
-        events = (event for chunk in log.chunks for event in frames.decode(chunk.frames))
-        self.stream = ResponseStream.restore(events, log.chunks[-1].last + 1 if log.chunks else None)
-        self.history = History.of(log.chunks)
+        if sum(len(chunk.frames) for chunk in log.chunks) > LARGE_LOG:
+            self.stream, self.history = await asyncio.to_thread(_folded, log.chunks)
+        else:
+            self.stream, self.history = _folded(log.chunks)
+
+
+def _folded(chunks: Sequence[Chunk]) -> tuple[ResponseStream, History]:
+    """Raises DamagedLog."""
+    events = (event for chunk in chunks for event in frames.decode(chunk.frames))
+    return ResponseStream.restore(events, chunks[-1].last + 1 if chunks else None), History.of(chunks)

@@ -39,7 +39,7 @@ from workers.generation.lease import Lease
 from workers.generation.mcp_setup import listings_for
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
-from workers.generation.runs import ActiveRuns, LastChanceGate
+from workers.generation.runs import ActiveRuns, LastChanceGate, SideGate
 from workers.generation.turn_loop import TurnLoop
 from workers.mcp.sessions import McpSessions
 
@@ -59,6 +59,8 @@ class WorkerParts:
     """The same registry as the lease has."""
     mcp_sessions: McpSessions
     granularity: Granularity
+    side_concurrency: int
+    """How many counts and compactions run at once."""
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
     max_claims: int
@@ -79,6 +81,7 @@ class Runner:
         self._claims = Claims(parts.db, parts.runs, parts.max_claims)
         self._inputs = Inputs(parts.db, parts.most_context_bytes)
         self._clock = FlushClock(parts.granularity.events_per_second)
+        self._side_gate = SideGate(parts.side_concurrency)
         self._gate = LastChanceGate(parts.max_crashes)
         self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.redeliver, parts.engine_died)
         self._engine_is_dead = False
@@ -124,10 +127,10 @@ class Runner:
         return await run_to_completion(self._errors.outcome(run))
 
     async def _generate_alone(self, run: Run) -> Outcome:
-        """Generates; alone if this is the response's last chance."""
+        """Generates; alone if this is the response's last chance, and in its turn if it is no answer."""
         if why_cancelled() is not None:  # during the claim
             raise asyncio.CancelledError
-        async with self._gate.admit(run.row):
+        async with self._side_gate.admit(run.row), self._gate.admit(run.row):
             if self._engine_is_dead:
                 raise EngineGone
             try:

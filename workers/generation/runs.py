@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 
+from app.protocol.requests.request import COMPACT, COUNT
 from app.store.guards import has_crashed_out
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
@@ -67,3 +68,16 @@ class LastChanceGate:
     def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
         is_last_chance = row.crashes > 0 and has_crashed_out(row.crashes + 1, self._max_crashes)
         return self._lock if is_last_chance else contextlib.nullcontext()
+
+
+class SideGate:
+    """Lets a few counts and compactions run at once; the others wait.
+
+    They are requests beside the answers that people wait for, and each may bring as long a context as there is.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        self._places = asyncio.Semaphore(concurrency)
+
+    def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
+        return self._places if row.request.get("task") in (COUNT, COMPACT) else contextlib.nullcontext()
