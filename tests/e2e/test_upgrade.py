@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+from functools import partial
+
+import httpx
+from sqlalchemy import text
+
+from app.protocol.status import Status
+from app.store import responses
 from tests.faults.driver import run
-from tests.faults.plan import Plan
+from tests.faults.fleet import Fleet, running
+from tests.faults.member import Member, Role
+from tests.faults.plan import MODEL, Plan
+from tests.faults.polling import with_pause
+from tests.support.waiting import until
 
 KINDS = frozenset({"worker: SIGTERM", "queue: messages repeated", "pubsub: events repeated"})
+SECONDS = 90.0
 
 
 async def test_a_rolling_upgrade_under_load_loses_repeats_and_garbles_nothing() -> None:
@@ -13,3 +26,50 @@ async def test_a_rolling_upgrade_under_load_loses_repeats_and_garbles_nothing() 
     report = await run(Plan(upgrade=True, faults=4, responses=40, workers=2, maintenances=1, flower=False, kinds=KINDS))
     assert report.ok, "\n".join(report.lines())
     assert report.faults["fleet: upgraded"] == 1
+
+
+async def test_workers_of_the_version_before_leave_what_a_new_api_accepted_to_a_new_worker() -> None:
+    """The wrong order: the API before the worker."""
+    async with running(Plan(upgrade=True, apis=1, workers=1, maintenances=1, flower=False)) as fleet:
+        [api], [worker] = fleet.of(Role.API), fleet.of(Role.WORKER)
+        await fleet.upgrade()
+        await restart(api)
+        response_id = await until(with_pause(partial(accepted, fleet)), SECONDS, "the new API accepts a request")
+        await until(with_pause(partial(was_sent_again, fleet, response_id)), SECONDS, "the old worker got its message")
+        row = await responses.find(fleet.db, response_id)
+        assert row is not None
+        assert (row.status, row.attempt) == (Status.QUEUED, 0)
+        answer = await fleet.http.get(f"{api.address}/health/ready")
+        assert (answer.status_code, answer.json()["missing"]) == (503, ["a worker with a loaded engine"])
+
+        await restart(worker)
+        await until(with_pause(partial(completed, fleet, response_id)), SECONDS, "a new worker runs it")
+
+
+async def restart(member: Member) -> None:
+    starts = member.starts
+    member.signal(signal.SIGTERM)
+    await until(lambda: member.starts > starts, SECONDS, f"{member.name} is back")
+
+
+async def accepted(fleet: Fleet) -> str | None:
+    """The id of a request to summarise: a worker of 0.2 would answer it as any other."""
+    items = [{"role": "user", "content": "/count 3"}, {"type": "compaction_trigger"}]
+    body = {"model": MODEL, "input": items, "background": True}
+    try:
+        answer = await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body)
+    except httpx.TransportError:
+        return None
+    return answer.json()["id"] if answer.status_code == httpx.codes.OK else None
+
+
+async def was_sent_again(fleet: Fleet, response_id: str) -> bool:
+    """Whether maintenance found its list empty, so that the worker has taken the first message."""
+    async with fleet.db.autocommit() as connection:
+        found = await connection.execute(text("SELECT sends FROM responses WHERE id = :id"), {"id": response_id})
+        return bool(found.scalar_one() > 1)
+
+
+async def completed(fleet: Fleet, response_id: str) -> bool:
+    row = await responses.find(fleet.db, response_id)
+    return row is not None and row.status is Status.COMPLETED and (row.output or [])[0]["type"] == "compaction"
