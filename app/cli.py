@@ -117,12 +117,14 @@ def migrate() -> None:
 
 
 async def _migrate(settings: Settings) -> None:
-    from app.store.database import Database, StoreUnavailable
+    from app.store.database import Database, StoreBusy, StoreUnavailable
     from app.store.migrate import migrate as run
 
     db = Database(settings.database_dsn)
     try:
         await run(db)
+    except StoreBusy as error:
+        raise LocalError(f"DATABASE_URL: other transactions hold the tables ({error}); try again later") from None
     except StoreUnavailable as error:
         raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
     except Exception as error:

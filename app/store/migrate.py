@@ -12,12 +12,17 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from app.store.database import Database, StoreUnavailable
+from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
 
 log = logging.getLogger("longhaul.store")
 
 MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
 PAUSE_SECONDS = 0.2
+LOCK_SECONDS = 2
+"""How long a migration waits for the lock of a table, and how long it pauses before it tries again.
+
+Behind a migration that waits, every other statement on that table waits, too.
+"""
 _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
 
 
@@ -37,16 +42,25 @@ def head() -> str:
 
 def _upgrade(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
     command.upgrade(_config(connection), "head")
 
 
 async def migrate(db: Database) -> None:
     """Runs the missing migrations in one transaction; concurrent callers wait for each other.
 
-    Raises StoreUnavailable.
+    Other transactions that hold the tables delay it. They are not delayed themselves by more than LOCK_SECONDS at a
+    time. Raises StoreUnavailable: StoreBusy if the tables were held for too long.
     """
-    async with db.begin() as connection:
-        await connection.run_sync(_upgrade)
+    patience = Patience()
+    while True:
+        try:
+            async with db.begin() as connection:
+                return await connection.run_sync(_upgrade)
+        except StoreBusy as error:
+            log.info("the migration waits for other transactions, such as a backup: %s", error)
+            await asyncio.sleep(LOCK_SECONDS)
+            await patience.wait(error)
 
 
 async def revision(db: Database) -> str | None:

@@ -181,6 +181,25 @@ async def test_responses_of_the_version_before_are_claimed_taken_over_and_cancel
         assert ended.row.status is Status.CANCELLED
 
 
+async def test_a_migration_that_waits_for_a_backup_does_not_hold_up_the_others(old: Database) -> None:
+    """A backup reads every table in one transaction, and the migration needs those tables alone."""
+    async with old.begin() as backup:
+        await backup.execute(text("LOCK TABLE responses IN ACCESS SHARE MODE"))
+        migration = asyncio.create_task(migrate(old))
+        waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'responses'::regclass")
+        async with old.autocommit() as other:
+            await until(lambda: at_least_one(other, waiting))
+            found = await other.execute(text("SELECT id FROM responses WHERE id = :id"), {"id": QUEUED})
+            assert found.scalar_one() == QUEUED
+        assert not migration.done()
+    await migration
+    assert await revision(old) == head()
+
+
+async def at_least_one(connection: AsyncConnection, statement: Any) -> bool:
+    return bool((await connection.execute(statement)).scalar_one())
+
+
 CLAIM_OF_0_2 = text(
     """
     UPDATE responses SET status = 'in_progress', attempt = attempt + 1, worker = 'worker-before',
