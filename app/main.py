@@ -21,7 +21,7 @@ from app.responses.conversations import ConversationService
 from app.responses.references import ReferenceLimits, ReferenceResolver
 from app.responses.service import ResponseService
 from app.store.database import Database
-from app.store.keys import SharedSealer
+from app.store.keys import SharedSealer, pubsub_key
 from app.streaming.pubsub import PubSub
 from config.collector import freeze_gc
 from config.logging import setup_logging
@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 @contextlib.asynccontextmanager
 async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool)
-    pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
     references = ReferenceResolver(db, sealer, ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes))

@@ -21,6 +21,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import claims, endings, redelivery, retention, workers
 from app.store.database import Database, StoreUnavailable
+from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.logging import setup_logging
@@ -166,7 +167,7 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     db = Database(settings.database_dsn, 4)
-    pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
     queue = TaskQueue(settings)
     try:
         await wait_for_schema(db)

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from app.aio import end_tasks
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database
+from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -49,7 +50,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url, fast_paths=settings.fast_paths)
+        pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
         stack.push_async_callback(pubsub.close)
         queue = TaskQueue(settings)
         stack.push_async_callback(queue.close)

@@ -1,7 +1,7 @@
 """Publishing committed chunks to Redis, and receiving those that the readers of this process subscribed to.
 
 Postgres is the truth. A message only says "this was just committed"; a reader that misses one, or all of them, finds
-the chunks in the log (follow.py). One pub/sub connection serves a whole process.
+the chunks in the log (follow.py). One pub/sub connection serves a whole process. Messages are signed (message.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import struct
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -21,32 +20,25 @@ from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.queue.redis_commands import packed, send
+from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
 
 log = logging.getLogger("longhaul.pubsub")
 
-CHANNEL = "longhaul:events:"
+CHANNEL = "longhaul:events:2:"
+"""The number is the version of the messages. Processes of another version are not heard; readers then poll Postgres."""
 CONNECT_SECONDS = 2.0
 RECONNECT_SECONDS = 0.5
 
-_HEADER = struct.Struct(">qqi?")
+KEY_SECONDS = 1.0
+"""The pause between two attempts to read the key, while Postgres is away."""
+
+GetKey = Callable[[], Awaitable[bytes]]
+"""Returns the key that signs messages: `app.store.keys.SharedKey`. May raise; then it is called again later."""
 
 
 class PubSubUnavailable(Exception):
     """Redis cannot be reached."""
-
-
-def pack_message(chunk: Chunk) -> bytes:
-    return _HEADER.pack(chunk.first, chunk.last, chunk.attempt, chunk.final) + chunk.frames
-
-
-def unpack_message(response_id: str, message: bytes) -> Chunk:
-    first, last, attempt, final = _HEADER.unpack_from(message)
-    return Chunk(response_id, first, last, attempt, (), message[_HEADER.size :], final)
-
-
-def _publish_command(chunk: Chunk) -> bytes:
-    return packed(b"PUBLISH", (CHANNEL + chunk.response_id).encode(), pack_message(chunk))
 
 
 class PubSub:
@@ -57,8 +49,11 @@ class PubSub:
     reconnects while the receiving task reads.
     """
 
-    def __init__(self, url: str, *, fast_paths: bool = True) -> None:
+    def __init__(self, url: str, get_key: GetKey, *, fast_paths: bool = True) -> None:
         """`fast_paths`: commands that publish are packed here; else redis-py's pipeline does it."""
+        self._get_key = get_key
+        self._messages: Messages | None = None
+        self._next_key_at = 0.0
         self._fast_paths = fast_paths
         self._client = redis.asyncio.from_url(
             url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS, protocol=2
@@ -76,6 +71,8 @@ class PubSub:
         self.connected = False
         self.reader_count = 0
         """Readers of all responses together."""
+        self.forged_count = 0
+        """Messages that were ignored because no process of this deployment made them."""
 
     async def start(self) -> None:
         """Starts to receive. Returns once Redis has accepted or refused the connection; goes on trying."""
@@ -102,18 +99,33 @@ class PubSub:
     async def publish(self, chunks: Iterable[Chunk]) -> None:
         """Publishes committed chunks in one round trip. Raises PubSubUnavailable; readers then find them in the log."""
         try:
+            messages = await self._load_messages()
+            made = [((CHANNEL + chunk.response_id).encode(), messages.pack(chunk)) for chunk in chunks]
             if self._fast_paths:
-                await send(self._client, [_publish_command(chunk) for chunk in chunks], CONNECT_SECONDS)
+                await send(self._client, [packed(b"PUBLISH", *each) for each in made], CONNECT_SECONDS)
             else:
-                await self._publish_by_pipeline(chunks)
+                await self._publish_by_pipeline(made)
         except Exception as error:
             raise PubSubUnavailable(type(error).__name__) from error
 
-    async def _publish_by_pipeline(self, chunks: Iterable[Chunk]) -> None:
+    async def _publish_by_pipeline(self, made: Iterable[tuple[bytes, bytes]]) -> None:
         async with self._client.pipeline(transaction=False) as pipeline:
-            for chunk in chunks:
-                pipeline.publish(CHANNEL + chunk.response_id, pack_message(chunk))
+            for channel, message in made:
+                pipeline.publish(channel.decode(), message)
             await pipeline.execute()
+
+    async def _load_messages(self) -> Messages:
+        if self._messages is None:
+            self._messages = Messages(await self._get_key())
+        return self._messages
+
+    async def _try_to_load_messages(self) -> None:
+        """Asks for the key if it is missing, but not often. Until it is there, messages send readers to the log."""
+        now = asyncio.get_running_loop().time()
+        if self._messages is None and now >= self._next_key_at:
+            with contextlib.suppress(Exception):
+                await self._load_messages()
+            self._next_key_at = now + KEY_SECONDS
 
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
@@ -191,12 +203,31 @@ class PubSub:
         while True:
             message = await pubsub.get_message(timeout=None)
             if message is not None:
-                self._dispatch(message["type"], message["channel"].decode(), message["data"])
+                await self._try_to_load_messages()
+                self._dispatch(message["type"], message["channel"].decode(errors="replace"), message["data"])
 
     def _dispatch(self, kind: str, channel: str, data: bytes) -> None:
         if kind == "message":
-            chunk = unpack_message(channel.removeprefix(CHANNEL), data)
-            for reader in self._readers.get(channel, ()):
-                reader.receive(chunk)
+            if readers := self._readers.get(channel):
+                self._hand_out(readers, channel.removeprefix(CHANNEL), data)
         elif kind == "subscribe" and (confirmed := self._confirmed.get(channel)) is not None:
             confirmed.set()
+
+    def _hand_out(self, readers: Iterable[Subscription], response_id: str, data: bytes) -> None:
+        """Gives a message to its readers. One that is forged is counted, and changes nothing for anybody."""
+        try:
+            chunk = None if self._messages is None else self._messages.unpack(response_id, data)
+        except ForgedMessage:
+            self._count_forged(response_id)
+            return
+        for reader in readers:
+            if chunk is None:
+                reader.mark_missed()
+            else:
+                reader.receive(chunk)
+
+    def _count_forged(self, response_id: str) -> None:
+        self.forged_count += 1
+        if str(self.forged_count).strip("0") == "1":  # 1, 10, 100, ...
+            message = "ignored %d forged messages from Redis, the last one for %s: who can write to it?"
+            log.warning(message, self.forged_count, response_id)

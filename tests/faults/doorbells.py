@@ -18,7 +18,9 @@ from app.aio import end_tasks
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.store import journal
-from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable, unpack_message
+from app.store.keys import pubsub_key
+from app.streaming.message import Messages
+from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
@@ -105,19 +107,21 @@ async def _subscriber(fleet: Fleet) -> AsyncIterator[dict[str, set[Span]]]:
     received: dict[str, set[Span]] = {}
     async with fleet.valkey as client, client.pubsub() as pubsub:
         await pubsub.psubscribe(f"{CHANNEL}*")
-        listening = asyncio.create_task(_listen(pubsub, received))
+        messages = Messages(await pubsub_key(fleet.db)())
+        listening = asyncio.create_task(_listen(pubsub, messages, received))
         try:
             yield received
         finally:
             await end_tasks(listening)
 
 
-async def _listen(pubsub: RedisPubSub, received: dict[str, set[Span]]) -> None:
+async def _listen(pubsub: RedisPubSub, messages: Messages, received: dict[str, set[Span]]) -> None:
     async for message in pubsub.listen():
         if message["type"] == "pmessage":
             response_id = message["channel"].decode().removeprefix(CHANNEL)
-            chunk = unpack_message(response_id, message["data"])
-            received.setdefault(response_id, set()).add((chunk.first, chunk.last))
+            chunk = messages.unpack(response_id, message["data"])
+            if chunk is not None:  # A large chunk is in the log only.
+                received.setdefault(response_id, set()).add((chunk.first, chunk.last))
 
 
 # -- API processes ---------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ async def _receives(fleet: Fleet, api: Member) -> bool:
     """Whether a reader at this API process gets an event that is in no log."""
     url, body = f"{api.address}/v1/responses", counting(0).body("probe")
     body |= {"input": "/hang 5", "background": True, "stream": True}
-    pubsub = PubSub(fleet.services.redis_url)
+    pubsub = PubSub(fleet.services.redis_url, pubsub_key(fleet.db))
     try:
         async with asyncio.timeout(_limit(fleet)), fleet.http.stream("POST", url, json=body) as answer:
             answer.raise_for_status()

@@ -14,6 +14,7 @@ from app.local.errors import LocalError
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import journal
 from app.store.database import StoreUnavailable
+from app.store.keys import pubsub_key
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.settings import load_settings
 from tests.faults.arena import Arena, Inflict
@@ -95,7 +96,7 @@ async def messages_repeated(arena: Arena) -> None:
 async def events_repeated(arena: Arena) -> None:
     """Publishes committed chunks again, out of order."""
     statement = text("SELECT response_id FROM chunks GROUP BY 1 ORDER BY max(ctid) DESC LIMIT 10")
-    pubsub = PubSub(arena.fleet.services.redis_url)
+    pubsub = PubSub(arena.fleet.services.redis_url, pubsub_key(arena.fleet.db))
     with suppress(StoreUnavailable, PubSubUnavailable):
         async with arena.fleet.db.autocommit() as connection:
             ids = list((await connection.execute(statement)).scalars())

@@ -18,6 +18,7 @@ import uvloop
 from app.protocol.events.chunk import Chunk
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from tests.faults.proxy import HOST, Mode, Proxy
+from tests.support.rows import a_key
 from tests.support.waiting import until
 
 RESETS = 80
@@ -54,7 +55,7 @@ async def scenario(redis_url: str) -> None:
     parts, stop = urlsplit(redis_url), asyncio.Event()
     proxy = Proxy(partial(asyncio.open_connection, HOST, parts.port))
     await proxy.start()
-    pubsub = PubSub(f"redis://:{parts.password}@{HOST}:{proxy.port}/0")
+    pubsub = PubSub(f"redis://:{parts.password}@{HOST}:{proxy.port}/0", a_key)
     await pubsub.start()
     async with asyncio.TaskGroup() as group:
         for number in range(4):

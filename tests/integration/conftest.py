@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from app.store.database import Database
+from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 
@@ -24,8 +25,8 @@ async def db(services: Any) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def pubsub(services: Any) -> AsyncIterator[PubSub]:
-    started = PubSub(services.redis_url)
+async def pubsub(services: Any, db: Database) -> AsyncIterator[PubSub]:
+    started = PubSub(services.redis_url, pubsub_key(db))
     await started.start()
     yield started
     await started.close()

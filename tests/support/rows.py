@@ -29,6 +29,11 @@ from tests.support.requests import stored_request
 WORKER = "worker-1"
 
 
+async def a_key() -> bytes:
+    """A key for pub/sub that needs no database."""
+    return b"k" * 32
+
+
 async def queued(db: Database, project: str = "default", **request: Any) -> str:
     """A response as the API leaves it; returns its id."""
     new = new_response(None, project, **request)

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
 from app.store import journal, retention, workers
+from app.store.keys import pubsub_key
 from app.store.workers import WorkerIdentity
 from app.streaming.pubsub import CHANNEL, PubSub
 from tests.bench.fleet.costs import Line
@@ -133,7 +134,7 @@ async def _alive(rig: Rig) -> Found:
 async def _looks(rig: Rig) -> Found:
     """A second of maintenance, by the number of workers; all of them are present, nothing is to be done."""
     settings = rig.settings
-    pubsub, queue = PubSub(settings.broker_url), TaskQueue(settings)
+    pubsub, queue = PubSub(settings.broker_url, pubsub_key(rig.db)), TaskQueue(settings)
     maintenance = Maintenance(settings, rig.db, pubsub, queue)
     often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
     points: list[tuple[float, float]] = []
@@ -220,7 +221,7 @@ async def _pubsub(rig: Rig) -> Found:
 async def _publish_seconds(rig: Rig, names: Sequence[str]) -> float:
     """Seconds of Redis for a message to each of these, in one go."""
     frame, times = SampleEvents().frame, rig.times(12_800 // len(names))
-    publisher = PubSub(rig.settings.broker_url)
+    publisher = PubSub(rig.settings.broker_url, pubsub_key(rig.db))
     try:
         async with rig.meter.measure() as used:
             for number in range(times):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from app.aio import end_tasks
 from app.store.database import Database
 from app.store.journal import Entry
+from app.store.keys import pubsub_key
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from tests.bench.fleet.rows import OPENED, SampleEvents
@@ -125,7 +126,7 @@ class PaperWorker:
     def __init__(self, dsn: str, redis_url: str, model: ServedModel, pool: int) -> None:
         self.counts = Counts()
         self._db = Database(dsn, pool)
-        self._pubsub = PubSub(redis_url)
+        self._pubsub = PubSub(redis_url, pubsub_key(self._db))
         self._journal = CountingJournal(self._db, self._pubsub, self.counts)
         self._streams: list[Stream] = []
         self._runs = PaperRuns(self._streams)

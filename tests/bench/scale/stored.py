@@ -19,6 +19,7 @@ from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
 from app.store import claims, context, endings, journal, retention
 from app.store.journal import Entry
+from app.store.keys import pubsub_key
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.bench.contenders.longhaul import Longhaul
@@ -138,7 +139,7 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
     urls = {"DATABASE_URL": longhaul.services.database_url, "REDIS_URL": longhaul.services.redis_url}
     settings = load_settings(**urls)
     logging.getLogger("longhaul.maintenance").setLevel(logging.ERROR)  # it wonders about the worker that is none
-    pubsub, queue = PubSub(settings.broker_url), TaskQueue(settings)
+    pubsub, queue = PubSub(settings.broker_url, pubsub_key(longhaul.db)), TaskQueue(settings)
     maintenance = Maintenance(settings, longhaul.db, pubsub, queue)
     db, now = longhaul.db, datetime.now(UTC)
     waiting = list(await scalar(longhaul, "SELECT array_agg(id) FROM responses WHERE status = 'queued'") or ())

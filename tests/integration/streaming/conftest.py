@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from app.streaming.pubsub import PubSub
+from tests.support.rows import a_key
 
 
 @pytest.fixture
 async def unreachable() -> AsyncIterator[PubSub]:
     """A PubSub without Redis."""
-    pubsub = PubSub("redis://127.0.0.1:9/0")
+    pubsub = PubSub("redis://127.0.0.1:9/0", a_key)
     await pubsub.start()
     yield pubsub
     await pubsub.close()
@@ -22,7 +23,7 @@ async def unreachable() -> AsyncIterator[PubSub]:
 @pytest.fixture(params=[True, False], ids=["fast", "plain"])
 async def pubsub(request: pytest.FixtureRequest, services: Any) -> AsyncIterator[PubSub]:
     """Overrides the one of all integration tests."""
-    started = PubSub(services.redis_url, fast_paths=request.param)
+    started = PubSub(services.redis_url, a_key, fast_paths=request.param)
     await started.start()
     yield started
     await started.close()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.store.database import StoreUnavailable
+from app.streaming.message import MAX_FRAMES_BYTES
+from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
+from tests.support.rows import a_key
 from tests.support.waiting import until
 
 
@@ -79,3 +83,50 @@ async def test_a_reader_that_comes_right_after_another_left_receives_chunks(pubs
 async def _received(pubsub: PubSub, reader: Subscription, chunk: Chunk) -> bool:
     await pubsub.publish([chunk])
     return reader.has_received
+
+
+async def test_forged_messages_are_counted_and_no_reader_notices(pubsub: PubSub) -> None:
+    chunk = Chunk("resp_1", 0, 0, 1, (), b"x")
+    async with pubsub.subscribe("resp_1") as reader:
+        await until(lambda: reader.is_complete)
+        for forged in (b"", b"\0", b"\0" * 29 + b"event: forged", b"\xff" * 100):
+            for channel in (CHANNEL, CHANNEL + "resp_1"):
+                await pubsub._client.publish(channel, forged)
+        await pubsub.publish([chunk])
+        await until(lambda: reader.has_received)
+        assert reader.take(-1) == [chunk]
+        assert reader.is_complete
+    assert (pubsub.forged_count, pubsub.connected) == (4, True)
+
+
+async def test_a_large_chunk_is_news_of_the_log(pubsub: PubSub) -> None:
+    async with pubsub.subscribe("resp_1") as reader:
+        await until(lambda: reader.is_complete)
+        await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"x" * (MAX_FRAMES_BYTES + 1))])
+        await until(lambda: not reader.is_complete)
+        assert not reader.has_received
+
+
+async def test_without_the_key_a_message_sends_its_readers_to_the_log(services: Any) -> None:
+    chunk, keys = Chunk("resp_1", 0, 0, 1, (), b"x"), [StoreUnavailable("away")]
+
+    async def get_key() -> bytes:
+        if keys:
+            raise keys.pop()
+        return await a_key()
+
+    receiver, sender = PubSub(services.redis_url, get_key), PubSub(services.redis_url, a_key)
+    await receiver.start()
+    try:
+        async with receiver.subscribe("resp_1") as reader:
+            await until(lambda: reader.is_complete or not keys)
+            receiver._next_key_at = 1e12
+            await sender.publish([chunk])
+            await until(lambda: not reader.is_complete)
+            receiver._next_key_at = 0
+            reader.clear_missed()
+            await sender.publish([chunk])
+            await until(lambda: reader.has_received)
+    finally:
+        await receiver.close()
+        await sender.close()
