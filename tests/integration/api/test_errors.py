@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,43 @@ async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) ->
     for answer in answers:
         assert (answer.status_code, error_of(answer)["code"]) == (503, "service_unavailable")
         assert "retry-after" in answer.headers
+
+
+ODD_VALUES = (
+    "%00",
+    "a%00b",
+    "%FF",
+    "%ED%A0%80",
+    "%F0%9F%98%80",
+    "a" * 5000,
+    "%0A",
+    "'",
+    "%27%3B--",
+    "-1",
+    "9" * 400,
+    "",
+)
+
+
+class TestParameters:
+    """Every path parameter and query parameter of the OpenAPI document, with values that no caller should send."""
+
+    async def test_no_value_of_a_parameter_is_a_server_error(self, api: Api) -> None:
+        items = [{"role": "user", "content": "a", "id": "msg_mine"}]
+        conversation = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
+        real = {"conversation_id": conversation, "item_id": "msg_mine", "response_id": await api.background()}
+        paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]
+        tried = 0
+        for template, operations in paths.items():
+            names = re.findall(r"{(\w+)}", template)
+            plain = template.format(**{name: real.get(name, "x") for name in names})
+            for method in sorted(operations.keys() - {"delete"}):
+                urls = [template.format(**{**real, "model": "x", name: odd}) for name in names for odd in ODD_VALUES]
+                query = [each["name"] for each in operations[method].get("parameters", ()) if each["in"] == "query"]
+                urls += [f"{plain}?{name}={odd}" for name in (*query, "other") for odd in ODD_VALUES]
+                for url in urls:
+                    answer = await api.client.request(method, url, **({"json": {}} if method == "post" else {}))
+                    is_bad = answer.status_code >= 500 and not url.startswith("/health/ready")
+                    assert not is_bad, (method, url, answer.text)
+                    tried += 1
+        assert tried > 300
