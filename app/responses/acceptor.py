@@ -21,7 +21,13 @@ from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.responses.approvals import check_approvals, has_approvals
-from app.responses.continuation import ContextLimits, check_continuation, check_outputs, continued_items
+from app.responses.continuation import (
+    ContextLimits,
+    Continuation,
+    check_continuation,
+    check_outputs,
+    earlier_approvals,
+)
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
@@ -91,7 +97,7 @@ class RequestAcceptor:
             await check_outputs(self._db, continued, items)
         _check_model(document, model)
         check_servers(request.fields.tools or (), self._catalog.tools)
-        await self._check_approvals(project, document)
+        await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(request)}
         created_at = self._now()
         opening, response = _opening(stored, response_id, created_at)
@@ -112,11 +118,11 @@ class RequestAcceptor:
         )
         return AcceptedRequest(row, response)
 
-    async def _check_approvals(self, project: str, document: Json) -> None:
+    async def _check_approvals(self, project: str, document: Json, continued: Continuation) -> None:
         """Raises InvalidRequest for an approval that does not fit the items before it."""
         items = document["input"]
         if has_approvals(items):
-            context = since_compaction(await continued_items(self._db, project, document))
+            context = since_compaction(await earlier_approvals(self._db, project, continued))
             check_approvals(context, items, document["tools"])
 
     async def _sealed_secrets(self, request: ResponseRequest) -> dict[str, str]:

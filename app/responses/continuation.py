@@ -14,7 +14,7 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
 from app.store import calls, conversations, responses
-from app.store.context import ContextGone, chain_items, conversation_context
+from app.store.approvals import approvals_in_chain, approvals_in_conversation
 from app.store.context_size import ContextSize, chain_size, conversation_size
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -148,16 +148,10 @@ async def _check_previous(db: Database, project: str, response_id: str, unstored
     return row
 
 
-async def continued_items(db: Database, project: str, document: Json) -> list[Json]:
-    """Returns the items before the input of a request `document`, oldest first.
-
-    Raises InvalidRequest if the previous response, or one before it, was deleted.
-    """
-    if (previous := document["previous_response_id"]) is not None:
-        try:
-            return await chain_items(db, project, previous)
-        except ContextGone:
-            raise _no_such_previous(previous) from None
-    if (conversation := document["conversation"]) is not None:
-        return await conversation_context(db, conversation["id"], document["conversation_until"])
+async def earlier_approvals(db: Database, project: str, continued: Continuation) -> list[Json]:
+    """Returns what the request continues of approvals, their requests, calls and compactions, oldest first."""
+    if (previous := continued.previous) is not None:
+        return await approvals_in_chain(db, project, previous.id)
+    if (conversation := continued.conversation) is not None:
+        return await approvals_in_conversation(db, conversation, continued.last_position or 0)
     return []
