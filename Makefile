@@ -23,7 +23,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults bench bench-path bench-scale bench-fleet bench-restart bench-write clean
+.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -75,6 +75,9 @@ e2e: install-dev  ## Run the tests of all processes with a real vLLM engine
 
 faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses (25 minutes; ARGS="--seed 2" draws others)
 	$(BIN)/python -m tests.faults $(ARGS)
+
+attacks: install-dev  ## Attack an installation of its own as one caller would (10 minutes; ARGS="--only references")
+	$(BIN)/python -m tests.attacks $(ARGS)
 
 bench: install-dev  ## Compare Longhaul with bare vLLM and `vllm serve` (an hour; ARGS=--quick: minutes)
 	$(BIN)/python -m tests.bench $(ARGS)

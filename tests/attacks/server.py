@@ -1,0 +1,108 @@
+"""The attacked installation from the inside: the memory of its processes, its connections, its unfinished work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import asyncpg
+import psutil
+
+from tests.support.longhaul import Longhaul
+
+SAMPLE_SECONDS = 0.05
+SETTLE_SECONDS = 20.0
+OTHERS = 4
+"""Connections and unfinished responses that may be there at any time: the bystander's, and one that just ends."""
+_WORDS = {"api": "app.main:create_app", "worker": "workers.main:celery"}
+_UNFINISHED = "SELECT count(*) FROM responses WHERE status IN ('queued', 'in_progress')"
+
+
+@dataclass(slots=True)
+class Peaks:
+    """Bytes of resident memory of all processes of a role: before, and at most since."""
+
+    before: dict[str, int]
+    most: dict[str, int] = field(default_factory=dict)
+
+    def growth(self, role: str) -> int:
+        return max(0, self.most.get(role, 0) - self.before[role])
+
+
+class Server:
+    """Looks at the processes of a `Longhaul` that is ready."""
+
+    def __init__(self, longhaul: Longhaul) -> None:
+        self._longhaul = longhaul
+        self._processes = {role: longhaul.named([word]) for role, word in _WORDS.items()}
+        environment = self._processes["api"][-1].environ()
+        self.database_url, self.redis_url = environment["DATABASE_URL"], environment["REDIS_URL"]
+
+    @contextlib.contextmanager
+    def peaks(self) -> Iterator[Peaks]:
+        """Samples the memory within the block, in a thread: the attack keeps the event loop busy."""
+        peaks, ended = Peaks(self._memory()), threading.Event()
+
+        def sample() -> None:
+            while not ended.wait(SAMPLE_SECONDS):
+                for role, size in self._memory().items():
+                    peaks.most[role] = max(size, peaks.most.get(role, 0))
+
+        thread = threading.Thread(target=sample, daemon=True)
+        thread.start()
+        try:
+            yield peaks
+        finally:
+            ended.set()
+            thread.join()
+
+    async def leftovers(self) -> tuple[str, ...]:
+        """What is left SETTLE_SECONDS after an attack: connections, responses that do not end, dead processes."""
+        for _ in range(int(SETTLE_SECONDS * 10)):
+            if not (found := await self._look()):
+                break
+            await asyncio.sleep(0.1)
+        return found
+
+    async def _look(self) -> tuple[str, ...]:
+        dead = [f"a process of the {role} died" for role, each in self._processes.items() if not _all_run(each)]
+        if dead:
+            self._processes = {role: self._longhaul.named([word]) for role, word in _WORDS.items()}
+            return tuple(dead)
+        connections, unfinished = self._connections(), await self._unfinished()
+        left = []
+        if connections > OTHERS:
+            left.append(f"{connections} connections are left")
+        if unfinished > OTHERS:
+            left.append(f"{unfinished} responses are unfinished")
+        return tuple(left)
+
+    async def _unfinished(self) -> int:
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            return int(await connection.fetchval(_UNFINISHED))
+        finally:
+            await connection.close()
+
+    def _connections(self) -> int:
+        count = 0
+        for process in self._processes["api"]:
+            with contextlib.suppress(psutil.Error):
+                found = process.net_connections("tcp")
+                count += sum(each.status == "ESTABLISHED" and each.laddr[1] == self._longhaul.port for each in found)
+        return count
+
+    def _memory(self) -> dict[str, int]:
+        sizes = dict.fromkeys(self._processes, 0)
+        for role, processes in self._processes.items():
+            for process in processes:
+                with contextlib.suppress(psutil.Error):
+                    sizes[role] += process.memory_info().rss
+        return sizes
+
+
+def _all_run(processes: list[psutil.Process]) -> bool:
+    return bool(processes) and all(process.is_running() for process in processes)

@@ -1,0 +1,22 @@
+"""Every attack in its short form, on one installation: the answers, the bystander and the memory. Not the latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.attacks.attack import Attack, judge
+from tests.attacks.catalog import ATTACKS
+from tests.attacks.run import Arena, arena, attack
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Arena]:
+    with arena() as made:
+        yield made
+
+
+@pytest.mark.parametrize("each", ATTACKS, ids=lambda each: each.name)
+async def test_an_attack_harms_nobody_else(running: Arena, each: Attack) -> None:
+    assert judge(each, await attack(running, each, each.small), latency=False) == []
