@@ -39,7 +39,14 @@ async def odd_numbers(target: Target, count: int) -> None:
 
 async def odd_text(target: Target, count: int) -> None:
     """NUL, lone surrogates, bytes that are no UTF-8, marks that combine without end, byte order marks."""
-    texts = (r"\u0000", r"\ud800", r"\udfff\ud800", "\ud800", "e" + "\u0301" * 10_000, "\U000e0001" * 5000)
+    texts: tuple[str, ...] = (
+        r"\u0000",
+        r"\ud800",
+        r"\udfff\ud800",
+        "\ud800",
+        "e" + "\u0301" * 10_000,
+        "\U000e0001" * 5000,
+    )
     texts += ("\u202e" * 5000, "\ufeff", r"\uFFFF", "\u200d\U0001f468" * 5000, "\ufdfa" * 10_000)
     for text in texts[:count]:
         for field in ("input", "instructions", "user", "previous_response_id", "cache_salt", "prompt_cache_key"):
@@ -114,7 +121,8 @@ async def template_arguments(target: Target, count: int) -> None:
     deep: Json = {}
     for _ in range(50):
         deep = {"a": deep}
-    for arguments in ({"messages": []}, {"tools": "x" * count}, {f"k{n}": n for n in range(count)}, deep):
+    every: list[Json] = [{"messages": []}, {"tools": "x" * count}, {f"k{n}": n for n in range(count)}, deep]
+    for arguments in every:
         await target.create(chat_template_kwargs=arguments)
 
 

@@ -12,12 +12,11 @@ from tests.attacks.attack import MIB, Attack, Observed
 from tests.attacks.bystander import Bystander, standing_by
 from tests.attacks.server import Server
 from tests.attacks.target import Ended, Target
-from tests.support.installations import running
+from tests.support.installations import SCRIPTED, running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 
 SCRIPTED_MODEL = "scripted"
-SCRIPTED = f'[[models]]\nname = "{SCRIPTED_MODEL}"\nengine = "scripted"\ncontext_length = 400000\n'
 DEMO_MODEL = "longhaul-demo"
 
 

@@ -17,7 +17,7 @@ SAMPLE_SECONDS = 0.05
 SETTLE_SECONDS = 20.0
 OTHERS = 4
 """Connections and unfinished responses that may be there at any time: the bystander's, and one that just ends."""
-_WORDS = {"api": "app.main:create_app", "worker": "workers.main:celery"}
+_WORKER = "workers.main:celery"
 _UNFINISHED = "SELECT count(*) FROM responses WHERE status IN ('queued', 'in_progress')"
 
 
@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, longhaul: Longhaul) -> None:
         self._longhaul = longhaul
-        self._processes = {role: longhaul.named([word]) for role, word in _WORDS.items()}
+        self._processes = self._find()
         environment = self._processes["api"][-1].environ()
         self.database_url, self.redis_url = environment["DATABASE_URL"], environment["REDIS_URL"]
 
@@ -70,9 +70,10 @@ class Server:
     async def _look(self) -> tuple[str, ...]:
         dead = [f"a process of the {role} died" for role, each in self._processes.items() if not _all_run(each)]
         if dead:
-            self._processes = {role: self._longhaul.named([word]) for role, word in _WORDS.items()}
+            self._processes = self._find()
             return tuple(dead)
-        connections, unfinished = self._connections(), await self._unfinished()
+        connections = sum(self._at_port(process, "ESTABLISHED") for process in self._processes["api"])
+        unfinished = await self._unfinished()
         left = []
         if connections > OTHERS:
             left.append(f"{connections} connections are left")
@@ -80,20 +81,23 @@ class Server:
             left.append(f"{unfinished} responses are unfinished")
         return tuple(left)
 
+    def _find(self) -> dict[str, list[psutil.Process]]:
+        listening = [process for process in self._longhaul.processes() if self._at_port(process, "LISTEN")]
+        return {"api": listening, "worker": self._longhaul.named([_WORKER])}
+
+    def _at_port(self, process: psutil.Process, status: str) -> int:
+        """How many of the process's sockets are at the API's port, in this status."""
+        with contextlib.suppress(psutil.Error):
+            found = process.net_connections("tcp")
+            return sum(each.status == status and each.laddr[1] == self._longhaul.port for each in found)
+        return 0
+
     async def _unfinished(self) -> int:
         connection = await asyncpg.connect(self.database_url)
         try:
             return int(await connection.fetchval(_UNFINISHED))
         finally:
             await connection.close()
-
-    def _connections(self) -> int:
-        count = 0
-        for process in self._processes["api"]:
-            with contextlib.suppress(psutil.Error):
-                found = process.net_connections("tcp")
-                count += sum(each.status == "ESTABLISHED" and each.laddr[1] == self._longhaul.port for each in found)
-        return count
 
     def _memory(self) -> dict[str, int]:
         sizes = dict.fromkeys(self._processes, 0)

@@ -16,13 +16,8 @@ _LARGE = "i" * 7_000_000
 
 
 async def _background(target: Target, **fields: object) -> str:
-    """The id of a background response that has ended."""
-    created = await target.create(background=True, **fields)
-    for _ in range(600):
-        if (await target.send("GET", f"/v1/responses/{created['id']}")).get("status") not in ("queued", "in_progress"):
-            break
-        await asyncio.sleep(0.1)
-    return str(created["id"])
+    """The id of a background response that has ended and can be streamed again."""
+    return str((await target.create(background=True, stream=True, **fields))["id"])
 
 
 async def _stuck(target: Target, request: bytes, count: int) -> None:
@@ -64,9 +59,9 @@ async def slow_streams(target: Target, count: int) -> None:
 
 
 async def resume_storm(target: Target, count: int) -> None:
-    """Every point of a log is asked for, and points that are none."""
+    """The points of a log are asked for again and again, and points that are none."""
     path = f"/v1/responses/{await _background(target, input='/count 40', max_output_tokens=None)}?stream=true"
-    points = [*range(count), 2**31 - 2, 2**31, 10**30, -1]
+    points = [*(number % 10 for number in range(count)), 2**31 - 2, 2**31, 10**30, -1]
     await target.repeat(len(points), lambda number: target.send("GET", f"{path}&starting_after={points[number]}"))
 
 
@@ -83,13 +78,13 @@ async def cancel_storm(target: Target, count: int) -> None:
 
 
 async def delete_storm(target: Target, count: int) -> None:
-    """Responses that are deleted while they are made, read and streamed."""
+    """Responses that are deleted while they are made and read."""
 
     async def one(_: int) -> None:
         created = await target.create(background=True, input="/count 200", max_output_tokens=None)
         if "id" in created:
             path = f"/v1/responses/{created['id']}"
-            reading = [target.send("GET", path), target.send("GET", f"{path}?stream=true")]
+            reading = [target.send("GET", path), target.send("GET", f"{path}/input_items")]
             await asyncio.gather(*reading, *(target.send("DELETE", path) for _ in range(2)))
 
     await target.repeat(count, one)
@@ -115,7 +110,7 @@ async def key_flood(target: Target, count: int) -> None:
         body = {"model": target.model, "input": "x", "max_output_tokens": 1, "background": True}
         await target.send("POST", "/v1/responses", json=body, headers={"idempotency-key": key})
 
-    await target.repeat(count, lambda _: one("the same"))
+    await target.repeat(count, lambda _: one("one-key"))
     await target.repeat(count, lambda number: one(f"key-{number}"))
     for key in ("", "k" * 10_000, "a\tb"):
         await one(key)
@@ -185,7 +180,7 @@ async def large_frames(target: Target, count: int) -> None:
             await opened.send("x" * 9_000_000)
             await target.last_event(opened)
     async with target.websocket() as opened:
-        await opened.send("x" * 1_000_000 for _ in range(count))  # type: ignore[arg-type]
+        await opened.send("x" * 1_000_000 for _ in range(count))
         await target.last_event(opened)
 
 

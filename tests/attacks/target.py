@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +22,8 @@ ANSWER_SECONDS = 60.0
 HELD_SECONDS = 3.0
 """How long a raw connection waits for an answer before the attack takes it for held."""
 RAW_BYTES = 65536
+
+_FIRST_ID = re.compile(rb'"id":"(resp_[0-9a-z_]+)"', re.IGNORECASE)
 
 Json = dict[str, Any]
 
@@ -47,7 +50,10 @@ class Target:
         await self._http.aclose()
 
     async def send(self, method: str, path: str, **options: Any) -> Json:
-        """Sends a request and counts its status. Returns the JSON object of its answer, or an empty one."""
+        """Sends a request and counts its status.
+
+        Returns the JSON object of its answer; of a stream, which is read to its end, the response's id; or nothing.
+        """
         try:
             answer = await self._http.request(method, path, **options)
         except httpx.TimeoutException:
@@ -56,11 +62,14 @@ class Target:
         except httpx.TransportError:
             self.seen["closed"] += 1
             return {}
-        body: Any = {}
+        body: Json = {}
         with contextlib.suppress(ValueError):
-            body = answer.json()
-        body = body if isinstance(body, dict) else {}
+            decoded = answer.json()
+            body = decoded if isinstance(decoded, dict) else {}
         failed = answer.status_code == 200 and body.get("status") == "failed"
+        if answer.headers.get("content-type", "").startswith("text/event-stream"):
+            first, failed = _FIRST_ID.search(answer.content), b"event: response.failed" in answer.content
+            body = {"id": first[1].decode()} if first else {}
         self.seen[f"{answer.status_code} failed" if failed else str(answer.status_code)] += 1
         return body
 

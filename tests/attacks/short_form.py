@@ -1,4 +1,8 @@
-"""Every attack in its short form, on one installation: the answers, the bystander and the memory. Not the latencies."""
+"""Every attack in its short form, on one installation: the answers, the bystander and the memory. Not the latencies.
+
+Its name keeps it out of `make test`: some attacks are harmful still, and it takes minutes on a busy machine. Run it by
+`python -m pytest tests/attacks/short_form.py`.
+"""
 
 from __future__ import annotations
 
