@@ -50,6 +50,8 @@ class ReconnectingConsumer(Consumer):  # type: ignore[misc]  # Celery has no typ
     MAX_BUGS times within BUG_SECONDS.
     """
 
+    connection_errors: tuple[type[Exception], ...]
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._known = (*self.connection_errors, *self.channel_errors, OperationalError, RedisError)

@@ -1,0 +1,109 @@
+"""One worker put together: whatever fails on the way, the parts that were started are closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from config.settings import Settings
+from tests.support.waiting import until
+from workers import worker as module
+from workers.engine.base import EngineDead
+from workers.worker import PART_DIED, worker_lifespan
+
+
+class Part:
+    """Any part of a worker. Records that it was closed; fails where it is told to."""
+
+    def __init__(self, name: str, closed: list[str], fails: str) -> None:
+        self.name = name
+        self._closed = closed
+        self._fails = fails
+        self.context_length = 1
+        self.check_error: Exception | None = None
+
+    def _do(self, what: str) -> None:
+        if self._fails == f"{self.name}.{what}":
+            raise ValueError(self._fails)
+
+    async def start(self) -> None:
+        self._do("start")
+
+    async def close(self) -> None:
+        self._closed.append(self.name)
+        self._do("close")
+
+    stop = close
+
+    def open(self) -> None:
+        pass
+
+    async def check(self) -> None:
+        if self.check_error is not None:
+            raise self.check_error
+
+
+Played = Callable[[str], tuple[list[str], dict[str, Part]]]
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    """Replaces the parts of a worker; returns the names of those closed, in order, and the parts."""
+
+    def play(fails: str) -> tuple[list[str], dict[str, Part]]:
+        closed: list[str] = []
+        parts = {name: Part(name, closed, fails) for name in ("db", "pubsub", "queue", "engine", "journal", "lease")}
+        made = {"Database": "db", "PubSub": "pubsub", "TaskQueue": "queue", "make_engine": "engine"}
+        for factory, name in {**made, "Journal": "journal", "Lease": "lease"}.items():
+            monkeypatch.setattr(module, factory, lambda *_, name=name, **__: parts[name])
+        model = SimpleNamespace(name="played")
+        catalog = SimpleNamespace(choose=lambda _: model, tools=())
+        for name, value in {"load_catalog": catalog, "require_folders": None, "freeze_gc": None}.items():
+            monkeypatch.setattr(module, name, lambda *_, value=value: value)
+        for name in ("McpSessions", "Runner", "WorkerParts"):
+            monkeypatch.setattr(module, name, lambda *_, **__: Part("other", [], ""))
+        monkeypatch.setattr(module, "wait_for_schema", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(module, "CHECK_SECONDS", 0.0)
+        monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
+        return closed, parts
+
+    return play
+
+
+def settings() -> Settings:
+    return Settings(database_url="postgresql://nobody@nowhere/none", redis_url="redis://nowhere")
+
+
+@pytest.mark.parametrize("fails", ["lease.start", "lease.close", "journal.close", ""])
+async def test_every_part_is_closed_whichever_of_them_fails(played: Played, fails: str) -> None:
+    closed, _ = played(fails)
+    try:
+        async with worker_lifespan(settings(), lambda _: None):
+            pass
+    except ValueError as error:
+        assert str(error) == fails
+    else:
+        assert not fails
+    assert closed == ["lease", "journal", "engine", "queue", "pubsub", "db"]
+
+
+@pytest.mark.parametrize("error", [EngineDead("gone"), ValueError("a bug")])
+async def test_a_watch_that_ends_stops_the_worker(played: Played, error: Exception) -> None:
+    _, parts = played("")
+    codes: list[Any] = []
+    async with worker_lifespan(settings(), codes.append):
+        parts["engine"].check_error = error
+        await until(lambda: codes)
+    assert codes == [PART_DIED]
+
+
+async def test_a_worker_that_leaves_in_peace_stops_nothing(played: Played) -> None:
+    played("")
+    codes: list[Any] = []
+    async with worker_lifespan(settings(), codes.append):
+        await asyncio.sleep(0)
+    assert codes == []
