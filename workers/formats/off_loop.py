@@ -1,28 +1,59 @@
 """Work on many items, in a thread: on the event loop it would hold up the tokens of every response of this worker.
 
 A thread takes the interpreter for a millisecond at a time (`SWITCH_SECONDS`, workers/worker.py), so the loop goes on.
+The largest work is done one after the other, in a thread of its own: it takes seconds and a lot of memory, and all
+other work has threads besides.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+
+import orjson
 
 MANY = 500
 """Items and parts of their content; preparing as many takes one or two milliseconds."""
+VERY_MANY = 20_000
+LARGE = 1_000_000
+"""Bytes of items that take seconds to tokenize."""
+THREADS = 2
+
+_others = ThreadPoolExecutor(THREADS, thread_name_prefix="prompts")
+_largest = ThreadPoolExecutor(1, thread_name_prefix="large-prompts")
 
 T = TypeVar("T")
+Items = Sequence[Mapping[str, Any]]
 
 
-async def off_loop(items: Sequence[Mapping[str, Any]], function: Callable[..., T], *args: Any) -> T:
+async def off_loop(items: Items, function: Callable[..., T], *args: Any) -> T:
     """`function(*args)`, in a thread if `items` are many."""
-    return await asyncio.to_thread(function, *args) if are_many(items) else function(*args)
+    count = _count(items)
+    if count <= MANY:
+        return function(*args)
+    return await _in_thread(_largest if count > VERY_MANY else _others, function, *args)
 
 
-def are_many(items: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether work on every item should not be done on the event loop."""
-    return len(items) > MANY or sum(map(_parts, items)) > MANY
+async def tokenized(items: Items, function: Callable[..., T], *args: Any) -> T:
+    """`function(*args)`, which tokenizes `items`, in a thread."""
+    return await _in_thread(_largest if _are_large(items) else _others, function, *args)
+
+
+async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, function, *args)
+
+
+def _are_large(items: Items) -> bool:
+    try:
+        return _count(items) > VERY_MANY or len(orjson.dumps(items)) > LARGE
+    except orjson.JSONEncodeError:  # a number that orjson cannot write
+        return True
+
+
+def _count(items: Items) -> int:
+    return len(items) if len(items) > VERY_MANY else sum(map(_parts, items))
 
 
 def _parts(item: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
+from app.aio import behind
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
@@ -38,6 +39,7 @@ from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.generation import Generation
 from workers.engine.vllm.harmony_grammar import structured
 from workers.engine.vllm.loading import Loaded, load
+from workers.engine.vllm.output_format import MAX_CACHED_CHARS
 from workers.engine.vllm.rendering import is_callers_fault
 
 _KILL_INTERVAL = 0.1
@@ -58,6 +60,7 @@ class VllmEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
         self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
+        self._large_grammars = asyncio.Semaphore(1)
         self._launch: asyncio.Future[Loaded] | None = None
         self._loaded: Loaded | None = None
         self._streams: set[str] = set()
@@ -151,7 +154,8 @@ class VllmEngine:
         self._alive()
         if not spec.tools and spec.text_format["type"] == "text":
             return structured(spec)
-        made = await asyncio.to_thread(structured, spec)  # compiling a grammar is slow
+        gates = [self._large_grammars] if len(repr(spec)) > MAX_CACHED_CHARS else []
+        made = await behind(gates, lambda: asyncio.to_thread(structured, spec))  # compiling a grammar is slow
         await self._try_grammar(made, spec)
         return made
 

@@ -18,6 +18,7 @@ from typing import Any
 from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
+from app.aio import behind
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
@@ -45,6 +46,8 @@ class OutputFormats:
         self._calling = self._parser_class(model, model.tool_parser)
         self._cache: OrderedDict[str, VllmOutputFormat] = OrderedDict()
         """By the text of what a request asks: most requests ask for the same few things."""
+        self._large = asyncio.Semaphore(1)
+        """Long requests wait for each other: their grammars may take seconds, and threads are few."""
 
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
@@ -54,7 +57,8 @@ class OutputFormats:
         if (found := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             return found
-        made = await asyncio.to_thread(self._make, spec)  # compiling a grammar is slow
+        gates = [self._large] if len(key) > MAX_CACHED_CHARS else []
+        made = await behind(gates, lambda: asyncio.to_thread(self._make, spec))  # compiling a grammar is slow
         if len(key) <= MAX_CACHED_CHARS:
             self._cache[key] = made
             if len(self._cache) > MAX_CACHED:

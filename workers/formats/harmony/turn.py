@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from workers.formats.harmony.history import earlier_messages, response_messages,
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
-from workers.formats.off_loop import off_loop
+from workers.formats.off_loop import off_loop, tokenized
 from workers.formats.reasoning import shows_all_turns
 from workers.formats.sampling import remaining_sampling, sampling_of
 from workers.formats.truncation import fit_prompt, max_prompt_tokens
@@ -57,7 +56,7 @@ async def build_harmony_turn(
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
         conversation = Conversation(preface, kept, earlier, client, all_reasoning=shows_all_turns(request))
-        tokens = await asyncio.to_thread(_rendered, conversation, past)
+        tokens = await tokenized(kept, _rendered, conversation, past)
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)
         conversations[tokens] = conversation
