@@ -1,8 +1,9 @@
 """The user that the embedded services run as, and the folders of their data.
 
-Postgres refuses to run as root. If root starts Longhaul, the services run as a user that already exists. That user
-may not be able to enter the data folder (a checkout in a closed home folder) or to read the binaries. Then the data
-and a copy of the binaries go to a folder in /var/lib. Longhaul adds no user, and opens no folder of other users.
+Postgres refuses to run as root. If root starts Longhaul, the services run as `longhaul` or `postgres`, whichever
+exists; if there is neither, Longhaul adds the system user `longhaul`. Never as `nobody`, whose processes others start.
+That user may not be able to enter the data folder (a checkout in a closed home folder) or to read the binaries. Then
+the data and a copy of the binaries go to a folder in /var/lib. Longhaul opens no folder of other users.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pwd
 import secrets
 import shutil
 import stat
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,12 @@ from app.local.errors import LocalError
 from app.local.home import Home
 
 SYSTEM_FOLDER = Path("/var/lib")
-CANDIDATES = ("postgres", "nobody")
+DEDICATED = "longhaul"
+CANDIDATES = (DEDICATED, "postgres")
+FORMER = ("postgres", "nobody")
+"""Accounts that an earlier start may have used: their data change hands."""
+KEPT_VARIABLES = ("PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+"""What the services get of the environment: tokens and URLs in it are none of their business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +71,33 @@ class ServiceFolders:
         path.mkdir(mode=0o700, exist_ok=True)
         owner = self.account.uid if self.account else os.geteuid()
         status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (owner, os.geteuid()):
+        former = former_uids(self.account) if self.account else set()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner, os.geteuid(), *former}:
             raise LocalError(f"{path} is not a folder of Longhaul's")
-        if self.account and status.st_uid != owner:
+        if self.account and status.st_uid in former:
+            hand_over(path, status.st_uid, self.account)
+        elif self.account and status.st_uid != owner:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
         path.chmod(0o700)
         return path
 
     def private_file(self, name: str, text: str) -> Path:
         """Writes a file of mode 0600 that only the account can read; replaces an older one."""
+        return self._write(name, text, self.account)
+
+    def own_file(self, name: str, text: str) -> Path:
+        """Writes a file of mode 0600 that only the user of this process can read; replaces an older one."""
+        return self._write(name, text, None)
+
+    def _write(self, name: str, text: str, account: Account | None) -> Path:
         path = self.folder / name
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        draft = self.folder / f"{name}.{secrets.token_hex(4)}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if self.account:
-                os.fchown(descriptor, self.account.uid, self.account.gid)
+            if account:
+                os.fchown(descriptor, account.uid, account.gid)
             file.write(text)
-        return path
+        return draft.replace(path)
 
     def binaries(self, *folders: Path, version: str) -> Path:
         """The folder that holds `folders`, which are siblings: the original, or a copy that the account can reach."""
@@ -102,16 +119,52 @@ def choose_account() -> Account | None:
     if os.geteuid() != 0:
         return None
     for name in CANDIDATES:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        if entry.pw_uid != 0:
-            return Account(name, entry.pw_uid, entry.pw_gid)
+        if (account := _account(name)) is not None:
+            return account
+    return _add_account()
+
+
+def _account(name: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return Account(name, entry.pw_uid, entry.pw_gid) if entry.pw_uid != 0 else None
+
+
+def _add_account() -> Account:
+    """Adds the system user DEDICATED, which cannot log in. Raises LocalError."""
+    reason = "there is no useradd"
+    if (useradd := shutil.which("useradd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")) is not None:
+        options = ("--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent")
+        command = [useradd, *options, "--shell", "/usr/sbin/nologin", DEDICATED]
+        added = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if (account := _account(DEDICATED)) is not None:
+            return account
+        reason = added.stderr.strip() or f"useradd ended with status {added.returncode}"
     raise LocalError(
-        "as root, Postgres needs another user to run as, and there is neither 'postgres' nor 'nobody': "
+        f"as root, Postgres needs another user to run as, and {DEDICATED!r} cannot be added ({reason}): add it, "
         "start Longhaul as an ordinary user, or set DATABASE_URL and REDIS_URL"
     )
+
+
+def former_uids(account: Account) -> set[int]:
+    """The user ids of FORMER that exist here and are not `account`'s."""
+    return {former.uid for name in FORMER if (former := _account(name)) is not None} - {account.uid}
+
+
+def hand_over(folder: Path, former: int, account: Account) -> None:
+    """Gives `folder` and what `former` has in it to `account`. What others own in it stays theirs; follows no link."""
+    for _, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid == former:
+                os.chown(name, account.uid, account.gid, dir_fd=descriptor, follow_symlinks=False)
+    os.chown(folder, account.uid, account.gid, follow_symlinks=False)
+
+
+def service_environment() -> dict[str, str]:
+    """The whole environment of the services."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"LC_ALL": "C"}
 
 
 def reachable(path: Path) -> bool:

@@ -101,6 +101,8 @@ async def embedded(
     async with AsyncExitStack() as stack:
         if len(urls) < len(named):
             folders = ServiceFolders.choose(home)
+            if folders.account:
+                log(f"Postgres and Valkey run as the user {folders.account.name!r}")
             if folders.folder != home.path:
                 log(f"data of Postgres and Valkey are in {folders.folder} (their user cannot enter {home.path.parent})")
             for service in (Postgres(folders, (lock,)), Valkey(folders, (lock,))):

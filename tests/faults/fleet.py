@@ -177,9 +177,9 @@ class Fleet:
         member.start()
 
     def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy) -> Program:
-        password = urlsplit(self.services.redis_url).password
+        user, password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
         urls = {
-            "DATABASE_URL": f"postgresql://longhaul@{HOST}:{postgres.port}/longhaul",
+            "DATABASE_URL": f"postgresql://{user.username}:{user.password}@{HOST}:{postgres.port}{user.path}",
             "REDIS_URL": f"redis://:{password}@{HOST}:{valkey.port}/0",
         }
         home = self.folder / "home"

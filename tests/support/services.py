@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from app.local.children import Child
 from app.local.home import Home
-from app.local.postgres import Postgres
+from app.local.postgres import ROLE, Postgres
 from app.local.service_account import ServiceFolders
 from app.local.services import Service, launch, launch_first
 from app.local.valkey import Valkey
@@ -116,6 +116,13 @@ class Server:
                 os.kill(pid, signal.SIGCONT)
 
 
+class PostgresForTests(Postgres):
+    """Its role may make databases: a test of migrations has one of its own."""
+
+    def role_statements(self) -> str:
+        return super().role_statements() + f"ALTER ROLE {ROLE} CREATEDB;\n\n"
+
+
 class Services:
     """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them."""
 
@@ -124,7 +131,7 @@ class Services:
         self.folder = self._exit.enter_context(open_folder())
         folders = ServiceFolders.choose(Home.prepare(self.folder / "home"))
         self._thread = LoopThread()
-        self.postgres = Server(self._thread, Postgres(folders))
+        self.postgres = Server(self._thread, PostgresForTests(folders))
         self.valkey = Server(self._thread, Valkey(folders))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from app.local.home import Home
+from app.local.postgres import PASSWORD_FILE, RULES, Postgres
+from app.local.service_account import KEPT_VARIABLES, ServiceFolders
 from tests.support.services import Services
 
 
@@ -47,6 +51,29 @@ async def test_postgres_is_durable_and_listens_on_no_port(services: Services) ->
     assert await fetch(services, "SHOW fsync") == "on"
     assert await fetch(services, "SHOW listen_addresses") == ""
     assert await fetch(services, "SHOW server_encoding") == "UTF8"
+
+
+async def test_postgres_lets_in_one_role_with_its_password_and_no_superuser(services: Services) -> None:
+    url, sockets = urlsplit(services.database_url), str(socket_folder(services))
+    assert await fetch(services, "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user") is False
+    assert url.password not in arguments(services.postgres.pids[0])
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(host=sockets, user=url.username, password="guessed", database="longhaul")
+    for user in ("longhaul", "postgres"):
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="no pg_hba"):
+            await asyncpg.connect(host=sockets, user=user, password=url.password, database="longhaul")
+
+
+def test_the_password_of_postgres_is_the_starting_user_s_alone(services: Services) -> None:
+    status = (services.folder / "home" / PASSWORD_FILE).stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, os.geteuid())
+
+
+@pytest.mark.parametrize("server", ["postgres", "valkey"])
+def test_services_get_no_variable_of_the_environment_that_they_do_not_need(services: Services, server: str) -> None:
+    environment = Path(f"/proc/{getattr(services, server).pids[0]}/environ").read_text()
+    names = {line.partition("=")[0] for line in environment.split("\0") if line}
+    assert names - {"PG_GRANDPARENT_PID"} <= {*KEPT_VARIABLES, "LC_ALL"}
 
 
 def test_the_socket_is_in_a_closed_folder(services: Services) -> None:
@@ -100,6 +127,53 @@ def own_services() -> Iterator[Services]:
     running = Services()
     yield running
     running.close()
+
+
+AS_IN_0_2 = """\
+SET allow_system_table_mods = on;
+
+CREATE TABLE kept (n int);
+
+INSERT INTO kept VALUES (7);
+
+CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1';
+
+ALTER TABLE kept OWNER TO longhaul;
+
+ALTER DATABASE longhaul OWNER TO longhaul;
+
+DROP ROLE longhaul_app;
+
+"""
+
+
+async def test_data_of_0_2_keep_what_they_have_and_lose_the_trust(own_services: Services) -> None:
+    """There the superuser owned everything, and everybody who reached the socket was the superuser."""
+    server, home = own_services.postgres, own_services.folder / "home"
+    data = next(home.glob("postgres-*/data"))
+    server.kill()
+    made = Postgres(ServiceFolders.choose(Home.prepare(home)))
+    (data / "postmaster.pid").unlink()
+    await made._execute(data, "longhaul", AS_IN_0_2)
+    (data / "pg_hba.conf").write_text("local all all trust\n")
+    (home / PASSWORD_FILE).unlink()
+    server.start()
+    assert (data / "pg_hba.conf").read_text() == RULES
+    assert await fetch(own_services, "SELECT n FROM kept") == 7
+    await fetch(own_services, "ALTER TABLE kept ADD COLUMN more int")
+    await fetch(own_services, "DROP FUNCTION one()")
+    await fetch(own_services, "CREATE TABLE new (n int)")
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+        await asyncpg.connect(host=str(socket_folder(own_services)), user="longhaul", database="longhaul")
+
+
+async def test_a_lost_password_is_written_again(own_services: Services) -> None:
+    file = own_services.folder / "home" / PASSWORD_FILE
+    own_services.postgres.stop()
+    file.write_text("")
+    own_services.postgres.start()
+    assert file.read_text().strip() == urlsplit(own_services.database_url).password
+    assert await fetch(own_services, "SELECT 1") == 1
 
 
 def test_a_valkey_that_cannot_read_its_data_starts_empty(own_services: Services) -> None:

@@ -1,0 +1,94 @@
+"""The user that the services of root run as."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from app.local import service_account
+from app.local.errors import LocalError
+from app.local.service_account import Account, ServiceFolders, choose_account, hand_over, service_environment
+
+
+def entry(name: str, uid: int) -> pwd.struct_passwd:
+    return pwd.struct_passwd((name, "x", uid, uid, "", "/", "/bin/sh"))
+
+
+class Machine:
+    """The users of a machine where root runs this; useradd adds one, or fails."""
+
+    def __init__(self, *users: str, useradd: str = "works") -> None:
+        self.users = {name: entry(name, 900 + number) for number, name in enumerate(users)}
+        self.useradd = useradd
+        self.added: list[str] = []
+
+    def run(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.added.append(command[-1])
+        if self.useradd != "works":
+            return subprocess.CompletedProcess(command, 1, "", f"useradd: {self.useradd}\n")
+        self.users[command[-1]] = entry(command[-1], 999)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Machine:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        monkeypatch.setattr(pwd, "getpwnam", lambda name: self.users[name])
+        monkeypatch.setattr(service_account.shutil, "which", lambda *_, **__: "/usr/sbin/useradd")
+        monkeypatch.setattr(subprocess, "run", self.run)
+        return self
+
+
+@pytest.mark.parametrize(
+    ("users", "chosen"), [(("nobody", "postgres"), "postgres"), (("postgres", "longhaul"), "longhaul")]
+)
+def test_an_account_that_exists_is_used(monkeypatch: pytest.MonkeyPatch, users: tuple[str, ...], chosen: str) -> None:
+    machine = Machine(*users).install(monkeypatch)
+    account = choose_account()
+    assert account is not None
+    assert account.name == chosen
+    assert machine.added == []
+
+
+def test_longhaul_s_own_account_is_added_rather_than_nobody_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine("nobody").install(monkeypatch)
+    assert choose_account() == Account("longhaul", 999, 999)
+    assert machine.added == ["longhaul"]
+
+
+def test_an_account_that_cannot_be_added_is_one_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    Machine("nobody", useradd="cannot lock /etc/passwd").install(monkeypatch)
+    with pytest.raises(LocalError, match=r"'longhaul' cannot be added \(useradd: cannot lock /etc/passwd\): add it, "):
+        choose_account()
+
+
+def test_other_users_need_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert choose_account() is None
+
+
+def test_services_see_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:hunter2@db/x")
+    assert "hunter2" not in str(service_environment())
+    assert service_environment()["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.root
+def test_as_root_the_data_of_nobody_change_hands_and_nothing_else_does(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody").pw_uid
+    data = tmp_path / "valkey" / "deep"
+    data.mkdir(parents=True)
+    (data / "file").touch()
+    (data / "of-root").touch()
+    (tmp_path / "outside").touch()
+    (data / "link").symlink_to(tmp_path / "outside")
+    for path in (tmp_path / "valkey", data, data / "file", tmp_path / "outside"):
+        os.chown(path, nobody, nobody)
+    account = Account("someone", 12345, 12345)
+    ServiceFolders(tmp_path, account).subfolder("valkey")
+    assert [path.stat().st_uid for path in (tmp_path / "valkey", data, data / "file")] == [12345] * 3
+    assert [path.stat().st_uid for path in (data / "of-root", tmp_path / "outside")] == [0, nobody]
+    hand_over(tmp_path / "valkey", nobody, account)  # again: nothing is left to do
