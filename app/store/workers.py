@@ -14,12 +14,13 @@ from datetime import timedelta
 
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.formats import FORMAT
 from app.store.tables import responses, workers
+from app.store.trouble import Trouble, trouble_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,11 @@ async def presence(db: Database, worker: str) -> AsyncIterator[Callable[[], Awai
         await connection.execute(text("SELECT pg_advisory_lock(hashtextextended(:id, 0))"), {"id": worker})
 
         async def check() -> None:
-            await connection.execute(text("SELECT 1"))
+            try:
+                await connection.execute(text("SELECT 1"))
+            except DBAPIError as error:
+                if trouble_of(error) is not Trouble.BUSY:  # cancelled: connection and lock are still there
+                    raise
 
         try:
             yield check

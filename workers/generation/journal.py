@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
+from app.protocol.text import type_and_places
 from app.store import journal as store
 from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
 from app.store.journal import Entry
@@ -67,10 +68,11 @@ class Journal:
         """Whether each entry was committed; a fenced one was not."""
         try:
             appended = await self._append(entries)
-        except Exception:
+        except Exception as error:
             if len(entries) == 1:  # the batcher tries each entry of a larger batch alone
                 chunk = entries[0].chunk
-                log.exception("cannot commit events %d-%d of %s", chunk.first, chunk.last, chunk.response_id)
+                events = f"events {chunk.first}-{chunk.last} of {chunk.response_id}"
+                log.error("cannot commit %s: %s", events, type_and_places(error))  # its text may quote the output
             raise
         self.publish(*[entry.chunk for entry in entries if entry.chunk.response_id in appended])
         return [entry.chunk.response_id in appended for entry in entries]
@@ -104,8 +106,8 @@ class Journal:
             if not self._redis_is_away:
                 log.warning("Redis is away (%s); readers poll Postgres", error)
             self._redis_is_away = True
-        except Exception:  # a bug: these chunks are not published, and readers poll Postgres for them
-            log.exception("cannot publish %d chunks", len(chunks))
+        except Exception as error:  # a bug: these chunks are not published, and readers poll Postgres for them
+            log.error("cannot publish %d chunks: %s", len(chunks), type_and_places(error))
 
 
 async def _append_once(db: Database, entries: Sequence[Entry]) -> set[str]:
@@ -114,6 +116,6 @@ async def _append_once(db: Database, entries: Sequence[Entry]) -> set[str]:
         return await store.append(db, entries)
     except Exception as error:
         if trouble_of(error) is Trouble.BUG:
-            log.exception("Postgres refuses to commit")
+            log.error("Postgres refuses to commit: %s", type_and_places(error))
             raise StoreBusy(type(error).__name__) from error
         raise

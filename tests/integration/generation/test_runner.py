@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import claims, endings, journal, responses, workers
-from app.store.database import Database, StoreUnavailable
+from app.store import claims, database, endings, journal, responses, workers
+from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
@@ -270,6 +270,23 @@ async def test_an_ending_that_postgres_cannot_store_fails_the_response(
         with pytest.raises(ResponseFailed):
             await w.run(response_id)
     assert text_of(await whole(db, response_id, Status.FAILED)) == "Hello"
+
+
+async def test_a_response_whose_commits_postgres_ends_again_and_again_is_released(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end(*_: object) -> set[str]:
+        raise StoreBusy("QueryCanceledError")
+
+    response_id = await queued(db, input=asking("/say Hello"))
+    async with worker(db, pubsub) as w:
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "BUSY_SECONDS", -1.0)
+            patch.setattr(journal, "append", end)
+            assert await w.run(response_id) is Outcome.RELEASED
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert (row.attempt, row.crashes) == (2, 0)
 
 
 async def test_a_prompt_longer_than_the_context_fails_before_any_output(db: Database, pubsub: PubSub) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import DBAPIError
 
 from app.store import endings, workers
 from app.store.database import Database
@@ -38,6 +40,23 @@ async def test_a_worker_whose_lock_is_missing_twice_is_dead_whatever_its_lease_s
         await claimed(db)
     assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
     assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == [WORKER]
+
+
+async def test_a_cancelled_check_of_the_presence_does_not_lose_the_lock(db: Database) -> None:
+    async with workers.presence(db, WORKER) as check:
+        await alive(db)
+
+        def cancel(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement == "SELECT 1":
+                raise DBAPIError(statement, None, asyncpg.QueryCanceledError("cancelled"))
+
+        event.listen(db.engine.sync_engine, "before_cursor_execute", cancel)
+        await check()
+        event.remove(db.engine.sync_engine, "before_cursor_execute", cancel)
+        await check()
+        for _ in range(3):
+            assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
+        assert await workers.is_alive(db, WORKER)
 
 
 async def test_a_worker_that_comes_back_between_two_looks_lives(db: Database) -> None:
