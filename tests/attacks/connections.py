@@ -273,6 +273,6 @@ ATTACKS = (
     Attack("upgrade-to-http2", "HTTP/1.1: Upgrade", upgrade_to_http2, 100, 3, HARMLESS),
     Attack("compressed-bombs", "compressed bodies", compressed_bombs, 6, 6),
     Attack("odd-header-values", "Unicode in headers", odd_header_values, 6, 6),
-    Attack("forged-messages", "25: forged pub/sub", forged_messages, 200, 5, HARMLESS),
+    Attack("forged-messages", "25: forged pub/sub", forged_messages, 200, 5, frozenset({"200"})),
     Attack("guesses-at-redis", "25: Redis' door", guesses_at_redis, 4, 4, frozenset({"401"})),
 )
