@@ -8,6 +8,9 @@ from tests.attacks.attack import HARMLESS, Attack
 from tests.attacks.target import Json, Target
 
 MEGABYTE = 1_000_000
+ITEMS = 9_900
+TOOLS = 1000
+"""Just within the bounds of one request: refused is what exceeds them, and these must be harmless."""
 
 
 def _message(text: str, role: str = "user") -> Json:
@@ -37,13 +40,15 @@ async def unknown_references(target: Target, count: int) -> None:
 
 async def system_messages(target: Target, count: int) -> None:
     for role in ("system", "developer"):
-        await target.create(input=[*[_message("s" * 137, role)] * count, _message("x")])
+        for items in (count, min(count, ITEMS)):
+            await target.create(input=[*[_message("s" * 137, role)] * items, _message("x")])
 
 
 async def truncated_messages(target: Target, count: int) -> None:
-    turns = [_message("a" * 120, "assistant")] * count
-    await target.create(input=[*turns, _message("x")], truncation="auto")
-    await target.create(input=[_message("u")] * count, truncation="auto")
+    for items in (count, min(count, ITEMS)):
+        turns = [_message("a" * 120, "assistant")] * items
+        await target.create(input=[*turns, _message("x")], truncation="auto")
+        await target.create(input=[_message("u")] * items, truncation="auto")
 
 
 async def mixed_items(target: Target, count: int) -> None:
@@ -52,9 +57,10 @@ async def mixed_items(target: Target, count: int) -> None:
     for number in range(count):
         call = {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"}
         items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": "o"}]
-    await target.create(input=items)
-    await target.create(input=items, truncation="auto")
-    await target.create(input=items[::-1])
+    for sent in (items, items[:ITEMS]):
+        await target.create(input=sent)
+        await target.create(input=sent, truncation="auto")
+        await target.create(input=sent[::-1])
 
 
 async def prompts_at_the_limit(target: Target, count: int) -> None:
@@ -70,8 +76,9 @@ async def count_flood(target: Target, count: int) -> None:
 
 
 async def count_of_messages(target: Target, count: int) -> None:
-    body = {"model": target.model, "input": [_message("m" * 100)] * count}
-    await target.send("POST", "/v1/responses/input_tokens", json=body)
+    for items in (count, min(count, ITEMS)):
+        body = {"model": target.model, "input": [_message("m" * 100)] * items}
+        await target.send("POST", "/v1/responses/input_tokens", json=body)
 
 
 async def compact_flood(target: Target, count: int) -> None:
@@ -143,10 +150,11 @@ async def items_of_conversation(target: Target, count: int) -> None:
 
 
 async def thousands_of_tools(target: Target, count: int) -> None:
-    await target.create(tools=[_function(number) for number in range(count)])
-    await target.create(tools=[_function(0)] * count)
+    for tools in (count, min(count, TOOLS)):
+        await target.create(tools=[_function(number) for number in range(tools)])
+        await target.create(tools=[_function(0)] * tools)
     await target.create(tools=[_function(0, 7 * MEGABYTE)], tool_choice="required")
-    await target.create(tools=[_function(number, strict=True) for number in range(count)], tool_choice="required")
+    await target.create(tools=[_function(n, strict=True) for n in range(min(count, TOOLS))], tool_choice="required")
 
 
 async def namespaces(target: Target, count: int) -> None:
