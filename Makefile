@@ -76,7 +76,7 @@ e2e: install-dev  ## Run the tests of all processes with a real vLLM engine
 faults: install-dev  ## Run the fault suite: 1000 faults over 2000 responses (25 minutes; ARGS="--seed 2" draws others)
 	$(BIN)/python -m tests.faults $(ARGS)
 
-attacks: install-dev  ## Attack an installation of its own as one caller would (10 minutes; ARGS="--only references")
+attacks: install-dev  ## Attack an installation of its own as one caller would (minutes; ARGS="--only references")
 	$(BIN)/python -m tests.attacks $(ARGS)
 
 bench: install-dev  ## Compare Longhaul with bare vLLM and `vllm serve` (an hour; ARGS=--quick: minutes)
