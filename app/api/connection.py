@@ -48,18 +48,27 @@ def _raw_answer(error: ApiError) -> bytes:
 
 
 class _Patience:
-    """Ends a connection whose client has taken nothing for too long; what it did not take is dropped."""
+    """Ends a connection whose client has taken nothing for too long; what it did not take is dropped.
 
-    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+    What waits for slow clients counts in one budget, too: beyond it a connection ends at once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
         self._transport = transport
-        self._seconds = seconds
+        self._seconds = limits.write_seconds
+        self._waiting = limits.answers.lease()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
+        try:
+            self._waiting.hold(self._transport.get_write_buffer_size())
+        except OverBudget:
+            self._transport.abort()
 
     def stop(self) -> None:
+        self._waiting.release()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -88,7 +97,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._patience = _Patience(transport, self._limits.write_seconds)
+        self._patience = _Patience(transport, self._limits)
         if len(self.connections) > self._limits.max_connections:
             message = f"The server has {self._limits.max_connections} connections, its limit; try again later."
             self._refuse(Unavailable(message, code="too_many_connections"))
@@ -261,7 +270,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._limits.websockets += 1
-        self._patience = _Patience(self.transport, self._limits.write_seconds)
+        self._patience = _Patience(self.transport, self._limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.websockets -= 1

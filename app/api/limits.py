@@ -9,6 +9,9 @@ from starlette.types import Scope
 from app.budget import Budget, Lease
 from config.settings import Settings
 
+ANSWER_BYTES = 512 * 1024
+"""What one connection may have waiting without being counted: a page of events, and what was written before it."""
+
 _BODY = "longhaul_body"
 
 
@@ -25,6 +28,8 @@ class Limits:
     write_seconds: float
     """Seconds that a client may take no byte of an answer that waits for it."""
     bodies: Budget
+    answers: Budget
+    """What clients have not taken yet of their answers."""
     websockets: int = 0
     """WebSockets that are open now."""
 
@@ -37,6 +42,7 @@ class Limits:
             body_seconds=settings.body_seconds,
             write_seconds=settings.write_seconds,
             bodies=Budget(settings.buffer_bytes),
+            answers=Budget(settings.buffer_bytes, ANSWER_BYTES),
         )
 
 

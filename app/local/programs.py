@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 import runpy
 import sys
 import uuid
@@ -22,6 +23,9 @@ WS_PONG_SECONDS = 60
 
 CONNECTION = "app.api.connection"
 """The module of our connections, for uvicorn."""
+
+OTHER_FILES = 512
+"""Open files of an API process beside its connections."""
 
 FLOWER_HOST = "127.0.0.1"
 FLOWER_DEFAULTS = {
@@ -70,6 +74,7 @@ def api(settings: Settings) -> Launch:
     """uvicorn. Raises ConfigError if it could not start."""
     _check_shared(settings)
     check_port("LONGHAUL_PORT", settings.host, settings.port)
+    _allow_open_files(settings.max_connections + OTHER_FILES)
     argv = [
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
@@ -85,6 +90,14 @@ def api(settings: Settings) -> Launch:
     if settings.log_level != "DEBUG":
         argv.append("--no-access-log")
     return Launch(tuple(argv))
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Raises the limit of this process, which the program inherits, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def worker(settings: Settings) -> Launch:

@@ -23,13 +23,17 @@ from app.api.connection import (
     BoundedHttp,
     BoundedWebSocket,
 )
-from app.api.limits import Limits
+from app.api.limits import ANSWER_BYTES, Limits
 from app.budget import FREE_BYTES, Budget
 from tests.support.waiting import until
 
 SLOW = 0.3
 """Seconds of the deadlines that a test waits for; no test measures them."""
 HEAD = b"POST / HTTP/1.1\r\nhost: here\r\n"
+
+
+LARGE = 24 * 1024 * 1024
+"""More than the kernel takes for a client that reads nothing."""
 
 
 class Server:
@@ -51,6 +55,10 @@ class Server:
         self.seen.append(scope["path"])
         if scope["type"] == "websocket":
             await self._talk(receive, send)
+        elif scope["path"] == "/large":
+            headers = [(b"content-length", str(LARGE).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"x" * LARGE})
         elif scope["path"] == "/endless":
             await self._pour(receive, send)
         else:
@@ -92,7 +100,7 @@ class Server:
 @asynccontextmanager
 async def serving(budget: int = 1 << 30, **limits: Any) -> AsyncIterator[Server]:
     ample = {"max_connections": 100, "max_websockets": 100, "head_seconds": 9, "body_seconds": 9, "write_seconds": 9}
-    server = Server(Limits(**{**ample, **limits}, bodies=Budget(budget)))
+    server = Server(Limits(**{**ample, **limits}, bodies=Budget(budget), answers=Budget(budget, ANSWER_BYTES)))
     config = uvicorn.Config(
         server.app,
         interface="asgi3",
@@ -261,6 +269,20 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         await client.send(b"GET /endless HTTP/1.1\r\n\r\n")
         await until(lambda: server.seen == ["/endless", "gone"])
         await until(lambda: not server.state.connections)
+
+
+async def test_answers_that_nobody_takes_share_a_budget() -> None:
+    async with serving(budget=LARGE) as server, client_of(server) as first, client_of(server) as second:
+        for number, client in enumerate((first, second), start=1):
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(b"GET /large HTTP/1.1\r\n\r\n")
+            await until(lambda number=number: len(server.seen) == number)  # type: ignore[misc]
+        await until(lambda: len(server.state.connections) == 1)
+        first.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        head = await first.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(await first.reader.readexactly(LARGE)) == LARGE
+        await until(lambda: server.limits.answers.held == 0)
 
 
 async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -57,6 +58,19 @@ def test_the_api_pings_websockets_and_receives_oversized_frames_to_answer_them(s
     assert option(launch, "--ws-max-size") == "10000"
     assert option(launch, "--ws-ping-interval") == "7.0"
     assert float(option(launch, "--ws-ping-timeout")) > 0
+
+
+def test_the_api_may_open_as_many_files_as_it_may_have_connections(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[tuple[int, int]] = [(1024, 5000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    programs.api(settings.model_copy(update={"max_connections": 2000}))
+    programs.api(settings.model_copy(update={"max_connections": 1000}))
+    assert limits[1:] == [(2000 + programs.OTHER_FILES, 5000)]
+    programs.api(settings.model_copy(update={"max_connections": 9000}))
+    assert limits[2:] == [(5000, 5000)]
 
 
 def test_a_worker_must_name_one_of_several_models(settings: Settings) -> None:
