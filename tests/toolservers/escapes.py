@@ -273,6 +273,8 @@ RESOURCES = (
     ("a file of a terabyte", "with open('f', 'wb') as f:\n    f.truncate(2**40)", r"\[Errno 27\] File too large"),
     ("a million files", "for n in range(10**6):\n    open(f'f{n}', 'w').close()", r"\[Errno 28\] No space left"),
     ("open files", "kept = [open('/dev/null') for _ in range(10**4)]", r"\[Errno 24\] Too many open files"),
+    ("a larger pipe", "import fcntl\nattempt(lambda: fcntl.fcntl(os.pipe()[1], 1031, 2**20))", _EPERM),
+    ("larger socket buffers", "attempt(lambda: socket.socketpair()[0].setsockopt(1, 7, 2**22))", _EPERM),
     ("an endless answer", "class X:\n    def __repr__(self): return 'x' * 10**8\nX()", r"left out|MemoryError"),
     ("nonsense to the server in place of an answer", GARBAGE, r"printed more than", "output"),
     ("recursion", "def f(): f()\nf()", r"RecursionError"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from workers.toolservers.python import selftest
 from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader
+from workers.toolservers.python.jail.jailer import memory_of
 from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import TruncatedOutput, truncate_middle
@@ -68,6 +70,17 @@ def test_the_filter_allows_listed_calls_and_checks_arguments(machine: Machine, n
     assert verdict(machine, numbers["prlimit64"], 1) == EPERM
 
 
+@pytest.mark.parametrize(("machine", "fcntl", "setsockopt"), [(Machine.X86_64, 72, 54), (Machine.AARCH64, 25, 208)])
+def test_no_code_can_enlarge_the_buffers_of_its_pipes_and_sockets(
+    machine: Machine, fcntl: int, setsockopt: int
+) -> None:
+    """No limit of memory counts them, so their number times their first size is the bound."""
+    assert verdict(machine, fcntl, 3, 1031) == EPERM  # F_SETPIPE_SZ
+    assert verdict(machine, fcntl, 3, 1032) == ALLOW
+    assert [verdict(machine, setsockopt, 3, 1, option) for option in (7, 8, 32, 33)] == [EPERM] * 4
+    assert verdict(machine, setsockopt, 3, 1, 2) == ALLOW  # SO_REUSEADDR
+
+
 def test_system_calls_of_another_architecture_end_the_process() -> None:
     assert verdict(Machine.X86_64, 20, arch=0x40000003) == KILL  # i386
     assert verdict(Machine.X86_64, 0x40000000) == KILL  # x32
@@ -80,6 +93,30 @@ def test_no_system_call_is_in_two_lists(machine: Machine) -> None:
     numbers = [*calls.allowed, *calls.refused, *calls.examined.values()]
     assert len(numbers) == len(set(numbers))
     assert len(filter_for(machine)) // 8 <= 4096  # the limit of Linux
+
+
+def memory_in(folder: Path, limit: int) -> int:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        return memory_of(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def test_the_watcher_counts_what_is_swapped_out_and_divides_what_is_shared(tmp_path: Path) -> None:
+    for pid in ("1", "2"):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "status").write_text("Name:\tpython\nVmRSS:\t     100 kB\nVmSwap:\t     300 kB\n")
+    (tmp_path / "self").mkdir()
+    assert memory_in(tmp_path, 800 * 1024) == 0
+    assert memory_in(tmp_path, 799 * 1024) == 800 * 1024  # smaps are hidden
+    for pid in ("1", "2"):
+        (tmp_path / pid / "smaps_rollup").write_text("Rss: 100 kB\nPss: 50 kB\nSwap: 300 kB\nSwapPss: 150 kB\n")
+    assert memory_in(tmp_path, 799 * 1024) == 400 * 1024
+
+
+def test_the_watcher_reads_the_kernel_s_own_files() -> None:
+    assert memory_in(Path("/proc"), 1) > 1024**2
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class Limits:
     cpu_seconds: int = 300
     """CPU seconds of one process over its life. The interpreter lives as long as its session."""
     memory_bytes: int = 512 * 1024**2
-    """Address space of one process, and resident memory of all processes together."""
+    """Address space of one process, and memory of all processes together, what is swapped out included."""
     output_bytes: int = 64 * 1024
     """What one call returns: stdout, stderr and result each, and the text of all together."""
     processes: int = 32
@@ -28,7 +28,7 @@ class Limits:
     disk_bytes: int = 64 * 1024**2
     """All files together; they are kept in memory."""
     open_files: int = 64
-    """Open files of one process. Nothing else limits the kernel memory that sockets and pipes hold."""
+    """Open files of one process. They bound what pipes and sockets hold, whose buffers cannot grow."""
 
     @property
     def flood_bytes(self) -> int:

@@ -33,6 +33,9 @@ _X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET. Only clone3, which is refused, has NEWTIME."""
 _TIOCLINUX = 0x541C
+_F_SETPIPE_SZ = 1031
+_BUFFER_OPTIONS = (7, 8, 32, 33)
+"""SO_SNDBUF, SO_RCVBUF, and both with FORCE. A sandbox has Unix sockets alone: no other level concerns them."""
 
 Instruction = tuple[int, int, int, int]
 """Code, jump if true, jump if false, operand."""
@@ -72,7 +75,10 @@ def _examined(calls: Syscalls) -> list[Instruction]:
     type_into_terminal = [
         step for request in (termios.TIOCSTI, _TIOCLINUX) for step in _when(_IF_EQUAL, request, then=_EPERM)
     ]
+    larger_buffer = [step for option in _BUFFER_OPTIONS for step in _when(_IF_EQUAL, option, then=_EPERM)]
     return [
+        *_where(number["setsockopt"], 2, larger_buffer),
+        *_where(number["fcntl"], 1, _when(_IF_EQUAL, _F_SETPIPE_SZ, then=_EPERM)),
         *_where(number["clone"], 0, _when(_IF_ANY_BIT, NEW_NAMESPACES, then=_EPERM)),
         *_where(number["socket"], 0, unix),
         *_where(number["socketpair"], 0, unix),

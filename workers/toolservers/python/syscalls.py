@@ -48,7 +48,7 @@ def _numbers(table: str, machine: Machine) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column]}
 
 
-EXAMINED = "clone:56:220 ioctl:16:29 prlimit64:302:261 socket:41:198 socketpair:53:199"
+EXAMINED = "clone:56:220 fcntl:72:25 ioctl:16:29 prlimit64:302:261 setsockopt:54:208 socket:41:198 socketpair:53:199"
 
 ALLOWED = """
 read:0:63 write:1:64 open:2: close:3:57 stat:4: fstat:5:80 lstat:6: poll:7: lseek:8:62 mmap:9:222 mprotect:10:226
@@ -56,8 +56,8 @@ munmap:11:215 brk:12:214 rt_sigaction:13:134 rt_sigprocmask:14:135 rt_sigreturn:
 readv:19:65 writev:20:66 access:21: pipe:22: select:23: sched_yield:24:124 mremap:25:216 msync:26:227 mincore:27:232
 madvise:28:233 dup:32:23 dup2:33: pause:34: nanosleep:35:101 getitimer:36:102 alarm:37: setitimer:38:103 getpid:39:172
 sendfile:40:71 connect:42:203 accept:43:202 sendto:44:206 recvfrom:45:207 sendmsg:46:211 recvmsg:47:212
-shutdown:48:210 bind:49:200 listen:50:201 getsockname:51:204 getpeername:52:205 setsockopt:54:208 getsockopt:55:209
-fork:57: vfork:58: execve:59:221 exit:60:93 wait4:61:260 kill:62:129 uname:63:160 fcntl:72:25 flock:73:32 fsync:74:82
+shutdown:48:210 bind:49:200 listen:50:201 getsockname:51:204 getpeername:52:205 getsockopt:55:209
+fork:57: vfork:58: execve:59:221 exit:60:93 wait4:61:260 kill:62:129 uname:63:160 flock:73:32 fsync:74:82
 fdatasync:75:83 truncate:76:45 ftruncate:77:46 getdents:78: getcwd:79:17 chdir:80:49 fchdir:81:50 rename:82: mkdir:83:
 rmdir:84: creat:85: link:86: unlink:87: symlink:88: readlink:89: chmod:90: fchmod:91:52 chown:92: fchown:93:55
 lchown:94: umask:95:166 gettimeofday:96:169 getrlimit:97:163 getrusage:98:165 sysinfo:99:179 times:100:153

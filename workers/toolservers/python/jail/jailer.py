@@ -28,7 +28,6 @@ from workers.toolservers.python.jail import bubblewrap, namespaces
 WATCH_SECONDS = 0.05
 READY_SECONDS = 20.0
 NICENESS = 10
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ERROR_BYTES = 4096
 HANDLED = (signal.SIGCHLD, signal.SIGTERM)
 
@@ -142,30 +141,33 @@ def _end(child: int) -> int:
 
 
 def memory_of(proc: int, limit: int) -> int:
-    """Resident bytes of all processes in the /proc folder that `proc` is a descriptor of; 0 if within `limit`.
+    """Bytes of all processes in the /proc folder that `proc` is a descriptor of, in memory or swapped out.
 
-    The quick sum counts a page once for every process that shares it. Only beyond `limit` a slower sum counts it once.
+    0 if within `limit`. The quick sum counts a page once for every process that shares it. Only beyond `limit` a slower
+    sum counts it once.
     """
     try:
         pids = [name for name in os.listdir(proc) if name.isdigit()]
     except OSError:
         return 0  # all processes are gone
-    if sum(_resident(proc, pid) for pid in pids) <= limit:
+    if sum(_held(proc, pid) for pid in pids) <= limit:
         return 0
     return sum(_own_share(proc, pid) for pid in pids)
 
 
-def _resident(proc: int, pid: str) -> int:
-    fields = _read(proc, f"{pid}/statm").split()
-    return int(fields[1]) * PAGE_BYTES if fields else 0
+def _held(proc: int, pid: str) -> int:
+    return _sum_of(_read(proc, f"{pid}/status"), b"VmRSS:", b"VmSwap:")
 
 
 def _own_share(proc: int, pid: str) -> int:
-    """Resident bytes, each shared page divided by its users; undivided if the process hides its smaps, as it can."""
-    for line in _read(proc, f"{pid}/smaps_rollup").splitlines():
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) * 1024
-    return _resident(proc, pid)
+    """What is held, each shared page divided by its users; undivided if the process hides its smaps, as it can."""
+    return _sum_of(_read(proc, f"{pid}/smaps_rollup"), b"Pss:", b"SwapPss:") or _held(proc, pid)
+
+
+def _sum_of(text: bytes, *fields: bytes) -> int:
+    """The sum of these fields, which are in KiB, in bytes."""
+    lines = (line.split() for line in text.splitlines())
+    return sum(int(line[1]) * 1024 for line in lines if line and line[0] in fields)
 
 
 def _read(folder: int, name: str) -> bytes:
