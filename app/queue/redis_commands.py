@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError as RedisError  # for workers, which do not know redis-py
 
 
 def packed(*parts: bytes) -> bytes:
