@@ -135,6 +135,27 @@ async def _migrate(settings: Settings) -> None:
 
 
 @cli.command()
+def rotate_key() -> None:
+    """Seal with a new key from now on; what was sealed before stays readable. Takes two minutes."""
+    with _one_line():
+        number = asyncio.run(_rotate_key(_settings()))
+        typer.echo(f"key {number} seals now")
+
+
+async def _rotate_key(settings: Settings) -> int:
+    from app.store.database import Database, StoreUnavailable
+    from app.store.keys import rotate
+
+    db = Database(settings.database_dsn)
+    try:
+        return await rotate(db)
+    except StoreUnavailable as error:
+        raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
+    finally:
+        await db.close()
+
+
+@cli.command()
 def models() -> None:
     """List the models of the models file."""
     with _one_line():

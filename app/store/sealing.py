@@ -4,7 +4,8 @@ Clients keep sealed reasoning and compactions: they can neither read nor forge t
 in Postgres, so that a reader of the table does not see them.
 
 The cipher is AES-SIV (RFC 5297). It is deterministic: the same text gives the same token, as replays need, and no
-nonce has to be unique. The key is a row of Postgres, so all processes of a deployment share it.
+nonce has to be unique. The keys are rows of Postgres, so all processes of a deployment share them (keys.py). A token
+begins with the number of its key.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 KEY_BYTES = 64
 
-_VERSION = "lh1_"
+FIRST_KEY = 1
+
+_TOKEN = re.compile(r"lh([1-9][0-9]{0,3})_(.*)", re.ASCII)
 
 
 class SealedKind(Enum):
@@ -36,24 +41,27 @@ class BadSeal(Exception):
 
 
 class Sealer:
-    """Seals and unseals texts with one key of KEY_BYTES random bytes."""
+    """Seals texts with one key of KEY_BYTES random bytes; unseals with it and with the `others`, by their numbers."""
 
-    def __init__(self, key: bytes) -> None:
-        self._cipher = AESSIV(key)
+    def __init__(self, key: bytes, number: int = FIRST_KEY, others: Mapping[int, bytes] = MappingProxyType({})) -> None:
+        self._number = number
+        self._ciphers = {each: AESSIV(value) for each, value in {**others, number: key}.items()}
 
     def seal(self, kind: SealedKind, text: str) -> str:
         """Returns a token of letters, digits, `-`, `_` and `=`."""
         # AES-SIV takes no empty text.
-        encrypted = self._cipher.encrypt(b"." + text.encode(), [kind.value.encode()])
-        return _VERSION + base64.urlsafe_b64encode(encrypted).decode()
+        encrypted = self._ciphers[self._number].encrypt(b"." + text.encode(), [kind.value.encode()])
+        return f"lh{self._number}_{base64.urlsafe_b64encode(encrypted).decode()}"
 
     def unseal(self, kind: SealedKind, token: str) -> str:
         """Returns the text of a token. Raises BadSeal."""
-        if not token.startswith(_VERSION):
+        found = _TOKEN.fullmatch(token)
+        cipher = None if found is None else self._ciphers.get(int(found[1]))
+        if found is None or cipher is None:
             raise BadSeal
         try:
-            encrypted = base64.b64decode(token.removeprefix(_VERSION), altchars=b"-_", validate=True)
-            return self._cipher.decrypt(encrypted, [kind.value.encode()])[1:].decode()
+            encrypted = base64.b64decode(found[2], altchars=b"-_", validate=True)
+            return cipher.decrypt(encrypted, [kind.value.encode()])[1:].decode()
         except (InvalidTag, binascii.Error, ValueError):
             raise BadSeal from None
 

@@ -40,3 +40,21 @@ def test_another_key_another_kind_and_another_byte_do_not_unseal_a_token() -> No
     changed = token[:10] + ("A" if token[10] != "A" else "B") + token[11:]
     with pytest.raises(BadSeal):
         SEALER.unseal(SealedKind.REASONING, changed)
+
+
+def test_a_token_names_its_key_and_every_key_that_is_known_unseals() -> None:
+    old, new = bytes(range(KEY_BYTES)), bytes(KEY_BYTES - 1) + b"1"
+    rotated = Sealer(new, 2, {1: old})
+    before, after = SEALER.seal(SealedKind.REASONING, "x"), rotated.seal(SealedKind.REASONING, "x")
+    assert (before[:4], after[:4]) == ("lh1_", "lh2_")
+    assert [rotated.unseal(SealedKind.REASONING, token) for token in (before, after)] == ["x", "x"]
+    for token in (
+        after,
+        after.replace("lh2_", "lh1_"),
+        after.replace("lh2_", "lh9999_"),
+        after.replace("lh2_", "lh02_"),
+    ):
+        with pytest.raises(BadSeal):
+            SEALER.unseal(SealedKind.REASONING, token)
+    with pytest.raises(BadSeal):
+        rotated.unseal(SealedKind.REASONING, after.replace("lh2_", "lh1_"))
