@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 import orjson
-from sqlalchemy import event, text
+from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -58,6 +58,12 @@ def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
     """Makes the pool replace a connection that was closed while it was idle, for example by a restart of Postgres."""
     if connection.driver_connection.is_closed():
         raise DisconnectionError
+
+
+def _leave_a_standby(context: ExceptionContext) -> None:
+    """Closes all connections of the pool once their server has become a standby: new ones find the primary."""
+    if isinstance(context.original_exception.__cause__, asyncpg.ReadOnlySQLTransactionError):
+        context.is_disconnect = True
 
 
 async def _open(*args: Any, **kwargs: Any) -> asyncpg.Connection:
@@ -115,6 +121,7 @@ class Database:
             connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS, "async_creator_fn": _open},
         )
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
+        event.listen(self._engine.sync_engine, "handle_error", _leave_a_standby)
         self._driver: asyncpg.Connection | None = None
         self._driver_lock = asyncio.Lock()
 

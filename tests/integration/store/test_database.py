@@ -45,6 +45,23 @@ async def test_errors_of_a_real_postgres_are_told_apart(db: Database, statements
     await db.ping()
 
 
+async def test_a_server_that_became_a_standby_is_left(db: Database) -> None:
+    other = Database(db.engine.url.render_as_string(hide_password=False), 1)
+
+    async def server() -> int:
+        async with other.autocommit() as connection:
+            return int((await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one())
+
+    first = await server()
+    assert await server() == first
+    with pytest.raises(StoreUnavailable):
+        async with other.begin() as connection:
+            await connection.execute(text("SET LOCAL transaction_read_only = on"))
+            await connection.execute(text("CREATE TABLE t ()"))
+    assert await server() != first
+    await other.close()
+
+
 async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_without_an_answer_is_away(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
