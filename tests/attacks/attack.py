@@ -19,7 +19,10 @@ HARMLESS = REFUSED | {"200", "200 failed", "204", "held"}
 
 MIB = 2**20
 API_GROWTH = 512 * MIB
-"""Bytes that an attack may add to the API's memory at its peak, with the default settings."""
+"""Bytes that an attack may add to the API's memory at its peak, with the default settings.
+
+docs/operations.md allows about 1.3 GiB for buffers and parsing; no single attack needs as much.
+"""
 WORKER_GROWTH = 768 * MIB
 """The same of a worker: the largest context takes about ten times its 64 MiB while its prompt is prepared."""
 LATENCY_SECONDS = 1.0
