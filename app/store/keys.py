@@ -66,9 +66,7 @@ class SharedSealer:
 
     async def get(self) -> Sealer:
         """Raises StoreUnavailable if the keys were never read."""
-        if self._sealer is None:
-            await get_key(self._db, _SEAL, KEY_BYTES)
-        elif time.monotonic() < self._read_at + REFRESH_SECONDS:
+        if self._sealer is not None and time.monotonic() < self._read_at + REFRESH_SECONDS:
             return self._sealer
         try:
             found, number = await _read_keys(self._db)
@@ -85,7 +83,6 @@ async def rotate(db: Database, pause: float = 2 * REFRESH_SECONDS) -> int:
 
     First all processes learn the key, then it seals: the `pause` lies between. Raises StoreUnavailable.
     """
-    await get_key(db, _SEAL, KEY_BYTES)
     found, _ = await _read_keys(db)
     number = max(found) + 1
     await get_key(db, f"{_SEAL}_{number}", KEY_BYTES)
@@ -100,7 +97,7 @@ async def _read_keys(db: Database) -> tuple[dict[int, bytes], int]:
     """Returns the keys by their numbers, and the number of the one that seals."""
     async with db.autocommit() as connection:
         rows = {row.name: row.value for row in await connection.execute(select(keys))}
-    found = {FIRST_KEY: rows[_SEAL]}
+    found = {FIRST_KEY: rows[_SEAL] if _SEAL in rows else await get_key(db, _SEAL, KEY_BYTES)}
     for name, value in rows.items():
         head, _, number = name.rpartition("_")
         if head == _SEAL and number.isdecimal():
