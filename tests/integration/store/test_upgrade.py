@@ -249,7 +249,7 @@ class TestFormats:
 
     async def test_claims_on_one_connection_do_not_open_it_to_the_version_before(self, db: Database) -> None:
         """The statement's own setting ends with its transaction, also in a pool of connections."""
-        await asyncio.gather(*(claimed(db) for _ in range(20)))
+        await asyncio.gather(*(claimed(db, f"worker-{number}") for number in range(20)))
         response_ids = [await queued(db) for _ in range(20)]
         assert not any(await asyncio.gather(*(claimed_by_0_2(db, response_id) for response_id in response_ids)))
 
