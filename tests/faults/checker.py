@@ -33,6 +33,15 @@ CRASH_WORDS = (
     "did not stop",
     "could not note the end of",
     "the task of ",
+    "cannot be failed",
+    "ends without its output",
+    "cannot publish",
+    "refuses to commit",
+    "a task of the lease ended",
+    "hangs; the process ends",
+    "did not end cleanly",
+    "; the worker stops",
+    "the engine cannot be checked",
 )
 """Words of the log lines by which the product reports an unforeseen error: no fault excuses one."""
 LIBRARY_CRASH_WORDS = {"Traceback": "traceback", "Unrecoverable error": "celery.worker.worker"}
@@ -46,6 +55,8 @@ FORESEEN_ERRORS = (
     "belongs to this worker and does not run here",
     "%s failed: %s",
     "MCP server %r",
+    "an error in Celery's main thread",
+    "Postgres ended its statements",
 )
 """Words of the product's other lines at ERROR or above: faults cause these."""
 _VLLM = re.compile(r" ERROR \d\d-\d\d [\d:]{8} \[\w+\.py:\d+\]")

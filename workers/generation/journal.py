@@ -85,7 +85,9 @@ class Journal:
                 appended = await _append_once(self._db, entries)
             except StoreUnavailable as error:
                 if not away:
-                    log.warning("Postgres cannot commit (%s); %d responses wait", error, len(entries))
+                    log.warning(
+                        "Postgres is away or busy (%s); %d responses wait for their commit", error, len(entries)
+                    )
                 away = True
                 await patience.wait(error)
             else:

@@ -182,7 +182,7 @@ class Lease:
     def _report(self, ended: asyncio.Task[None]) -> None:
         """A task of the lease ended, which only a bug can cause: the worker must stop."""
         error = ended.exception()
-        log.critical("the %s of %s ended", ended.get_name(), self.worker, exc_info=error)
+        log.critical("a task of the lease ended: %s of %s", ended.get_name(), self.worker, exc_info=error)
         if self._registered.done():
             self._tell(self._on_end)
         else:
