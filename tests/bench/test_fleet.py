@@ -97,7 +97,7 @@ def test_a_statement_that_looks_at_bystanders_grows_with_the_square_of_the_fleet
 
 def test_every_server_is_spoken_to_by_every_api_process_and_by_its_own_workers() -> None:
     fleet_of = replace(PLAIN, workers=100, pool=3, api=10, api_pool=3, postgres=4)
-    assert demand(fleet_of, NOTHING)[Part.CONNECTIONS] == 100 * (3 + 1) + 4 * (10 * 3 + 4)
+    assert demand(fleet_of, NOTHING)[Part.CONNECTIONS] == 100 * (3 + 3) + 4 * (10 * 3 + 4)
 
 
 def test_capacity_is_the_last_fleet_with_room_everywhere() -> None:

@@ -118,7 +118,7 @@ async def test_a_restored_backup_continues_where_it_was() -> None:
 
 async def copied(fleet: Fleet, name: str, *, to_backup: bool) -> None:
     """Stops Postgres, copies its folder to or from the backup, and starts it again."""
-    [data] = (fleet.services.folder / "home").glob("postgres-*")
+    [data] = (fleet.services.folder / "home").glob("postgres-[0-9]*")
     source, target = (data, fleet.folder / name) if to_backup else (fleet.folder / name, data)
     await asyncio.to_thread(fleet.services.postgres.stop)
     await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)

@@ -14,6 +14,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
 from app.store.database import Database
+from app.store.formats import FORMAT
 from app.store.journal import Entry
 from app.store.rows import Ending
 from tests.support.requests import stored_request
@@ -31,6 +32,8 @@ _COPY = """
     SELECT {columns}, CAST(:prefix AS text) || lpad(i::text, 8, '0')
     FROM {table} t, generate_series(1, CAST(:count AS int)) i WHERE t.{own} = :template
 """
+_AS_NEWEST = "SELECT set_config('longhaul.format', CAST(:format AS text), true)"
+"""Without it Postgres takes the claim for that of an older worker (migration 0006)."""
 _CLAIM = """
     UPDATE responses SET status = 'in_progress', attempt = 1, worker = :worker, started_at = now()
     WHERE id = ANY(CAST(:ids AS text[]))
@@ -62,6 +65,7 @@ async def make_running(db: Database, count: int, prefix: str, worker: str, *, no
     """So many responses that `worker` has claimed; `noticed`: and Postgres' statistics know of it."""
     ids = await make_queued(db, count, prefix)
     async with db.begin() as connection:
+        await connection.execute(text(_AS_NEWEST), {"format": str(FORMAT)})
         await connection.execute(text(_CLAIM), {"ids": ids, "worker": worker})
     if noticed:
         await vacuum(db)
