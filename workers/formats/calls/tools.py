@@ -51,11 +51,17 @@ class Tools:
     @property
     def functions(self) -> frozenset[str]:
         """Names of the client's functions that may be called."""
-        return frozenset(tool.name for tool in self.allowed) - self.custom - self.searches - self.hosted.keys()
+        own = frozenset(tool.name for tool in self.allowed if not is_hosted(tool, self.hosted))
+        return own - self.custom - self.searches
 
     @property
     def custom_allowed(self) -> frozenset[str]:
         return frozenset(tool.name for tool in self.allowed) & self.custom
+
+
+def is_hosted(tool: Tool, hosted: HostedTools) -> bool:
+    """Whether this is a hosted tool: in harmony a client's function may have the same name, in another namespace."""
+    return tool.name in hosted and hosted[tool.name].field == tool.field
 
 
 def tools_of(

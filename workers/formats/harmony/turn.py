@@ -17,7 +17,7 @@ from workers.formats.answer import answer_rules_of
 from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.calls.hosted import HostedTools, McpServerKind, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
-from workers.formats.calls.tools import Tools, output_spec_of, tools_of
+from workers.formats.calls.tools import Tools, is_hosted, output_spec_of, tools_of
 from workers.formats.citations import sources_of
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import FUNCTIONS, Item
@@ -67,7 +67,7 @@ async def build_harmony_turn(
     prompt = await fit_prompt(items, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
     everything = [*items, *(item for turn in past for item in turn.items)]
     sources = await off_loop(everything, sources_of, everything)
-    rules = answer_rules_of(request, tools, _functions(tools), spent, sources)
+    rules = answer_rules_of(request, tools, tools.functions, spent, sources)
     messages = partial(response_messages, conversations[prompt], past)
     parser = partial(HarmonyParser, rules, frozenset(spec.stop_tokens))
     return Turn(prompt, sampling, parser, messages if request.get("enable_response_messages") else None)
@@ -153,26 +153,12 @@ def _addressed(tool: Tool, hosted: HostedTools) -> Tool:
     )  # python takes bare code
 
 
-def is_hosted(tool: Tool, hosted: HostedTools) -> bool:
-    """Whether this is a hosted tool: a client's function may have the same name, in another namespace."""
-    return tool.name in hosted and hosted[tool.name].field == tool.field
-
-
 def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: int) -> Sampling:
     sampling = remaining_sampling(sampling_of(request, structured), spent)
     if sampling.extra.get("ignore_eos"):
         return sampling
     stops = dict.fromkeys((*harmony_vocabulary.stop_tokens(), *(sampling.extra.get("stop_token_ids") or ())))
     return replace(sampling, extra={**sampling.extra, "stop_token_ids": list(stops)})
-
-
-def _functions(tools: Tools) -> frozenset[str]:
-    """Names of the client's functions that may be called."""
-    return (
-        frozenset(tool.name for tool in tools.allowed if not is_hosted(tool, tools.hosted))
-        - tools.custom
-        - tools.searches
-    )
 
 
 def _rendered(conversation: Conversation, past: Sequence[PastTurn]) -> tuple[int, ...]:
