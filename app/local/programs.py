@@ -22,7 +22,7 @@ WS_PONG_SECONDS = 60
 """Seconds that a WebSocket client may leave a ping unanswered: it may be busy with earlier messages."""
 
 CONNECTION = "app.api.connection"
-"""The module of our connections, for uvicorn."""
+"""The package of our connections, for uvicorn."""
 
 OTHER_FILES = 512
 """Open files of an API process beside its connections."""
@@ -79,7 +79,7 @@ def api(settings: Settings) -> Launch:
         *("-m", "uvicorn", "app.main:create_app", "--factory"),
         *("--host", settings.host, "--port", str(settings.port), "--workers", str(settings.api_processes)),
         *("--loop", "uvloop", "--log-level", settings.log_level.lower()),
-        *("--http", f"{CONNECTION}:BoundedHttp", "--ws", f"{CONNECTION}:BoundedWebSocket"),
+        *("--http", f"{CONNECTION}.http:BoundedHttp", "--ws", f"{CONNECTION}.websocket:BoundedWebSocket"),
         *("--timeout-graceful-shutdown", str(max(1, math.ceil(settings.shutdown_grace_seconds)))),
         # A frame beyond the limit gets an error event; one beyond twice the limit closes the WebSocket.
         *("--ws-max-size", str(2 * settings.max_body_bytes)),

@@ -12,7 +12,8 @@ import httpx
 import orjson
 import uvicorn
 
-from app.api.connection import BoundedHttp, BoundedWebSocket
+from app.api.connection.http import BoundedHttp
+from app.api.connection.websocket import BoundedWebSocket
 from app.api.dependencies import Runtime
 from app.main import create_app
 from config.models import ModelCatalog, ServedModel

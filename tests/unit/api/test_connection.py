@@ -15,14 +15,8 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.api.connection import (
-    MAX_HEAD_BYTES,
-    MAX_HEADERS,
-    MAX_PIPELINED,
-    MAX_URL_BYTES,
-    BoundedHttp,
-    BoundedWebSocket,
-)
+from app.api.connection.http import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, MAX_URL_BYTES, BoundedHttp
+from app.api.connection.websocket import BoundedWebSocket
 from app.api.limits import ANSWER_BYTES, Limits
 from app.budget import FREE_BYTES, Budget
 from tests.support.waiting import until

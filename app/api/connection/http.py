@@ -1,8 +1,4 @@
-"""uvicorn's connections with bounds that hold before anything is known of the caller.
-
-uvicorn's own protocol collects heads without a bound, waits for the rest of a request for ever, and gives a client that
-reads nothing all the time in the world (docs/decisions/connections.md).
-"""
+"""HTTP connections whose heads, bodies, answers and pauses are bounded."""
 
 from __future__ import annotations
 
@@ -13,11 +9,9 @@ from typing import Any
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from app.api.connection.writing import BoundedWriting
 from app.api.errors import RETRY_AFTER_SECONDS, status_of
-from app.api.limits import Limits
-from app.budget import OverBudget
 from app.protocol.errors import ApiError, HeadTooLarge, RequestTimeout, Unavailable, UrlTooLong
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -26,8 +20,6 @@ MAX_HEADERS = 128
 MAX_URL_BYTES = 8192
 MAX_PIPELINED = 16
 """Requests that a client may send before it has the answer to an earlier one."""
-
-_TRY_AGAIN_LATER = 1013
 
 
 class _Phase(Enum):
@@ -47,34 +39,7 @@ def _raw_answer(error: ApiError) -> bytes:
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 
-class _Patience:
-    """Ends a connection whose client has taken nothing for too long; what it did not take is dropped.
-
-    What waits for slow clients counts in one budget, too: beyond it a connection ends at once.
-    """
-
-    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
-        self._transport = transport
-        self._seconds = limits.write_seconds
-        self._waiting = limits.answers.lease()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._transport.abort)
-        try:
-            self._waiting.hold(self._transport.get_write_buffer_size())
-        except OverBudget:
-            self._transport.abort()
-
-    def stop(self) -> None:
-        self._waiting.release()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-class BoundedHttp(HttpToolsProtocol):
+class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     """An HTTP connection whose heads, bodies, answers and pauses are bounded.
 
     A request beyond a bound is answered with 408, 414, 431 or 503 and ends its connection. The app never sees it,
@@ -83,7 +48,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._limits: Limits = self.app_state["limits"]
         self._phase = _Phase.HEAD
         self._deadline: asyncio.TimerHandle | None = None
         self._timed: _Phase | None = None
@@ -97,7 +61,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._patience = _Patience(transport, self._limits)
         if len(self.connections) > self._limits.max_connections:
             message = f"The server has {self._limits.max_connections} connections, its limit; try again later."
             self._refuse(Unavailable(message, code="too_many_connections"))
@@ -106,7 +69,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
-        self._patience.stop()
         super().connection_lost(exc)
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
@@ -206,7 +168,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _end(self) -> None:
         self._refused = True
         self._stop_watching()
-        self._patience.start()
+        self._write_deadline.start()
         self.transport.close()
 
     # Deadlines
@@ -234,84 +196,16 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self._refuse(RequestTimeout(f"The {self._phase.value} of the request took longer than {seconds:g} s."))
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._patience.start()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if not self.transport.is_closing():
-            self._patience.stop()
-
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.transport.is_closing():
-            self._patience.start()
+            self._write_deadline.start()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._patience.start()
+        self._write_deadline.start()
 
     def shutdown(self) -> None:
         super().shutdown()
         if self.transport.is_closing():
-            self._patience.start()
-
-
-class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket whose unfinished message counts as a request's body does, and whose client must read."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._limits: Limits = self.app_state["limits"]
-        self._message = self._limits.bodies.lease()
-        self._message_bytes = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._limits.websockets += 1
-        self._patience = _Patience(self.transport, self._limits)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.websockets -= 1
-        self._message.release()
-        self._patience.stop()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._message_bytes += len(data)
-        try:
-            self._message.hold(self._message_bytes)
-        except OverBudget:
-            self._fail()
-        else:
-            super().data_received(data)
-
-    def send_receive_event_to_app(self) -> None:
-        super().send_receive_event_to_app()
-        self._message_bytes = 0
-
-    async def receive(self) -> Any:
-        message = await super().receive()
-        self._message.hold(self._message_bytes)
-        return message
-
-    def _fail(self) -> None:
-        """1013: the client may try again later."""
-        if not self.transport.is_closing():
-            self.conn.fail(_TRY_AGAIN_LATER, "the server holds too many large requests")
-            self.handle_parser_exception()
-            self._patience.start()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._patience.start()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if not self.transport.is_closing():
-            self._patience.stop()
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self._patience.start()
+            self._write_deadline.start()
