@@ -12,14 +12,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.connection.writing import BoundedWriting
 from app.api.errors import RETRY_AFTER_SECONDS, status_of
-from app.protocol.errors import ApiError, HeadTooLarge, RequestTimeout, Unavailable, UrlTooLong
+from app.protocol.errors import ApiError, HeadTooLarge, InvalidRequest, RequestTimeout, Unavailable, UrlTooLong
 
 MAX_HEAD_BYTES = 64 * 1024
 """The names and values of a request's headers together, with its URL."""
 MAX_HEADERS = 128
 MAX_URL_BYTES = 8192
 MAX_PIPELINED = 16
-"""Requests that a client may send before it has the answer to an earlier one."""
+"""Requests that wait behind the one that is answered. The last one gets its answer, too; the rest is dropped."""
+LINGER_BYTES = 16 * 1024 * 1024
+"""What a refused client may still send, and the server drops: bytes that nobody took would reset the connection."""
+LINGER_SECONDS = 2.0
+"""How long the server waits for a refused client to read its answer and close the connection."""
 
 
 class _Phase(Enum):
@@ -39,11 +43,17 @@ def _raw_answer(error: ApiError) -> bytes:
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body
 
 
+def _tell_that_client_left(cycle: RequestResponseCycle) -> None:
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
 class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     """An HTTP connection whose heads, bodies, answers and pauses are bounded.
 
-    A request beyond a bound is answered with 408, 414, 431 or 503 and ends its connection. The app never sees it,
-    except that a request whose body is late looks as if its client had left.
+    A request beyond a bound is answered with 400, 408, 414, 431 or 503 and ends its connection. The app never sees it,
+    except that a request whose body is late or no HTTP looks as if its client had left. A request that waits behind
+    others gets no such answer: the connection ends after theirs.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -55,6 +65,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._silent_bytes = 0
         self._heard = self._completed = False
         self._refused = False
+        self._dropped_bytes = 0
         self._running: RequestResponseCycle | None = None
 
     # The connection
@@ -71,11 +82,11 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._stop_watching()
         super().connection_lost(exc)
         if self._running is not None and not self._running.response_complete:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            _tell_that_client_left(self._running)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
+            self._drop(data)
             return
         self._heard = self._completed = False
         super().data_received(data)
@@ -89,7 +100,8 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         if not self._heard and self._phase is _Phase.NOTHING and self._is_idle():
             self._phase = _Phase.HEAD  # Empty lines before a request.
         self._check_head()
-        self._watch()
+        if not self._refused:
+            self._watch()
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
@@ -113,10 +125,11 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._heard, self._phase = True, _Phase.BODY
+        self._heard = True
         earlier = self.cycle
         self._check_head()
         if not self._refused:
+            self._phase = _Phase.BODY
             super().on_headers_complete()
             if self.pipeline:
                 self._keep_running(earlier)
@@ -130,13 +143,13 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._heard, self._completed, self._phase = True, True, _Phase.NOTHING
         if not self._refused:
             super().on_message_complete()
+            if len(self.pipeline) >= MAX_PIPELINED:
+                self._end_after_answers()
 
     def _keep_running(self, earlier: RequestResponseCycle) -> None:
         """uvicorn forgets a request as soon as another one waits behind it, and never tells it that its client left."""
         if self._running is None or self._running.response_complete:
             self._running = earlier
-        if len(self.pipeline) > MAX_PIPELINED:
-            self._end()
 
     def handle_websocket_upgrade(self) -> None:
         if self._refused:
@@ -159,11 +172,46 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         elif self.headers is not None and len(self.headers) > MAX_HEADERS:
             self._refuse(HeadTooLarge(f"The request has more than {MAX_HEADERS} headers."))
 
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn calls it for bytes that are no HTTP."""
+        self._refuse(InvalidRequest("The request is not valid HTTP/1.1.", code="invalid_http"))
+
     def _refuse(self, error: ApiError) -> None:
-        """Answers if no earlier answer is under way, and ends the connection."""
-        if not self._refused and (self.cycle is None or self._is_idle() or not self.cycle.response_started):
+        """Ends the connection, with an answer unless that would be taken for the one to an earlier request."""
+        if self._refused:
+            return
+        if self._phase is not _Phase.BODY and not self._is_idle():
+            self._end_after_answers()
+        elif self.pipeline or not (self._is_idle() or not self.cycle.response_started):
+            self._end()
+        else:
             self.transport.write(_raw_answer(error))
-        self._end()
+            self._linger()
+
+    def _end_after_answers(self) -> None:
+        """Takes no further request, and closes the connection after the answer to the last one that was taken."""
+        self._refused = True
+        self._stop_watching()
+        self.cycle.keep_alive = False
+
+    def _linger(self) -> None:
+        """Waits until the client has read its answer and closes the connection, unless the server is full."""
+        if len(self.connections) > self._limits.max_connections or not self.transport.can_write_eof():
+            self._end()
+            return
+        self._refused = True
+        self._stop_watching()
+        self._write_deadline.start()
+        if not self._is_idle():
+            _tell_that_client_left(self.cycle)
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._deadline = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > LINGER_BYTES:
+            self._end()
 
     def _end(self) -> None:
         self._refused = True
@@ -175,13 +223,12 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
 
     def _watch(self) -> None:
         """Sets the deadline of the phase, once. Most requests arrive whole and need none."""
-        phase = _Phase.NOTHING if self._refused else self._phase
-        if phase is self._timed:
+        if self._phase is self._timed:
             return
         self._stop_watching()
-        self._timed = phase
-        if phase is not _Phase.NOTHING:
-            seconds = self._limits.head_seconds if phase is _Phase.HEAD else self._limits.body_seconds
+        self._timed = self._phase
+        if self._phase is not _Phase.NOTHING:
+            seconds = self._limits.head_seconds if self._phase is _Phase.HEAD else self._limits.body_seconds
             self._deadline = self.loop.call_later(seconds, self._on_deadline, seconds)
 
     def _stop_watching(self) -> None:
@@ -191,7 +238,7 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
             self._deadline = None
 
     def _on_deadline(self, seconds: float) -> None:
-        if self._phase is _Phase.HEAD and not self._head_bytes:
+        if self._phase is _Phase.HEAD and not self._head_bytes and self._is_idle():
             self._end()  # A client that has sent nothing expects nothing.
         else:
             self._refuse(RequestTimeout(f"The {self._phase.value} of the request took longer than {seconds:g} s."))

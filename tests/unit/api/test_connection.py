@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.api.connection.http import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, MAX_URL_BYTES, BoundedHttp
+from app.api.connection import http
+from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, MAX_URL_BYTES, BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.limits import ANSWER_BYTES, Limits
 from app.budget import FREE_BYTES, Budget
@@ -290,10 +291,55 @@ async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> 
         assert (await first.answer())[0] == 200
 
 
-async def test_pipelined_requests_are_bounded() -> None:
-    async with serving(write_seconds=SLOW) as server, client_of(server) as client:
-        await client.send(b"GET /endless HTTP/1.1\r\n\r\n" + (HEAD + b"\r\n") * (MAX_PIPELINED + 2))
-        await until(lambda: "gone" in server.seen)
+async def test_pipelined_requests_are_answered_up_to_the_bound_and_then_the_connection_ends() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send((HEAD + b"\r\n") * (2 * MAX_PIPELINED))
+        answers = [await client.answer() for _ in range(MAX_PIPELINED + 1)]
+        assert [answer[:2] for answer in answers] == [(200, 0)] * (MAX_PIPELINED + 1)
+        assert [answer[2].get("connection") for answer in answers] == [*[None] * MAX_PIPELINED, "close"]
+        assert await client.is_closed()
+        assert len(server.seen) == MAX_PIPELINED + 1
+
+
+@pytest.mark.parametrize("bad", [b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", b"no http", b"x: 1\r\n" * 200 + b"\r\n"])
+async def test_a_refused_request_does_not_answer_for_those_before_it(bad: bytes) -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send((HEAD + b"\r\n") * 3 + (bad if bad == b"no http" else HEAD + bad))
+        assert [(await client.answer())[:2] for _ in range(3)] == [(200, 0)] * 3
+        assert await client.is_closed()
+        assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("size", [4 * 1024 * 1024, LINGER_BYTES - MAX_HEAD_BYTES])
+async def test_a_client_that_sends_on_still_gets_the_reason(size: int) -> None:
+    """Closing a connection with bytes in its buffer resets it, and the answer would be lost."""
+    async with serving() as server:
+        async with client_of(server) as client:
+            await client.send(HEAD + b"x: " + b"a" * size)
+            assert await code_of(client, 431) == "headers_too_large"
+        await until(lambda: not server.state.connections)
+
+
+async def test_a_refused_client_that_sends_without_end_is_cut_off() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(HEAD + b"x: " + b"a" * (LINGER_BYTES + 2 * MAX_HEAD_BYTES))
+        await until(lambda: not server.state.connections)
+
+
+async def test_a_refused_client_that_stays_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "LINGER_SECONDS", SLOW)
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"no http\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        await until(lambda: not server.state.connections)
+        writer.close()
+
+
+async def test_bytes_that_are_no_http_get_an_error_of_the_api() -> None:
+    async with serving() as server, client_of(server) as client:
+        await client.send(b"\x16\x03\x01\x02\r\n\r\n")
+        assert await code_of(client, 400) == "invalid_http"
 
 
 async def test_a_websocket_beyond_the_limit_is_a_503() -> None:
