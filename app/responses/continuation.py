@@ -13,9 +13,9 @@ from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.store import calls, conversations, responses
+from app.store import calls, conversations
 from app.store.approvals import approvals_in_chain, approvals_in_conversation
-from app.store.context_size import ContextSize, chain_size, conversation_size
+from app.store.context_size import ContextSize, conversation_size, get_with_chain_size
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from config.settings import Settings
@@ -100,10 +100,7 @@ async def check_continuation(
     Raises InvalidRequest and NotFound. The context may still be deleted before a worker reads it.
     """
     if (previous := request.fields.previous_response_id) is not None:
-        row = await _check_previous(db, project, previous, unstored)
-        chain = await chain_size(db, project, previous, ContextSize(limits.responses, limits.bytes))
-        limits.check_chain(chain)
-        return Continuation(previous=row, chain=chain)
+        return await _check_previous(db, project, previous, unstored, limits)
     if (conversation := request.fields.conversation_id) is None:
         return Continuation()
     if not (may_exist(conversation) and await conversations.get(db, project, conversation)):
@@ -135,17 +132,22 @@ async def check_outputs(db: Database, continued: Continuation, items: Sequence[J
             raise no_such_call(call_id, index)
 
 
-async def _check_previous(db: Database, project: str, response_id: str, unstored: Collection[str]) -> ResponseRow:
-    row = await responses.get(db, project, response_id) if may_exist(response_id) else None
-    if row is None or not (row.store or response_id in unstored):
+async def _check_previous(
+    db: Database, project: str, response_id: str, unstored: Collection[str], limits: ContextLimits
+) -> Continuation:
+    most = ContextSize(limits.responses, limits.bytes)
+    found = await get_with_chain_size(db, project, response_id, most) if may_exist(response_id) else None
+    if found is None or not (found[0].store or response_id in unstored):
         raise _no_such_previous(response_id)
+    row, chain = found
     if row.status not in _CONTINUABLE:
         message = (
             f"The previous response is '{row.status.value}'. "
             "Only a completed or an incomplete response can be continued."
         )
         raise InvalidRequest(message, "previous_response_id", "previous_response_not_finished")
-    return row
+    limits.check_chain(chain)
+    return Continuation(previous=row, chain=chain)
 
 
 async def earlier_approvals(db: Database, project: str, continued: Continuation) -> list[Json]:

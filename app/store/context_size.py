@@ -7,11 +7,15 @@ row is looked at, and those of version 0.2, which do not know. The context itsel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import BigInteger, Integer, Select, bindparam, column, select, text, true
 
 from app.store.database import Database
 from app.store.items import INPUT
+from app.store.responses import RESPONSE_COLUMNS
+from app.store.rows import ResponseRow, response_row
+from app.store.tables import responses
 
 BYTES = f"""(
     octet_length(CAST({INPUT} AS text))
@@ -19,7 +23,7 @@ BYTES = f"""(
 )"""
 """What a worker reads of the response `r` for those that continue it."""
 
-_CHAIN = text(
+_CHAIN_SIZE = text(
     f"""
     WITH RECURSIVE chain (previous, project, length, before, bytes, walked) AS (
         SELECT r.previous_response_id, r.project, r.chain_length, r.context_bytes, CAST({BYTES} AS bigint), 1
@@ -32,6 +36,12 @@ _CHAIN = text(
     SELECT walked - 1 + coalesce(length, 1) AS members, bytes + coalesce(before, 0) AS bytes
     FROM chain ORDER BY walked DESC LIMIT 1
     """
+)
+_SIZE = _CHAIN_SIZE.columns(column("members", Integer), column("bytes", BigInteger)).subquery("size")
+_WITH_SIZE: Select[Any] = (
+    select(*RESPONSE_COLUMNS, _SIZE.c.members, _SIZE.c.bytes)
+    .select_from(responses.join(_SIZE, true()))
+    .where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
 )
 _CONVERSATION = text(
     """
@@ -59,12 +69,17 @@ class ConversationSize:
     """Of the newest item; 0 in an empty conversation."""
 
 
-async def chain_size(db: Database, project: str, response_id: str, most: ContextSize) -> ContextSize:
-    """Returns the size of a response and of all that it continues; of a chain beyond `most`, something beyond it."""
+async def get_with_chain_size(
+    db: Database, project: str, response_id: str, most: ContextSize
+) -> tuple[ResponseRow, ContextSize] | None:
+    """The response with the size of it and of all that it continues, or None if the project has none with that id.
+
+    Of a chain beyond `most`, the size is something beyond it.
+    """
     values = {"id": response_id, "project": project, "most_responses": most.count, "most_bytes": most.bytes}
     async with db.autocommit() as connection:
-        row = (await connection.execute(_CHAIN, values)).one_or_none()
-    return ContextSize() if row is None else ContextSize(row.members, row.bytes)
+        row = (await connection.execute(_WITH_SIZE, values)).one_or_none()
+    return None if row is None else (response_row(row), ContextSize(row.members, row.bytes))
 
 
 async def conversation_size(db: Database, conversation_id: str) -> ConversationSize:

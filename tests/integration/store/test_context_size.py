@@ -7,12 +7,15 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
+from app.protocol.requests.request import parse_request
+from app.responses.continuation import ContextLimits, check_continuation
 from app.store.context import NO_LIMIT, chain_items
-from app.store.context_size import ContextSize, chain_size, conversation_size
+from app.store.context_size import ContextSize, conversation_size, get_with_chain_size
 from app.store.conversations import ConversationRow, create
 from app.store.database import Database
+from app.store.responses import get
 from tests.integration.store.test_context import turn
 from tests.support.requests import message
 from tests.support.rows import claimed
@@ -33,35 +36,61 @@ async def chain(db: Database, length: int) -> str:
     return str(previous["previous_response_id"])
 
 
+async def chain_size(db: Database, response_id: str, most: ContextSize = MOST) -> ContextSize:
+    found = await get_with_chain_size(db, "default", response_id, most)
+    assert found is not None
+    assert found[0] == await get(db, "default", response_id)
+    return found[1]
+
+
+async def test_a_response_of_another_project_has_no_size(db: Database) -> None:
+    assert await get_with_chain_size(db, "theirs", await chain(db, 1), MOST) is None
+
+
 async def test_rows_of_the_version_before_are_counted(db: Database) -> None:
     newest = await chain(db, 3)
-    size = await chain_size(db, "default", newest, MOST)
+    size = await chain_size(db, newest)
     items = size_of(await chain_items(db, "default", newest))
     assert size.count == 3
     assert items <= size.bytes < items + 100
 
 
+async def test_what_a_request_continues_is_read_in_one_query(db: Database) -> None:
+    newest = await chain(db, 2)
+    request = parse_request(orjson.dumps({"model": "m", "input": "hi", "previous_response_id": newest}))
+    made: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        made.append(statement)
+
+    event.listen(db.engine.sync_engine, "before_cursor_execute", note)
+    found = await check_continuation(db, "default", request, (), ContextLimits(2**30, 10, 10))
+    event.remove(db.engine.sync_engine, "before_cursor_execute", note)
+    assert (found.chain.count, found.previous) == (2, await get(db, "default", newest))
+    assert len(made) == 1
+
+
 async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Database) -> None:
     newest = await chain(db, 3)
-    whole = await chain_size(db, "default", newest, MOST)
+    whole = await chain_size(db, newest)
     async with db.begin() as connection:
         await connection.execute(
             text("UPDATE responses SET chain_length = 8, context_bytes = 1000 WHERE id = :id"), {"id": newest}
         )
-    size = await chain_size(db, "default", newest, MOST)
+    size = await chain_size(db, newest)
     assert size.count == 8
     assert 1000 < size.bytes < 1000 + whole.bytes
 
 
 async def test_a_walk_ends_where_the_bound_is_passed(db: Database) -> None:
     newest = await chain(db, 3)
-    assert (await chain_size(db, "default", newest, ContextSize(1, NO_LIMIT))).count == 2
-    assert (await chain_size(db, "default", newest, ContextSize(1000, 1))).count == 1
+    assert (await chain_size(db, newest, ContextSize(1, NO_LIMIT))).count == 2
+    assert (await chain_size(db, newest, ContextSize(1000, 1))).count == 1
 
 
 async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> None:
     row = await claimed(db, previous_response_id=await chain(db, 3))
-    size = (await chain_size(db, "default", row.request["previous_response_id"], MOST)).bytes
+    size = (await chain_size(db, row.request["previous_response_id"])).bytes
     assert len(await Inputs(db, size).items(row)) == 7
     with pytest.raises(ContextTooLong, match=f"more than {size - 1} bytes"):
         await Inputs(db, size - 1).items(row)
