@@ -6,13 +6,14 @@ These tests make vLLM's parameters, and start no engine.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.engine.cases import demo_model
 from workers.engine import make_engine
 from workers.engine.base import EngineError, InvalidSampling, Sampling
-from workers.engine.output_format import Structured
+from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
 
 pytestmark = pytest.mark.vllm
 
@@ -61,20 +62,45 @@ def test_bad_words_that_are_too_long_are_not_even_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "tokens", "kind"),
+    ("sampling", "tokens", "kind", "message"),
     [
-        (Sampling(structured=Structured("{}")), [], InvalidSampling),
-        (Sampling(structured=Structured("{}")), [1], EngineError),
-        (Sampling(), [], EngineError),
+        (Sampling(structured=Structured("{}", "tools[1].format")), [], InvalidSampling, r"^tools\[1\]\.format: "),
+        (asked(structured_outputs={"regex": "("}), [], InvalidSampling, "^structured_outputs: "),
+        (Sampling(structured=Structured("{}", "tools")), [1], EngineError, "the engine ended the request"),
+        (Sampling(), [], EngineError, "the engine ended the request"),
     ],
 )
 def test_an_error_before_the_first_token_is_the_grammar_s(
-    sampling: Sampling, tokens: list[int], kind: type[Exception]
+    sampling: Sampling, tokens: list[int], kind: type[Exception], message: str
 ) -> None:
     from workers.engine.vllm.generation import Generation
 
     generation = Generation([1], sampling, (), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
     completion = SimpleNamespace(token_ids=tokens, finish_reason="error", logprobs=None)
-    with pytest.raises(EngineError) as raised:
+    with pytest.raises(EngineError, match=message) as raised:
         generation.delta(SimpleNamespace(outputs=[completion], num_cached_tokens=0))
     assert type(raised.value) is kind
+
+
+def tool(index: int, *, strict: bool = False, **made: Any) -> Tool:
+    return Tool(f"t{index}", None, {"type": "object"}, strict, f"tools[{index}]", **made)
+
+
+JSON = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+CUSTOM = tool(1, grammar=("regex", "a+"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (OutputSpec(text_format=JSON), "text.format"),
+        (OutputSpec((CUSTOM,), ToolChoice.AUTO, text_format=JSON), "text.format"),
+        (OutputSpec((CUSTOM,), ToolChoice.NAMED, text_format=JSON), "tools[1].format"),
+        (OutputSpec((CUSTOM,), ToolChoice.AUTO), "tools[1].format"),
+        (OutputSpec((tool(2, strict=True),), ToolChoice.AUTO), "tools[2].parameters"),
+        (OutputSpec((tool(0),), ToolChoice.REQUIRED), "tools[0]"),
+        (OutputSpec((tool(0, strict=True), CUSTOM), ToolChoice.AUTO), "tools"),
+    ],
+)
+def test_a_grammar_comes_from_the_field_that_the_caller_sent(spec: OutputSpec, field: str) -> None:
+    assert spec.grammar_field == field

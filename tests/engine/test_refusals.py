@@ -48,7 +48,7 @@ async def test_a_schema_with_a_pattern_that_no_grammar_can_be_made_of_is_refused
 async def test_a_grammar_that_only_the_engine_cannot_compile_is_refused(vllm_case: Case) -> None:
     tag = '{"type": "structural_tag", "format": {"type": "regex", "pattern": "("}}'
     with pytest.raises(InvalidSampling):
-        await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, structured=Structured(tag)))
+        await vllm_case.tokens(await vllm_case.prompt(), replace(GREEDY, structured=Structured(tag, "tools")))
 
 
 async def test_a_large_schema_is_tried_with_the_model_s_vocabulary_and_kept_to(vllm_case: Case) -> None:

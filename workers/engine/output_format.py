@@ -21,6 +21,8 @@ class Structured:
 
     tag: str
     """A structural tag (xgrammar's JSON)."""
+    request_field: str
+    """Where it comes from in the request, for messages."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the chat template: they decide where reasoning ends, and so where the grammar starts to apply."""
 
@@ -76,6 +78,21 @@ class OutputSpec:
     """Further tokens that end the answer, from the request; they are no text."""
     special_tokens: bool = False
     """Whether special tokens are shown in the text."""
+
+    @property
+    def grammar_field(self) -> str:
+        """The field of the request that a grammar for this output comes from, for messages.
+
+        The tools' grammars are one with the text's: that is named then, and of several tools none.
+        """
+        if self.text_format["type"] != "text" and self.choice not in (ToolChoice.REQUIRED, ToolChoice.NAMED):
+            return "text.format"
+        if len(self.tools) != 1:
+            return "tools"
+        [tool] = self.tools
+        if tool.grammar is not None:
+            return f"{tool.field}.format"
+        return f"{tool.field}.parameters" if tool.strict else tool.field
 
 
 class Decoder(Protocol):

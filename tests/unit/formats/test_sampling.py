@@ -14,10 +14,10 @@ from workers.formats.sampling import NOT_SAMPLED, priority_of, sampling_of
 
 def test_fields_and_extras_go_to_the_sampler() -> None:
     extra = {"top_k": 3, "seed": 0, "stop": ["x"], "priority": 4, "chat_template_kwargs": {}}
-    sampling = sampling_of(stored_request(max_output_tokens=7, extra=extra), Structured("{}"), "legal")
+    sampling = sampling_of(stored_request(max_output_tokens=7, extra=extra), Structured("{}", "tools"), "legal")
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.0, 1.0, 7)
     assert sampling.extra == {"top_k": 3, "seed": 0}
-    assert (sampling.structured, sampling.adapter) == (Structured("{}"), "legal")
+    assert (sampling.structured, sampling.adapter) == (Structured("{}", "tools"), "legal")
 
 
 def test_parameters_that_are_not_sampled_are_documented_extras() -> None:

@@ -147,7 +147,7 @@ class VllmEngine:
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
         made = await self._alive().formats.output_format(spec)
-        await self._try_grammar(made.structured, spec)
+        await self._try_grammar(made.structured)
         return made
 
     async def harmony_grammar(self, spec: OutputSpec) -> Structured | None:
@@ -156,14 +156,13 @@ class VllmEngine:
             return structured(spec)
         gates = [self._large_grammars] if len(repr(spec)) > MAX_CACHED_CHARS else []
         made = await behind(gates, lambda: asyncio.to_thread(structured, spec))  # compiling a grammar is slow
-        await self._try_grammar(made, spec)
+        await self._try_grammar(made)
         return made
 
-    async def _try_grammar(self, made: Structured | None, spec: OutputSpec) -> None:
+    async def _try_grammar(self, made: Structured | None) -> None:
         """Raises InvalidSampling for a grammar that would take the engine too much time or memory."""
         if made is not None:
-            field = "tools" if spec.text_format["type"] == "text" else "text.format"
-            await self._alive().probe.check(made.tag, field)
+            await self._alive().probe.check(made.tag, made.request_field)
 
     def decoder(self) -> Decoder:
         return VllmDecoder(self._llm().renderer.get_tokenizer())

@@ -90,7 +90,9 @@ class Generation:
     def _refusal(self, reason: str) -> EngineError:
         """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token."""
         if reason == "error" and not self._answered and has_grammar(self._sampling):
-            return InvalidSampling("text.format: the engine cannot compile the grammar of this format and these tools")
+            structured = self._sampling.structured
+            field = "structured_outputs" if structured is None else structured.request_field
+            return InvalidSampling(f"{field}: the engine cannot compile its grammar")
         return EngineError(f"the engine ended the request: {reason}")
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:

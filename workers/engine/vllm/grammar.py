@@ -10,7 +10,7 @@ vLLM builds the tags of tool calls in the model's own format. This module adds t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import xgrammar
@@ -18,7 +18,7 @@ import xgrammar
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.json_grammar import in_json_string
-from workers.engine.output_format import Tool
+from workers.engine.output_format import OutputSpec, Tool
 from workers.engine.vllm import compat
 from workers.engine.vllm.errors import error_message
 
@@ -48,14 +48,14 @@ def tag_of(format_: Json) -> str:
     return json.dumps({"type": "structural_tag", "format": format_})
 
 
-def tool_tag(tag: str, tools: Iterable[Tool]) -> str:
+def tool_tag(tag: str, spec: OutputSpec) -> str:
     """vLLM's structural tag of tool calls, completed. Raises InvalidSampling."""
-    grammars = {tool.name: tool for tool in tools if tool.grammar is not None}
+    grammars = {tool.name: tool for tool in spec.tools if tool.grammar is not None}
     completed = json.dumps(_completed(json.loads(tag), grammars))
     try:
         xgrammar.Grammar.from_structural_tag(completed)
     except Exception as error:  # xgrammar's C++ errors
-        raise InvalidSampling(f"tools: they cannot be made a grammar: {error_message(error)}") from None
+        raise InvalidSampling(f"{spec.grammar_field}: it cannot be made a grammar: {error_message(error)}") from None
     return completed
 
 

@@ -47,8 +47,8 @@ def structured(spec: OutputSpec) -> Structured | None:
     try:
         xgrammar.Grammar.from_structural_tag(tag)
     except Exception as error:  # xgrammar's C++ errors
-        raise InvalidSampling(f"tools: they cannot be made a grammar: {error_message(error)}") from None
-    return Structured(tag)
+        raise InvalidSampling(f"{spec.grammar_field}: it cannot be made a grammar: {error_message(error)}") from None
+    return Structured(tag, spec.grammar_field)
 
 
 def _is_enforced(spec: OutputSpec) -> bool:

@@ -80,7 +80,7 @@ class OutputFormats:
             parser=self._parser,
             spec=spec,
             request=request,
-            structured=Structured(tag, spec.template_args) if tag is not None else None,
+            structured=Structured(tag, spec.grammar_field, spec.template_args) if tag is not None else None,
             tokenizer=self._tokenizer,
             end_tokens=self._end_tokens | frozenset(spec.stop_tokens),
             markers=self._markers,
@@ -182,8 +182,8 @@ def _tag(request: compat.ResponsesRequest, spec: OutputSpec) -> str | None:
     if enforced is None:
         return None
     if enforced.structural_tag is not None:
-        return grammar.tool_tag(enforced.structural_tag, spec.tools)
-    return grammar.tool_tag(grammar.tag_of(grammar.json_format(enforced.json)), spec.tools)
+        return grammar.tool_tag(enforced.structural_tag, spec)
+    return grammar.tool_tag(grammar.tag_of(grammar.json_format(enforced.json)), spec)
 
 
 def _functions(spec: OutputSpec) -> list[FunctionTool]:
