@@ -23,7 +23,7 @@ from app.aio import run_until
 from app.api.errors import refuse, reply
 from app.api.limits import release_body
 from app.api.shutdown import Shutdown
-from app.api.sse import disconnected, send_end, send_pulses, send_start
+from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
 from app.protocol.types import Json
 from app.responses.attached import AttachedResponse
@@ -92,10 +92,15 @@ class ForegroundReply(Response):
 
     async def _send_stream(self, send: Send) -> None:
         async with self._attached() as response:
-            beginning = await response.beginning()
-            self._started = True
-            await send_start(send)
-            await send_pulses(send, response, beginning, obfuscation=self._obfuscation)
+            await self._send_beginning(send, response)
+            await send_pulses(send, response, obfuscation=self._obfuscation)
+
+    async def _send_beginning(self, send: Send, response: AttachedResponse) -> None:
+        """The events that the request is repeated in; nothing of them stays in memory."""
+        beginning = await response.beginning()
+        self._started = True
+        await send_start(send)
+        await send_at_once(send, beginning, obfuscation=self._obfuscation)
 
     @contextlib.asynccontextmanager
     async def _attached(self) -> AsyncIterator[AttachedResponse]:

@@ -41,25 +41,24 @@ async def send_end(send: Send, last: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-async def send_pulses(
-    send: Send, pulses: AsyncIterable[Pulse], beginning: Iterable[Pulse] = (), *, obfuscation: bool = False
-) -> None:
-    """Sends `beginning` in one write, then `pulses` as they come, then `[DONE]`. A write holds whole events only."""
-    as_bytes = _as_padded_bytes if obfuscation else _as_bytes
-    first = b"".join(map(as_bytes, beginning))
-    if first:
-        await send({"type": "http.response.body", "body": first, "more_body": True})
+async def send_at_once(send: Send, pulses: Iterable[Pulse], *, obfuscation: bool = False) -> None:
+    """Sends `pulses` in one write."""
+    if sent := b"".join(_as_bytes(pulse, obfuscation) for pulse in pulses):
+        await send({"type": "http.response.body", "body": sent, "more_body": True})
+
+
+async def send_pulses(send: Send, pulses: AsyncIterable[Pulse], *, obfuscation: bool = False) -> None:
+    """Sends `pulses` as they come, then `[DONE]`. A write holds whole events only."""
     async for pulse in pulses:
-        await send({"type": "http.response.body", "body": as_bytes(pulse), "more_body": True})
+        await send({"type": "http.response.body", "body": _as_bytes(pulse, obfuscation), "more_body": True})
+        del pulse  # The next one may come in an hour.
     await send_end(send, DONE)
 
 
-def _as_bytes(pulse: Pulse) -> bytes:
-    return KEEPALIVE if pulse is None else pulse.frames
-
-
-def _as_padded_bytes(pulse: Pulse) -> bytes:
-    return KEEPALIVE if pulse is None else obfuscated(pulse.frames)
+def _as_bytes(pulse: Pulse, obfuscation: bool) -> bytes:
+    if pulse is None:
+        return KEEPALIVE
+    return obfuscated(pulse.frames) if obfuscation else pulse.frames
 
 
 class EventStream(Response):

@@ -123,6 +123,7 @@ class ResponseReader:
         ):
             async for pulse in pulses:
                 yield pulse
+                del pulse  # The next one may come in an hour.
 
     def follow(
         self, response_id: str, subscription: Subscription, after: int = -1, opening: Chunk | None = None

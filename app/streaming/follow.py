@@ -52,6 +52,8 @@ class LogFollower:
         self._ended = False
         self._lease = (budget or Budget(sys.maxsize, READER_BYTES)).lease()
         self._sending = 0
+        self._left_over = 0
+        """Bytes that the last look found and could not hold: until there is room, they are not read again."""
 
     async def follow(self, opening: Chunk | None = None) -> AsyncGenerator[Chunk | None, None]:
         """Yields the chunks after number `after` until the response is final and its log is read to the end.
@@ -73,9 +75,11 @@ class LogFollower:
                     for chunk in await self._look():
                         yield chunk
                         self._advance(chunk)
+                        del chunk  # Until the next one comes, nothing of this one stays in memory.
                 elif (received := self._next_received()) is not None:
                     yield received
                     self._advance(received)
+                    del received
                 elif not self._must_read:
                     if self._is_keepalive_due():
                         yield None
@@ -92,17 +96,24 @@ class LogFollower:
         self._must_read = False
         self._subscription.clear_missed()
         try:
+            self._lease.hold(self._sending + self._left_over)
             found = await self._read_log(self._position)
             self._hold(size_of(found.chunks))
-        except (StoreUnavailable, OverBudget):
+        except StoreUnavailable:
+            return ()
+        except OverBudget:
+            # Readers that keep what they have sent while they wait for room could wait for each other for ever.
+            self._sending = 0
+            self._lease.release()
             return ()
         self._ended, self._must_read = found.ended, found.has_more
         return found.chunks
 
     def _hold(self, size: int) -> None:
         """Counts what was found beside what its caller may still be sending. Raises OverBudget."""
+        self._left_over = size
         self._lease.hold(self._sending + size)
-        self._sending = size
+        self._sending, self._left_over = size, 0
 
     def _next_received(self) -> Chunk | None:
         """Returns what was received, joined to one chunk. None: nothing, or a gap, which sets `_must_read`."""

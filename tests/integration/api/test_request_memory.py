@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from app.api.limits import Limits
+from app.protocol.events.chunk import Chunk
 from app.protocol.requests.request import ResponseRequest
 from app.store.database import Database
 from app.store.rows import NewResponse
@@ -35,8 +36,9 @@ def limits_of(api: Api) -> Limits:
 
 
 def requests_in_memory() -> int:
+    """With the events that repeat them: their instructions may have megabytes."""
     gc.collect()
-    return sum(isinstance(each, ResponseRequest | NewResponse) for each in gc.get_objects())
+    return sum(isinstance(each, ResponseRequest | NewResponse | Chunk) for each in gc.get_objects())
 
 
 async def holds_nothing(api: Api) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
+from collections.abc import AsyncGenerator
 
 from app.budget import Budget
 from app.protocol.events.chunk import Chunk, LogSlice
@@ -20,6 +22,12 @@ def chunk(number: int, size: int = 1, final: bool = False) -> Chunk:
 
 def subscription() -> Subscription:
     return Subscription(asyncio.Event(), lambda: False)
+
+
+class Watched(Chunk):
+    """A chunk whose end can be seen."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Log:
@@ -60,12 +68,55 @@ async def test_a_reader_waits_while_others_hold_the_budget_and_loses_nothing() -
     assert await anext(stuck) is not None
     waiting = LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, budget=budget).follow()
     first = asyncio.ensure_future(anext(waiting))
-    await until(lambda: len(log.reads) > 3)
+    await until(lambda: log.reads == [-1, -1])
     assert not first.done()
     await stuck.aclose()
     assert await first == chunk(0, 60)
     assert [found.first async for found in waiting if found is not None] == [1, 2]
     assert budget.held == 0
+
+
+async def test_what_a_reader_has_no_room_for_is_not_read_again_until_there_is_room() -> None:
+    budget, log = Budget(90, free=10), Log(60)
+    stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, budget=budget).follow()
+    assert await anext(stuck) is not None
+    waiting = LogFollower(log.read, subscription(), poll=0.001, idle=0.001, budget=budget).follow()
+    for _ in range(5):
+        assert await anext(waiting) is None
+    assert log.reads == [-1, -1]
+    await stuck.aclose()
+    await waiting.aclose()
+
+
+async def test_readers_that_have_sent_much_and_need_much_do_not_wait_for_each_other() -> None:
+    budget, log = Budget(90, free=10), Log(50)
+    readers = [LogFollower(log.read, subscription(), poll=0.01, idle=NEVER, budget=budget).follow() for _ in range(2)]
+    for reader in readers:
+        assert await anext(reader) == chunk(0, 50)
+
+    async def rest(reader: AsyncGenerator[Chunk | None]) -> list[int]:
+        return [found.first async for found in reader if found is not None]
+
+    async with asyncio.timeout(30):
+        assert await asyncio.gather(*map(rest, readers)) == [[1, 2], [1, 2]]
+    assert budget.held == 0
+
+
+async def test_a_chunk_that_was_taken_is_not_kept_until_the_next_one_comes() -> None:
+    kept: list[weakref.ref[Watched]] = []
+
+    async def read(after: int) -> LogSlice:
+        assert [each() for each in kept] == [None] * len(kept)
+        made = Watched("resp_1", after + 1, after + 1, 1, (), b"a")
+        kept.append(weakref.ref(made))
+        return LogSlice((made,), Status.IN_PROGRESS, has_more=len(kept) < 3)
+
+    pulses = LogFollower(read, subscription(), poll=NEVER, idle=0.01).follow()
+    for _ in range(3):
+        assert await anext(pulses) is not None
+    assert await anext(pulses) is None
+    assert kept[-1]() is None
+    await pulses.aclose()
 
 
 async def test_what_pubsub_holds_for_a_reader_is_bounded_by_bytes() -> None:
