@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -25,13 +25,33 @@ class ConfigError(Exception):
     """A setting or a models file is not valid. The message is one line and names it."""
 
 
-def _url_of(*schemes: str) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if isinstance(value, str) and urlsplit(value).scheme not in schemes:
-            raise ValueError(f"must be a URL that starts with {schemes[0]}://")
+def _url_of(*schemes: str, check: Callable[[SplitResult], None] = lambda _: None) -> BeforeValidator:
+    def check_url(value: Any) -> Any:
+        if isinstance(value, str):
+            parts = urlsplit(value)
+            check(parts)
+            if parts.scheme not in schemes:
+                raise ValueError(f"must be a URL that starts with {schemes[0]}://")
         return value
 
-    return BeforeValidator(check)
+    return BeforeValidator(check_url)
+
+
+def _check_postgres(url: SplitResult) -> None:
+    """Every process writes, so none can work with a standby."""
+    if not all(map(_HOST_AND_PORT.fullmatch, url.netloc.rpartition("@")[2].split(","))):
+        raise ValueError("must name its servers as host:port, separated by commas: postgresql://a:5432,b:5432/longhaul")
+    if not {"read-write", "primary"}.issuperset(parse_qs(url.query).get("target_session_attrs", ())):
+        raise ValueError("its target_session_attrs must be read-write, which is the default")
+
+
+def _check_redis(url: SplitResult) -> None:
+    if "sentinel" in url.scheme:
+        raise ValueError(
+            "Sentinel is not supported: give the address of a proxy or a name that follows the primary, as redis://"
+        )
+    if "," in url.netloc.rpartition("@")[2]:
+        raise ValueError("must name one server: give the address of a proxy or a name that follows the primary")
 
 
 def _split_origins(value: Any) -> Any:
@@ -51,12 +71,13 @@ def _split_hosts(value: Any) -> Any:
     return tuple(host.lower() for host in hosts)
 
 
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(:[0-9]{1,5})?")
 _HOST = re.compile(r"[A-Za-z0-9_.-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9_.:\[\]-]+")
 Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_origins)]
 Hosts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_hosts)]
-PostgresUrl = Annotated[str, _url_of("postgresql", "postgres")]
-RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix")]
+PostgresUrl = Annotated[str, _url_of("postgresql", "postgres", check=_check_postgres)]
+RedisUrl = Annotated[str, _url_of("redis", "rediss", "unix", check=_check_redis)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 MAX_SECONDS = 10**9
@@ -209,10 +230,10 @@ class Settings(BaseSettings):
 
     @cached_property
     def database_dsn(self) -> str:
-        """`database_url` for SQLAlchemy's asyncpg dialect. Raises ConfigError if it is unset."""
+        """`database_url`. Raises ConfigError if it is unset."""
         if self.database_url is None:
             raise ConfigError("DATABASE_URL is not set (`longhaul up` starts a Postgres of its own)")
-        return "postgresql+asyncpg://" + self.database_url.split("://", 1)[1]
+        return self.database_url
 
     @cached_property
     def broker_url(self) -> str:

@@ -16,12 +16,11 @@ from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from app.store.servers import CONNECT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
 
-CONNECT_SECONDS = 5
 POOL_SECONDS = 30
 """How long a request waits for a connection of the pool: overload is no outage."""
-STATEMENT_SECONDS = 60
 RETRY_SECONDS = 0.5
 BUSY_SECONDS = 300.0
 """How long a statement is repeated that Postgres itself ends each time: by a time-out, for instance."""
@@ -66,14 +65,6 @@ def _leave_a_standby(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-async def _open(*args: Any, **kwargs: Any) -> asyncpg.Connection:
-    """asyncpg's connect. If no server answers in time, that is another trouble than a slow statement."""
-    try:
-        return await asyncpg.connect(*args, **kwargs)
-    except TimeoutError as error:
-        raise ConnectionError("Postgres does not answer") from error
-
-
 class Patience:
     """How long one action is repeated: while Postgres is away without an end, but for BUSY_SECONDS while it is busy."""
 
@@ -108,17 +99,18 @@ async def retry_until_available(action: Callable[[], Awaitable[T]]) -> T:
 class Database:
     """A pool of connections. Opens nothing until it is used; survives restarts of the server."""
 
-    def __init__(self, dsn: str, pool_size: int = 10) -> None:
-        self._dsn = dsn
+    def __init__(self, url: str, pool_size: int = 10) -> None:
+        """`url` is that of DATABASE_URL; it may name several servers (`servers.py`)."""
+        self._url = url
         self._engine = create_async_engine(
-            dsn,
+            "postgresql+asyncpg://",
+            async_creator=Servers(url).connect,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # an error's text must not hold a prompt
             json_serializer=lambda value: orjson.dumps(value).decode(),
             json_deserializer=orjson.loads,
-            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": STATEMENT_SECONDS, "async_creator_fn": _open},
         )
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
         event.listen(self._engine.sync_engine, "handle_error", _leave_a_standby)
@@ -127,7 +119,7 @@ class Database:
 
     def sibling(self, pool_size: int) -> Database:
         """The same database with a pool of its own, for another event loop."""
-        return Database(self._dsn, pool_size)
+        return Database(self._url, pool_size)
 
     @property
     def engine(self) -> AsyncEngine:

@@ -62,7 +62,7 @@ class Fleet:
         self.folder = services.folder / "fleet"
         self.models = self.folder / ("code/config/models.toml" if plan.demo else "models.toml")
         self.members: list[Member] = []
-        self.db = Database(_sqlalchemy(services.database_url), 4)
+        self.db = Database(services.database_url, 4)
         self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
         self._mark = services.folder.name
         self._code = "before" if plan.upgrade else "code"
@@ -256,7 +256,3 @@ def _to_postgres(services: Services) -> Connect:
 
 def _to_valkey(services: Services) -> Connect:
     return partial(asyncio.open_connection, HOST, urlsplit(services.redis_url).port)
-
-
-def _sqlalchemy(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+asyncpg://")

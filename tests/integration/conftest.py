@@ -16,7 +16,7 @@ from app.streaming.pubsub import PubSub
 
 @pytest.fixture
 async def db(services: Any) -> AsyncIterator[Database]:
-    database = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 10)
+    database = Database(services.database_url, 10)
     await migrate(database)
     async with database.begin() as connection:
         await connection.execute(text("TRUNCATE responses, conversations, workers CASCADE"))

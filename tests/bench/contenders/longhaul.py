@@ -77,7 +77,7 @@ class Longhaul(Contender):
     async def prepare(self) -> None:
         """Services, a copy of the code, the schema: all but the programs."""
         self._services = await asyncio.to_thread(Services)
-        self._db = Database(self.services.database_url.replace("postgresql://", "postgresql+asyncpg://"), POOL)
+        self._db = Database(self.services.database_url, POOL)
         for name in CODE:
             shutil.copytree(self.variant.code / name, self._code / name, ignore=shutil.ignore_patterns("__pycache__"))
         migrate = Program((*COMMAND, "migrate"), {**os.environ, **self._environment()}, self._code)

@@ -70,7 +70,7 @@ async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Databa
 
 async def test_batches_of_claims_in_any_order_do_not_deadlock_and_claim_each_response_once(db: Database) -> None:
     ids = [await queued(db) for _ in range(40)]
-    databases = [Database(db.engine.url.render_as_string(hide_password=False), 1) for _ in range(4)]
+    databases = [db.sibling(1) for _ in range(4)]
     orders = [[(each, f"w{number}") for each in random.Random(number).sample(ids, 40)] for number in range(4)]
     async with living(db, "w0", "w1", "w2", "w3"):
         batches = await asyncio.gather(*map(claims.claim_all, databases, orders))

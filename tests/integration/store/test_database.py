@@ -46,7 +46,7 @@ async def test_errors_of_a_real_postgres_are_told_apart(db: Database, statements
 
 
 async def test_a_server_that_became_a_standby_is_left(db: Database) -> None:
-    other = Database(db.engine.url.render_as_string(hide_password=False), 1)
+    other = db.sibling(1)
 
     async def server() -> int:
         async with other.autocommit() as connection:
@@ -71,7 +71,7 @@ async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_withou
     with pytest.raises(StoreBusy):
         async with db.begin():
             raise TimeoutError
-    other = Database(db.engine.url.render_as_string(hide_password=False), 1)
+    other = db.sibling(1)
     monkeypatch.setattr(asyncpg, "connect", never)
     with pytest.raises(StoreUnavailable) as caught:
         await other.ping()

@@ -112,7 +112,7 @@ async def _wait_for_a_lock(db: Database, number: int) -> bool:
 async def test_two_processes_that_insert_the_same_keys_in_opposite_order_do_not_deadlock(
     db: Database, services: Any
 ) -> None:
-    other = Database(services.database_url.replace("postgresql://", "postgresql+asyncpg://"), 2)
+    other = Database(services.database_url, 2)
     inserters = [Inserter(db), Inserter(other)]
     keys = [f"key-{number}" for number in range(250)]
     for turn in range(5):

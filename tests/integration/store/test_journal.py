@@ -214,7 +214,7 @@ async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: D
 
 
 async def test_an_append_without_a_database_raises_store_unavailable(services: Services) -> None:
-    url = make_url(services.database_url).set(drivername="postgresql+asyncpg", database="absent")
+    url = make_url(services.database_url).set(database="absent")
     absent = Database(url.render_as_string(hide_password=False), 1)
     with pytest.raises(StoreUnavailable):
         async with absent.driver_connection():

@@ -169,7 +169,7 @@ async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
 
 
 async def test_a_database_that_cannot_be_reached_is_unavailable() -> None:
-    nowhere = Database("postgresql+asyncpg://u@127.0.0.1:9/x", 1)
+    nowhere = Database("postgresql://u@127.0.0.1:9/x", 1)
     with pytest.raises(StoreUnavailable):
         await nowhere.ping()
     await nowhere.close()

@@ -43,7 +43,7 @@ JSON_COLUMNS = {"request", "output", "hidden", "usage", "messages", "metadata", 
 @pytest.fixture
 async def old(services: Any) -> AsyncIterator[Database]:
     """A database of its own, at the revision before, with a row of every kind."""
-    url = make_url(services.database_url.replace("postgresql://", "postgresql+asyncpg://"))
+    url = make_url(services.database_url)
     server = Database(url.render_as_string(hide_password=False))
     async with server.autocommit() as connection:
         await connection.execute(text("DROP DATABASE IF EXISTS before WITH (FORCE)"))

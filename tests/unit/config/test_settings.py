@@ -32,7 +32,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
     monkeypatch.setenv("LONGHAUL_PORT", "81")
     settings = load_settings()
-    assert settings.database_dsn == "postgresql+asyncpg://u:p@db/x?host=/run"
+    assert settings.database_dsn == "postgres://u:p@db/x?host=/run"
     assert settings.broker_url == "redis://r:1/2"
     assert (settings.home, settings.port) == (tmp_path, 81)
 
@@ -48,7 +48,11 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     ("variable", "value"),
     [
         ("DATABASE_URL", "mysql://u:hunter2@db/x"),
+        ("DATABASE_URL", "postgresql://u:hunter2@db:a/x"),
+        ("DATABASE_URL", "postgresql://u:hunter2@db/x?target_session_attrs=any"),
         ("REDIS_URL", "valkey://:hunter2@r"),
+        ("REDIS_URL", "sentinel://:hunter2@r:26379/main"),
+        ("REDIS_URL", "redis://:hunter2@r:6379,s:6379/0"),
         ("LONGHAUL_PORT", "hunter2"),
         ("LONGHAUL_PORT", "65536"),
         ("LONGHAUL_FLOWER_PORT", "0"),
@@ -71,6 +75,28 @@ def test_a_bad_value_is_one_line_that_names_the_variable_and_hides_the_value(
     assert message.startswith(f"{variable}: ")
     assert "\n" not in message
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p@a:1,b:2/x?target_session_attrs=read-write",
+        "postgresql://u:p@a,b/x",
+        "postgresql://u:p@[::1]:1,[::2]/x",
+        "postgresql://u:p@/x?host=/run",
+        "postgresql:///x",
+    ],
+)
+def test_a_postgres_url_may_name_several_servers_as_libpq_does(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert load_settings().database_dsn == url
+
+
+def test_a_url_of_sentinel_is_refused_with_what_works_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("sentinel://r:26379", "redis+sentinel://r:26379/main/0"):
+        monkeypatch.setenv("REDIS_URL", url)
+        with pytest.raises(ConfigError, match="a proxy or a name that follows the primary"):
+            load_settings()
 
 
 def test_a_url_that_is_missing_is_named_when_it_is_needed() -> None:
