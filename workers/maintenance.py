@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from app.aio import end_tasks
 from app.protocol.events.chunk import Chunk
@@ -49,6 +49,7 @@ class Maintenance:
         self._db = db
         self._pubsub = pubsub
         self._queue = queue
+        self._servers = workers.ServerWatch()
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
 
@@ -72,7 +73,7 @@ class Maintenance:
 
     async def release_dead_workers(self) -> None:
         """Releases the responses of dead workers for `send_released`; fails those under which too many crashed."""
-        for worker in await workers.remove_dead_workers(self._db):
+        for worker in await workers.remove_dead_workers(self._db, watch=self._servers):
             crashed = await claims.release_all(self._db, worker, self._settings.max_crashes)
             log.warning("worker %s is gone; its responses go to other workers", worker)
             message = f"its worker crashed {self._settings.max_crashes} times while it ran"
@@ -132,7 +133,7 @@ class Maintenance:
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes events and rows at the end of their retention."""
-        now, settings = datetime.now(UTC), self._settings
+        now, settings = await retention.now(self._db), self._settings
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
         while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):

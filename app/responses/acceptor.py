@@ -5,9 +5,9 @@ resolve the model -> check what it continues -> resolve references -> check tool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 from app.aio import in_heavy_thread
@@ -62,7 +62,6 @@ class RequestAcceptor:
         references: ReferenceResolver,
         catalog: ModelCatalog,
         settings: Settings,
-        now: Callable[[], datetime],
     ) -> None:
         self._db = db
         self._sealer = sealer
@@ -70,7 +69,6 @@ class RequestAcceptor:
         self._catalog = catalog
         self._settings = settings
         self._limits = ContextLimits.of(settings)
-        self._now = now
 
     async def accept(
         self,
@@ -99,7 +97,7 @@ class RequestAcceptor:
         check_servers(request.fields.tools or (), self._catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(request)}
-        created_at = self._now()
+        created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
         opening, response = _opening(stored, response_id, created_at)
         row = NewResponse(
             id=response_id,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from app.budget import Budget
@@ -44,11 +44,10 @@ def no_such_response(response_id: str) -> NotFound:
 class ResponseReader:
     """Reads responses and follows their events. Raises StoreUnavailable while Postgres cannot be reached."""
 
-    def __init__(self, db: Database, pubsub: PubSub, settings: Settings, now: Callable[[], datetime]) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, settings: Settings) -> None:
         self._db = db
         self._pubsub = pubsub
         self._settings = settings
-        self._now = now
         self._pages = Budget(settings.buffer_bytes, READER_BYTES)
         self._large_folds = asyncio.Semaphore(MAX_LARGE_FOLDS)
 
@@ -112,7 +111,7 @@ class ResponseReader:
     def check_log(self, row: ResponseRow) -> None:
         """Raises InvalidRequest if retention deleted the events, or may delete them at any moment."""
         retention = timedelta(seconds=self._settings.event_retention_seconds)
-        if row.log == "deleted" or (row.finished_at is not None and row.finished_at + retention < self._now()):
+        if row.log == "deleted" or (row.finished_at is not None and row.finished_at + retention < row.read_at):
             raise InvalidRequest("The events of this response are no longer kept.", "stream", "events_expired")
 
     async def events(self, response_id: str, after: int = -1) -> AsyncGenerator[Pulse, None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 
 from app.aio import BackgroundTasks
@@ -61,13 +60,11 @@ class ResponseService:
         queue: TaskQueue,
         catalog: ModelCatalog,
         settings: Settings,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
-        self._acceptor = RequestAcceptor(db, sealer, references, catalog, settings, now)
-        self._reader = ResponseReader(db, pubsub, settings, now)
+        self._acceptor = RequestAcceptor(db, sealer, references, catalog, settings)
+        self._reader = ResponseReader(db, pubsub, settings)
         self._canceller = ResponseCanceller(db, pubsub, queue, self._reader, self._background)
         self._abandoned = AbandonedResponses(self._canceller.cancel_abandoned)
         self._creator = ResponseCreator(db, queue, self._background, self._abandoned.add)

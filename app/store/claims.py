@@ -63,7 +63,7 @@ _CLAIM = text(
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
     )
-    RETURNING {", ".join(f"r.{column.name}" for column in RESPONSE_COLUMNS)}
+    RETURNING now() AS read_at, {", ".join(f"r.{each.name}" for each in RESPONSE_COLUMNS if each.name != "read_at")}
     """
 )
 

@@ -30,6 +30,8 @@ class Column:
     name: str
     type: str
     convert: Callable[[Any], Any] | None = None
+    sql: str = "{}"
+    """What Postgres makes of the value, which is `{}`."""
 
     @property
     def array(self) -> str:
@@ -39,7 +41,7 @@ class Column:
     def of(self, alias: str) -> str:
         """The column as an expression, where `alias` names the batch."""
         name = f"{alias}.{self.name}"
-        return f"CAST({name} AS json)" if self.type == "json" else name
+        return f"CAST({name} AS json)" if self.type == "json" else self.sql.format(name)
 
 
 class Columns(Generic[T]):

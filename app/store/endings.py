@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Boolean, Select, Text, any_, bindparam, func, or_, select, update
@@ -261,7 +260,7 @@ def _end_row(row: ResponseRow, stored: _Log, close: Close, *, with_log: bool) ->
 
 def _ended(row: ResponseRow, stream: ResponseStream, close: Close) -> tuple[ResponseRow, Chunk]:
     chunk = closing_chunk(row, stream, close)
-    ending = Ending.of(stream.response, datetime.now(UTC))
+    ending = Ending.of(stream.response, row.read_at)
     columns = {name: getattr(ending, name) for name in _ENDING_COLUMNS}
     return replace(row, worker=None, request=row.request_to_keep or row.request, **columns), chunk
 

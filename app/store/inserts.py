@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import text
 
@@ -37,7 +37,8 @@ class _Row:
     previous_response_id: str | None
     conversation_id: str | None
     created_at: datetime
-    queue_deadline: datetime | None
+    queue_deadline: float | None
+    """Seconds from now. Postgres makes a time of it: the clock of an API process decides nothing."""
     run_seconds: float | None
     idempotency_key: str | None
     fingerprint: bytes | None
@@ -47,7 +48,7 @@ class _Row:
 
     @classmethod
     def of(cls, new: NewResponse) -> _Row:
-        request, waits, idempotency = new.request, new.queue_seconds, new.idempotency
+        request, idempotency = new.request, new.idempotency
         return cls(
             id=new.id,
             project=new.project,
@@ -61,7 +62,7 @@ class _Row:
             previous_response_id=request.get("previous_response_id"),
             conversation_id=(request.get("conversation") or {}).get("id"),
             created_at=new.created_at,
-            queue_deadline=None if waits is None else new.created_at + timedelta(seconds=waits),
+            queue_deadline=new.queue_seconds,
             run_seconds=new.run_seconds,
             idempotency_key=idempotency.key if idempotency else None,
             fingerprint=idempotency.fingerprint if idempotency else None,
@@ -84,7 +85,7 @@ _ROW: Columns[_Row] = Columns(
     Column("previous_response_id", "text"),
     Column("conversation_id", "text"),
     Column("created_at", "timestamptz"),
-    Column("queue_deadline", "timestamptz"),
+    Column("queue_deadline", "float8", sql="now() + make_interval(secs => {})"),
     Column("run_seconds", "float8"),
     Column("idempotency_key", "text"),
     Column("fingerprint", "bytea"),

@@ -22,6 +22,8 @@ from app.store.tables import responses
 
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
+CLOCK_WENT_BACK = timedelta(minutes=1)
+"""More than the clocks of hosts differ: times of creation are those of API processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ def _sent_at(table: FromClause) -> ColumnElement[datetime]:
 
 def _is_due(seconds: float) -> ColumnElement[bool]:
     doublings = func.least(func.greatest(responses.c.sends - 1, 0), MAX_DOUBLINGS)
-    return _sent_at(responses) < func.now() - func.power(2, doublings) * timedelta(seconds=seconds)
+    wait = func.power(2, doublings) * timedelta(seconds=seconds)
+    # A time that is still to come is one from before the clock of Postgres went back.
+    return (_sent_at(responses) < func.now() - wait) | (_sent_at(responses) > func.now() + CLOCK_WENT_BACK)
 
 
 async def _mark_sent(db: Database, chosen: Select[Any]) -> list[Message]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, bindparam, func, select
 
 from app.store.database import Database
 from app.store.rows import ResponseRow, response_row
 from app.store.tables import responses
 
-RESPONSE_COLUMNS = [responses.c[name] for name in ResponseRow.__slots__]
+_READ_AT = func.now().label("read_at")
+RESPONSE_COLUMNS = [_READ_AT if name == "read_at" else responses.c[name] for name in ResponseRow.__slots__]
 
 # Built once, because they come often: SQLAlchemy takes 0.1 ms of CPU to build one.
 _BY_ID = select(*RESPONSE_COLUMNS).where(responses.c.id == bindparam("id"))

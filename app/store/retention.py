@@ -14,6 +14,7 @@ from app.store.database import Database
 from app.store.rows import PAGE_BYTES
 from app.store.tables import responses
 
+_NOW = text("SELECT now()")
 # SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MERGEABLE = text(
     """
@@ -38,6 +39,13 @@ _MARK_DELETED = text(
     """
 )
 _DELETE_CHUNKS = text("DELETE FROM chunks WHERE response_id = ANY(CAST(:ids AS text[]))")
+
+
+async def now(db: Database) -> datetime:
+    """The time by Postgres' clock: a process whose own clock is wrong must not delete what others keep."""
+    async with db.autocommit() as connection:
+        found: datetime = (await connection.execute(_NOW)).scalar_one()
+    return found
 
 
 async def merge_finished(db: Database, before: datetime, limit: int = 100) -> int:

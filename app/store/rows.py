@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from sys import byteorder
 from typing import Any
@@ -83,6 +83,8 @@ class ResponseRow:
     """`live`, `merged` (one compressed row), or `deleted` by retention."""
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
+    read_at: datetime = field(compare=False)
+    """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 
     @property
     def conversation_input(self) -> list[Json] | None:

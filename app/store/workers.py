@@ -7,10 +7,12 @@ closes the socket, Postgres drops the lock, and the next look finds it missing.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
@@ -140,33 +142,61 @@ _PRESENT = """
 # SKIP LOCKED: copies of maintenance that lock rows in different orders would deadlock.
 _UPDATE_ABSENCE = text(
     f"""
-    UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
-        SELECT w.id FROM workers w WHERE (w.absent_since IS NULL) <> {_PRESENT} FOR UPDATE SKIP LOCKED)
+    WITH updated AS (
+        UPDATE workers SET absent_since = CASE WHEN absent_since IS NULL THEN now() END WHERE id IN (
+            SELECT w.id FROM workers w WHERE (w.absent_since IS NULL) <> {_PRESENT} FOR UPDATE SKIP LOCKED)
+    )
+    SELECT pg_postmaster_start_time()
     """
 )
-# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect.
+# After a restart of Postgres no worker holds its lock for a moment, so all get `comeback` seconds to reconnect. A time
+# that is still to come is one from before the clock of Postgres went back; copies of maintenance differ by less than
+# the second.
 _DELETE_DEAD = text(
     f"""
     DELETE FROM workers WHERE id IN (
         SELECT w.id FROM workers w WHERE w.lease_until < now() OR (
-            w.absent_since <= now() - make_interval(secs => :absence) AND NOT {_PRESENT}
-            AND pg_postmaster_start_time() < now() - make_interval(secs => :comeback))
+            w.absent_since NOT BETWEEN now() - make_interval(secs => :absence) AND now() + interval '1 second'
+            AND NOT {_PRESENT} AND NOT :moved
+            AND pg_postmaster_start_time()
+                NOT BETWEEN now() - make_interval(secs => :comeback) AND now() + interval '1 second')
         FOR UPDATE SKIP LOCKED)
     """
 )
 
 
+class ServerWatch:
+    """Notices that another Postgres answers than before: a failover, after which no worker holds its lock for a moment.
+
+    A standby started long before it was promoted, so the time of its start does not tell.
+    """
+
+    def __init__(self) -> None:
+        self._server: datetime | None = None
+        self._moved_at = -math.inf
+
+    def has_moved(self, server: datetime, seconds: float) -> bool:
+        """Whether another server took over within the last `seconds`. `server` is when this one started."""
+        if self._server not in (None, server):
+            self._moved_at = time.monotonic()
+        self._server = server
+        return time.monotonic() < self._moved_at + seconds
+
+
 async def remove_dead_workers(
-    db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0
+    db: Database, absence_seconds: float = 0.4, comeback_seconds: float = 10.0, watch: ServerWatch | None = None
 ) -> Sequence[str]:
     """Removes dead workers; returns the ids of all workers that own responses and have no row.
 
     A worker is dead if its lease ran out, or if its lock has been missing at two looks, at least `absence_seconds`
-    apart. An id is returned until `claims.release_all` has released its responses: maintenance may die between them.
+    apart, and this server did not start, or take over, within the last `comeback_seconds`. An id is returned until
+    `claims.release_all` has released its responses: maintenance may die between them.
     """
+    watch = watch or ServerWatch()
     async with db.autocommit() as connection:
-        await connection.execute(_UPDATE_ABSENCE)
-        await connection.execute(_DELETE_DEAD, {"absence": absence_seconds, "comeback": comeback_seconds})
+        moved = watch.has_moved((await connection.execute(_UPDATE_ABSENCE)).scalar_one(), comeback_seconds)
+        values = {"absence": absence_seconds, "comeback": comeback_seconds, "moved": moved}
+        await connection.execute(_DELETE_DEAD, values)
         owners = (
             select(responses.c.worker)
             .where(responses.c.worker.is_not(None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 
 from app.protocol.events.deltas import Finish
 from app.protocol.events.frames import Event
@@ -99,7 +98,7 @@ class ChunkWriter:
         stream = self._run.stream
         self.buffer(parsed)
         await self._wait_for_commit()
-        finished_at = datetime.now(UTC)
+        finished_at = self._run.now()
         self._events += stream.finish(finish, int(finished_at.timestamp()))
         self._append(Ending.of(stream.response, finished_at, tool_results))
         await self._wait_for_commit()

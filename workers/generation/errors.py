@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from app.protocol.response import error_object
@@ -146,7 +145,7 @@ class ErrorHandler:
             return
         first = run.stream.next_sequence
         events = run.stream.fail(error_object(code, message))
-        ending = Ending.of(run.stream.response, datetime.now(UTC))
+        ending = Ending.of(run.stream.response, run.now())
         await self.journal.append(
             Entry(run.worker, run.chunk(first, events, final=True), ending, request=run.row.request_to_keep)
         )

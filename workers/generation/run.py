@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from app.protocol.events import frames
@@ -47,10 +49,15 @@ class Run:
     """Sessions with MCP servers; closed when the run ends."""
     fenced: bool = False
     """The heartbeat found that the response belongs to another attempt."""
+    _claimed: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, row: ResponseRow, worker: str, task: asyncio.Task[object]) -> Run:
         return cls(row, worker, task, ResponseStream({**row.as_object(), "status": Status.QUEUED.value}))
+
+    def now(self) -> datetime:
+        """The time by Postgres' clock, which retention goes by: that of the claim, and what has passed since."""
+        return self.row.read_at + timedelta(seconds=time.monotonic() - self._claimed)
 
     def fence(self) -> None:
         """Cancels the run's task, which then writes nothing more for this response."""

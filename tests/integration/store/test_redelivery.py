@@ -42,6 +42,15 @@ async def test_with_an_empty_list_every_old_message_is_taken_once(db: Database) 
     assert await status_of(db, fresh) is Status.QUEUED
 
 
+async def test_a_lost_message_is_noticed_although_the_clock_of_postgres_went_back(db: Database) -> None:
+    """It was sent at a time that is still to come."""
+    sent_before_the_jump, sent_after = await sent(db, -3600.0), await sent(db, 0.0)
+    assert await messages.lists_to_check(db, 2.0) == [LIST]
+    assert await undelivered(db, None) == [sent_before_the_jump]
+    assert await undelivered(db, None) == []
+    assert await status_of(db, sent_after) is Status.QUEUED
+
+
 async def test_in_a_long_queue_only_messages_sent_before_its_head_are_taken(db: Database) -> None:
     gone = await sent(db, 3600.0)
     backlog = [await sent(db, 1800.0 - number) for number in range(50)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -108,6 +110,16 @@ async def test_a_repeated_idempotency_key_returns_the_first_response(db: Databas
     first = next(new for new, row in zip(made, created, strict=True) if row is None)
     assert (repeated.id, repeated.fingerprint) == (first.id, b"1")
     assert await responses.find(db, next(new.id for new in made if new is not first)) is None
+
+
+async def test_the_queue_deadline_goes_by_the_clock_of_postgres(db: Database) -> None:
+    wrong = datetime(2020, 1, 1, tzinfo=UTC)
+    new = replace(new_response(), created_at=wrong, queue_seconds=600.0)
+    await Inserter(db).create(new)
+    async with db.autocommit() as connection:
+        left = text("SELECT queue_deadline - now() FROM responses WHERE id = :id")
+        (seconds,) = (await connection.execute(left, {"id": new.id})).one()
+    assert timedelta(seconds=590) < seconds <= timedelta(seconds=600)
 
 
 async def test_two_projects_can_use_the_same_idempotency_key(db: Database) -> None:

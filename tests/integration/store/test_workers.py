@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
@@ -73,6 +74,37 @@ async def test_after_a_restart_of_postgres_workers_have_time_to_come_back(db: Da
     await claimed(db)
     for _ in range(3):
         assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=1e9) == []
+
+
+async def test_after_a_failover_workers_have_time_to_come_back(db: Database) -> None:
+    await alive(db)
+    await claimed(db)
+    watch = workers.ServerWatch()
+    assert not watch.has_moved(
+        datetime(2026, 11, 1, tzinfo=UTC), 3600.0
+    )  # that server is gone; another one answers now
+    for _ in range(3):
+        assert await workers.remove_dead_workers(db, 0.0, 3600.0, watch) == []
+    assert await workers.remove_dead_workers(db, 0.0, 0.0, watch) == [WORKER]
+
+
+async def test_a_dead_worker_is_noticed_although_the_clock_of_postgres_went_back(db: Database) -> None:
+    """Times of before are then still to come."""
+    await alive(db)
+    await claimed(db)
+    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == []
+    async with db.autocommit() as connection:
+        await connection.execute(text("UPDATE workers SET absent_since = absent_since + interval '1 hour'"))
+    assert await workers.remove_dead_workers(db, absence_seconds=3600.0, comeback_seconds=0.0) == [WORKER]
+
+
+async def test_a_living_worker_stays_although_the_clock_of_postgres_went_back(db: Database) -> None:
+    async with workers.presence(db, WORKER):
+        await alive(db)
+        await claimed(db)
+        async with db.autocommit() as connection:
+            await connection.execute(text("UPDATE workers SET absent_since = now() + interval '1 hour'"))
+        assert await workers.remove_dead_workers(db, absence_seconds=0.0, comeback_seconds=0.0) == []
 
 
 async def test_a_heartbeat_finds_responses_that_no_longer_belong_to_the_worker(db: Database) -> None:

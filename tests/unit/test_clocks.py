@@ -1,0 +1,35 @@
+"""No decision hangs on the wall clock of a process, which may be wrong or jump.
+
+Postgres' `now()` decides about leases, deadlines and retention; clocks that only go forward (`monotonic`, the loop's)
+measure pauses. Each other use is listed here with what it is for.
+"""
+
+from __future__ import annotations
+
+import re
+
+from config.settings import CHECKOUT
+
+WALL_CLOCK = re.compile(
+    r"\btime\.(?:time|time_ns|localtime|gmtime)\b|from time import .*\btime\b"
+    r"|\bdatetime\.(?:now|utcnow|today)\b|\bdate\.today\b"
+)
+USES = {
+    "app/main.py": "the `created` of models, for clients",
+    "app/responses/acceptor.py": "a response's `created_at`, for clients and the order of lists",
+    "app/responses/conversations.py": "a conversation's `created_at`, for clients",
+    "app/responses/ids.py": "ids that are neighbours in an index",
+    "app/queue/message_template.py": "when a task was sent, for Flower",
+    "config/logging.py": "the time of a log line",
+    "app/local/valkey.py": "the name of a folder",
+}
+
+
+def test_every_use_of_a_wall_clock_is_known_and_decides_nothing() -> None:
+    found = {
+        str(path.relative_to(CHECKOUT))
+        for room in ("app", "config", "workers")
+        for path in (CHECKOUT / room).rglob("*.py")
+        if WALL_CLOCK.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(USES)
