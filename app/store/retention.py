@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,6 +15,8 @@ from app.store.database import Database
 from app.store.rows import PAGE_BYTES
 from app.store.tables import responses
 
+log = logging.getLogger("longhaul.store")
+
 _NOW = text("SELECT now()")
 # SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MERGEABLE = text(
@@ -22,7 +25,10 @@ _MERGEABLE = text(
     ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED
     """
 )
-_TAKE_CHUNKS = text("DELETE FROM chunks WHERE response_id = :id RETURNING first, last, attempt, frames, compressed")
+_READ_CHUNKS = text(
+    "SELECT first, last, attempt, frames, compressed FROM chunks WHERE response_id = :id ORDER BY first"
+)
+_TAKE_CHUNKS = text("DELETE FROM chunks WHERE response_id = :id")
 _INSERT_MERGED = text(
     """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, compressed)
@@ -52,35 +58,53 @@ async def merge_finished(db: Database, before: datetime, limit: int = 100) -> in
     """Merges the logs of up to `limit` responses that ended before then into one compressed row for each page.
 
     Returns how many. Readers see the same events before and after. Token ids and steps are dropped, because nothing
-    resumes a finished response.
+    resumes a finished response. A log that cannot be read stays as it is, and counts as merged: it must not keep the
+    others from being merged.
     """
     async with db.begin() as connection:
         ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())
         for response_id in ids:
-            if rows := (await connection.execute(_TAKE_CHUNKS, {"id": response_id})).all():
-                await connection.execute(_INSERT_MERGED, _merged(response_id, rows))
+            rows = (await connection.execute(_READ_CHUNKS, {"id": response_id})).all()
+            if merged := _merged(response_id, rows):
+                await connection.execute(_TAKE_CHUNKS, {"id": response_id})
+                await connection.execute(_INSERT_MERGED, merged)
         await connection.execute(_MARK_MERGED, {"ids": ids})
     return len(ids)
 
 
 def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """The rows of a merged log. Each has PAGE_BYTES of events, or one event: a reader holds one of them."""
-    ordered = sorted(rows, key=lambda row: row.first)
+    """The rows of a merged log. Each has PAGE_BYTES of events, or one event: a reader holds one of them.
+
+    There are none if there is nothing to merge, or if the stored events are not those that the rows should have.
+    """
     pages: list[list[bytes]] = [[]]
     size = 0
-    for row in ordered:
-        for frame in frames.split(zlib.decompress(row.frames) if row.compressed else row.frames):
-            if pages[-1] and size + len(frame) > PAGE_BYTES:
+    for row in rows:
+        if (events := _events(row)) is None:
+            log.error("%s: its log cannot be read, and is not merged", response_id)
+            return []
+        for event in events:
+            if pages[-1] and size + len(event) > PAGE_BYTES:
                 pages.append([])
                 size = 0
-            pages[-1].append(frame)
-            size += len(frame)
-    merged, first = [], ordered[0].first
-    for page in pages:
-        merged.append(_merged_row(response_id, first, page, ordered[-1].attempt))
-        first += len(page)
-    merged[-1]["final"] = True
+            pages[-1].append(event)
+            size += len(event)
+    merged: list[dict[str, Any]] = []
+    for page in pages if rows else ():
+        first = merged[-1]["last"] + 1 if merged else rows[0].first
+        merged.append(_merged_row(response_id, first, page, rows[-1].attempt))
+    if merged:
+        merged[-1]["final"] = True
     return merged
+
+
+def _events(row: Row[Any]) -> list[bytes] | None:
+    """The encoded events of a row; None if there are more or fewer than it says."""
+    try:
+        found = frames.split(zlib.decompress(row.frames) if row.compressed else row.frames)
+    except zlib.error:
+        return None
+    return found if len(found) == row.last - row.first + 1 else None
 
 
 def _merged_row(response_id: str, first: int, events: Sequence[bytes], attempt: int) -> dict[str, Any]:

@@ -21,6 +21,10 @@ MESSAGES = ("input_messages", "output_messages")
 """Fields of a response object, present if the request asked for them (`Finish.messages`)."""
 
 
+UNREADABLE = "unreadable"
+"""The key of a request that takes the place of one that cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Idempotency:
     """A request's Idempotency-Key and the fingerprint of its body. A repeated request gets the first one's response."""
@@ -85,6 +89,11 @@ class ResponseRow:
     """Of the body of a request with an Idempotency-Key; None without a key."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `request` is the one that was stored. If its JSON is damaged, it has no input and no options."""
+        return UNREADABLE not in self.request
 
     @property
     def conversation_input(self) -> list[Json] | None:
@@ -152,7 +161,15 @@ class EndResult:
 def response_row(row: Row[Any]) -> ResponseRow:
     values = row._mapping
     fields = {name: values[name] for name in ResponseRow.__slots__}
-    return ResponseRow(**{**fields, "status": Status(fields["status"])})
+    fields["status"] = Status(fields["status"])
+    if not _is_request(fields["request"]):
+        fields["request"] = {"model": fields["model"], "input": [], "include": [], UNREADABLE: True}
+    return ResponseRow(**fields)
+
+
+def _is_request(stored: Any) -> bool:
+    """Whether stored JSON has the outline of a request. What is wrong deeper in it fails its own response."""
+    return isinstance(stored, dict) and all(isinstance(stored.get(name), list) for name in ("input", "include"))
 
 
 def pack_tokens(tokens: Iterable[int]) -> bytes:

@@ -34,6 +34,7 @@ CRASH_WORDS = (
     "could not note the end of",
     "the task of ",
     "cannot be failed",
+    "cannot be read",
     "ends without its output",
     "cannot publish",
     "refuses to commit",

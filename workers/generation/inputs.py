@@ -30,6 +30,13 @@ class ContextTooLong(EngineError):
         super().__init__(f"the responses or the conversation that it continues have more than {most_bytes} bytes")
 
 
+class UnreadableRequest(EngineError):
+    """The stored request is damaged."""
+
+    def __init__(self) -> None:
+        super().__init__("the stored request cannot be read")
+
+
 class UnreadableItem(EngineError):
     """The API could open this item; since then the deployment lost its key."""
 

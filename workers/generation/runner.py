@@ -33,7 +33,7 @@ from workers.generation.coalescing import Granularity
 from workers.generation.compaction import Compaction
 from workers.generation.errors import EngineGone, ErrorHandler
 from workers.generation.flush_clock import FlushClock
-from workers.generation.inputs import Inputs
+from workers.generation.inputs import Inputs, UnreadableRequest
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.mcp_setup import listings_for
@@ -141,6 +141,9 @@ class Runner:
 
     async def _generate(self, run: Run) -> Outcome:
         parts, request = self._parts, run.row.request
+        if not run.row.is_readable:
+            log.error("%s: its request cannot be read", run.row.id)
+            raise UnreadableRequest
         if run.row.attempt == 1:
             run.stream.accept()  # the API has committed this event, and nothing else is committed
         else:
