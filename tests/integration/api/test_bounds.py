@@ -11,7 +11,6 @@ import pytest
 
 from app.responses.references import MAX_REFERENCES
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from tests.integration.api.test_websocket import events
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids
@@ -32,11 +31,6 @@ SETTINGS: Json = {
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
     async with serving(settings_for(services, tmp_path, **SETTINGS)) as running:
         yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 def refused(answer: Any, param: str, code: str, *said: object) -> None:

@@ -11,7 +11,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player
 
@@ -29,11 +28,6 @@ async def api(services: Any, db: Database, home: Path) -> AsyncIterator[Api]:
     settings = settings_for(services, home, cors_origins=f"http://localhost:3000, {PAGE}")
     async with serving(settings) as running:
         yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 def asks(method: str, origin: str = PAGE) -> dict[str, str]:

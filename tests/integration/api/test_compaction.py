@@ -45,12 +45,6 @@ async def w(db: Database, pubsub: PubSub) -> AsyncIterator[Worker]:
         yield running
 
 
-@pytest.fixture
-async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
-
-
 async def served_by(w: Worker, db: Database, asking: asyncio.Task[Any]) -> Any:
     """Returns the API's answer, after the worker has run the response behind it."""
     await w.run(await one(db, "queued"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,23 +12,11 @@ from app.api import schemas
 from app.store import conversations as store
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, row_of
 
 Json = dict[str, Any]
 USER = {"type": "message", "role": "user", "content": "Hello!"}
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
 
 
 async def created(api: Api, **fields: Any) -> str:

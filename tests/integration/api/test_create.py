@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,6 @@ from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
-@pytest.fixture
-async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
 
 
 class TestBackground:

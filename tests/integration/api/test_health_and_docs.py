@@ -6,8 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -17,16 +15,10 @@ from app.api import readiness, schemas
 from app.store import workers
 from app.store.database import Database
 from app.store.workers import WorkerIdentity
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api
 from tests.support.celery_processes import ROOT
 from tests.support.rows import alive
 from tests.support.waiting import until
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
 
 
 class TestModels:

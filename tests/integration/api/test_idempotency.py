@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,23 +11,11 @@ import pytest
 from app.protocol.status import Status
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
-from tests.support.api import MODEL, Api, Reader, serving, settings_for
+from tests.support.api import MODEL, Api, Reader
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
 
 KEY = {"Idempotency-Key": "order-66"}
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 async def post(api: Api, headers: dict[str, str] = KEY, **fields: Any) -> httpx.Response:

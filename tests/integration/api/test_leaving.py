@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +30,6 @@ from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
 
 FORMS = pytest.mark.parametrize("stream", [False, True])
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 async def leave(request: asyncio.Task[Any]) -> None:

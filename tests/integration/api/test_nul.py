@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from app.store.context import chain_items, context_items
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
-from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.api import MODEL, Api
 from tests.support.player import Player, row_of
 
 Json = dict[str, Any]
@@ -30,17 +26,6 @@ ITEMS: list[Json] = [
     {"type": "custom_tool_call", "call_id": "call_2", "name": "sh", "input": NUL},
     {"type": "custom_tool_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": NUL}]},
 ]
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 def plain(items: list[Json]) -> list[Json]:

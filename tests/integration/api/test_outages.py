@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,6 @@ from tests.support.player import Play, Player, ids, one, row_of
 from tests.support.waiting import until
 
 FORMS = [{}, {"stream": True}, {"background": True}, {"background": True, "stream": True}]
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 async def healed(play: Play, *words: str) -> None:

@@ -5,35 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
-import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.deltas import Reasoning
 from app.protocol.types import Json
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from tests.support import grammar
-from tests.support.api import MODEL, Api, Reader, serving, settings_for
+from tests.support.api import MODEL, Api, Reader
 from tests.support.player import Play, Player
 
 ASKED: Json = {"reasoning": {"summary": "detailed"}}
 THOUGHT = "Two and two."
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 async def think(play: Play) -> Play:

@@ -14,7 +14,6 @@ import pytest
 from app.api import schemas
 from app.responses.service import ResponseService
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids
 
@@ -25,11 +24,6 @@ LIMIT = 4096
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
     async with serving(settings_for(services, tmp_path, max_body_bytes=LIMIT)) as running:
         yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,21 +12,8 @@ from sqlalchemy import text
 from app.protocol.events import frames
 from app.store import journal
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
-from tests.support.api import Api, Reader, serving, settings_for
+from tests.support.api import Api, Reader
 from tests.support.player import Player
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
 
 WORDS = [f"w{number} " for number in range(20)]
 

@@ -13,29 +13,11 @@ from app.api import schemas
 from app.store import calls
 from app.store.context import chain_items, context_items
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.player import Player, ids, row_of
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    async with serving(settings_for(services, tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
-@pytest.fixture
-async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
-        yield running
 
 
 def error_of(answer: Any) -> Json:

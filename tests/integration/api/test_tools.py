@@ -36,7 +36,6 @@ from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Ending
 from app.store.sealing import unseal_headers
-from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.tools import McpServer
 from tests.support.api import MODEL, Api, served, serving, settings_for
@@ -78,17 +77,6 @@ DELTAS: list[Delta] = [
 @pytest.fixture
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
     async with serving(settings_for(services, tmp_path), CATALOG) as running:
-        yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
-@pytest.fixture
-async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
         yield running
 
 

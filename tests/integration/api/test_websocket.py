@@ -40,11 +40,6 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 
 @pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
-@pytest.fixture
 async def socket(api: Api) -> AsyncIterator[AsyncResponsesConnection]:
     """A socket of the official client."""
     async with (

@@ -1,0 +1,32 @@
+"""The API on real services, the official client, and a worker that the test plays; a module may have its own API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+from tests.support.api import Api, serving, settings_for
+from tests.support.player import Player
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as running:
+        yield running
