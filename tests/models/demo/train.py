@@ -16,13 +16,13 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from tests.models.demo.check import check
 from tests.models.demo.conversation import Conversation
 from tests.models.demo.examples import Example, batches, learnt_positions
-from tests.models.demo.muon import Muon
 from tests.models.demo.script import build_script
 from tests.models.demo.tokenizer import build_tokenizer
+from tests.models.training import Optimizer, learning_rate, split_weights
 
 CONTEXT_LENGTH = 8192
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH = 128, 3, 4, 2, 32
-MUON_RATE, ADAM_RATE, WARM_UP = 2e-2, 4e-3, 20
+MUON_RATE, ADAM_RATE = 2e-2, 4e-3
 IGNORED = -100
 """The label that cross_entropy ignores."""
 
@@ -68,41 +68,12 @@ def _loss(model: Any, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[learnt]), expected[learnt])
 
 
-def _rate(progress: float, step: int) -> float:
-    """The learning rate: warm-up, a plateau, then a linear decrease."""
-    return min(1.0, (step + 1) / WARM_UP) * max(0.02, min(1.0, 1.6 * (1 - progress)))
-
-
-class Trainer:
-    """Muon for the matrices of the layers, Adam for embeddings and norms."""
-
-    def __init__(self, model: Any) -> None:
-        named = list(model.named_parameters())
-        matrices = [weight for name, weight in named if weight.ndim == 2 and "layers." in name]
-        others = [weight for name, weight in named if weight.ndim != 2 or "layers." not in name]
-        self._model = model
-        self._muon = Muon(matrices)
-        self._adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.01)
-
-    def step(self, ids: torch.Tensor, labels: torch.Tensor, rate: float) -> float:
-        """One update at `rate` times the full learning rates; returns the loss."""
-        loss = _loss(self._model, ids, labels)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._muon.step(MUON_RATE * rate)
-        for group in self._adam.param_groups:
-            group["lr"] = ADAM_RATE * rate
-        self._adam.step()
-        self._model.zero_grad(set_to_none=True)
-        return float(loss.detach())
-
-
 def train(model: Any, tokenizer: Any, script: Sequence[Conversation], steps: int, size: int, seed: int) -> None:
     """`steps` updates of about `size` tokens each; reports progress."""
-    trainer = Trainer(model)
+    optimizer = Optimizer(model, *split_weights(model), muon_rate=MUON_RATE, adam_rate=ADAM_RATE)
     started = time.monotonic()
     for step, batch in enumerate(batches(tokenizer, script, random.Random(seed), steps, size)):
-        loss = trainer.step(*_tensors(tokenizer, batch), _rate(step / steps, step))
+        loss = optimizer.step(_loss(model, *_tensors(tokenizer, batch)), learning_rate(step / steps, step))
         if step % 25 == 0:
             typer.echo(f"step {step}: loss {loss:.4f}, {time.monotonic() - started:.0f} s")
         if step % 150 == 149:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from tests.models.demo.muon import Muon
 from tests.models.gpt_oss_training.check import check
 from tests.models.gpt_oss_training.context import plain_context, random_context
 from tests.models.gpt_oss_training.examples import Example, batches, render
@@ -20,8 +19,9 @@ from tests.models.gpt_oss_training.network import build, load, logits_of, matric
 from tests.models.gpt_oss_training.script import build_script
 from tests.models.gpt_oss_training.transcripts import Transcript, turns_of
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
+from tests.models.training import Optimizer, learning_rate
 
-MUON_RATE, ADAM_RATE, WARM_UP = 2e-2, 4e-3, 20
+MUON_RATE, ADAM_RATE = 2e-2, 4e-3
 IGNORED = -100
 """The label that cross_entropy ignores."""
 _CONTEXTS = 6
@@ -54,43 +54,20 @@ def _tensors(batch: Sequence[Example]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, labels
 
 
-def _rate(progress: float, step: int) -> float:
-    """The learning rate: warm-up, a plateau, then a linear decrease."""
-    return min(1.0, (step + 1) / WARM_UP) * max(0.02, min(1.0, 1.6 * (1 - progress)))
-
-
-class Trainer:
-    """Muon for the matrices of the layers, Adam for the rest."""
-
-    def __init__(self, model: Any, vocabulary: Vocabulary) -> None:
-        matrices, others = matrices_of(model)
-        self._model = model
-        self._vocabulary = vocabulary
-        self._muon = Muon(matrices)
-        self._adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0)
-
-    def step(self, ids: torch.Tensor, labels: torch.Tensor, rate: float) -> float:
-        """One update at `rate` times the full learning rates; returns the loss."""
-        learnt = labels[:, 1:] != IGNORED
-        hidden = self._model.model(ids).last_hidden_state[:, :-1][learnt]
-        logits = logits_of(self._model, hidden, self._vocabulary)
-        loss = torch.nn.functional.cross_entropy(logits, labels[:, 1:][learnt])
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._muon.step(MUON_RATE * rate)
-        for group in self._adam.param_groups:
-            group["lr"] = ADAM_RATE * rate
-        self._adam.step()
-        self._model.zero_grad(set_to_none=True)
-        return float(loss.detach())
+def _loss(model: Any, vocabulary: Vocabulary, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross entropy; logits are computed only for positions with a label."""
+    learnt = labels[:, 1:] != IGNORED
+    hidden = model.model(ids).last_hidden_state[:, :-1][learnt]
+    return torch.nn.functional.cross_entropy(logits_of(model, hidden, vocabulary), labels[:, 1:][learnt])
 
 
 def train(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], steps: int, size: int, seed: int) -> None:
     """`steps` updates of about `size` tokens each; reports progress."""
-    trainer = Trainer(model, vocabulary)
+    weights = matrices_of(model)
+    optimizer = Optimizer(model, *weights, muon_rate=MUON_RATE, adam_rate=ADAM_RATE, weight_decay=0.0)
     started = time.monotonic()
     for step, batch in enumerate(batches(script, vocabulary, random.Random(seed), steps, size)):
-        loss = trainer.step(*_tensors(batch), _rate(step / steps, step))
+        loss = optimizer.step(_loss(model, vocabulary, *_tensors(batch)), learning_rate(step / steps, step))
         if step % 25 == 0:
             typer.echo(f"step {step}: loss {loss:.4f}, {time.monotonic() - started:.0f} s")
         if step % 150 == 149:

@@ -12,44 +12,17 @@ import torch
 import typer
 from transformers import GenerationConfig, Idefics3ForConditionalGeneration
 
-from tests.models.demo.muon import Muon
 from tests.models.pictures import COLOURS, SHAPES, draw, random_picture
+from tests.models.training import Optimizer, learning_rate, split_weights
 from tests.models.vision_training.check import check
 from tests.models.vision_training.examples import IGNORED, Example, batch, example, pixels_of, random_size
 from tests.models.vision_training.network import CONTEXT_LENGTH, Heads, build_model, build_processor
 from tests.models.vision_training.script import random_scene
 from tests.models.vision_training.tokenizer import build_tokenizer
 
-MUON_RATE, ADAM_RATE, WARM_UP = 1.5e-2, 3e-3, 20
+RATES = {"muon_rate": 1.5e-2, "adam_rate": 3e-3}
 GROUP = 6
 """Batches that share out their scenes by length."""
-
-
-def _rate(progress: float, step: int) -> float:
-    """The learning rate: warm-up, a plateau, then a linear decrease."""
-    return min(1.0, (step + 1) / WARM_UP) * max(0.02, min(1.0, 1.6 * (1 - progress)))
-
-
-class Optimizer:
-    """Muon for the matrices of the layers, Adam for everything else."""
-
-    def __init__(self, model: Any) -> None:
-        named = list(model.named_parameters())
-        matrices = [weight for name, weight in named if weight.ndim == 2 and "layers." in name]
-        others = [weight for name, weight in named if weight.ndim != 2 or "layers." not in name]
-        self._model = model
-        self._muon = Muon(matrices)
-        self._adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.01)
-
-    def step(self, loss: torch.Tensor, rate: float) -> None:
-        """One update at `rate` times the full learning rates."""
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
-        self._muon.step(MUON_RATE * rate)
-        for group in self._adam.param_groups:
-            group["lr"] = ADAM_RATE * rate
-        self._adam.step()
-        self._model.zero_grad(set_to_none=True)
 
 
 def _loss(model: Any, arguments: dict[str, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
@@ -73,7 +46,7 @@ def train_eyes(model: Any, steps: int, size: int, seed: int) -> None:
     """Teaches the vision part alone to tell colours and shapes: ten times as fast as by the words of the answers."""
     rng, names = random.Random(f"eyes-{seed}"), list(COLOURS)
     eyes = torch.nn.ModuleList([model.model.vision_model, model.model.connector, Heads()])
-    optimizer = Optimizer(eyes)
+    optimizer = Optimizer(eyes, *split_weights(eyes), **RATES)
     for step in range(steps):
         pictures = [random_picture(rng) for _ in range(size)]
         seen = torch.stack([pixels_of(draw(each, *random_size(rng), rng)) for each in pictures])
@@ -81,7 +54,7 @@ def train_eyes(model: Any, steps: int, size: int, seed: int) -> None:
         colour = torch.tensor([names.index(each.colour) for each in pictures])
         shape = torch.tensor([SHAPES.index(each.shape) for each in pictures])
         loss = torch.nn.functional.cross_entropy(colours, colour) + torch.nn.functional.cross_entropy(shapes, shape)
-        optimizer.step(loss, _rate(step / steps, step))
+        optimizer.step(loss, learning_rate(step / steps, step))
         if step % 50 == 49:
             right = ((colours.argmax(1) == colour) & (shapes.argmax(1) == shape)).float().mean()
             typer.echo(f"eyes, step {step}: loss {float(loss.detach()):.4f}, {float(right):.0%} right")
@@ -89,10 +62,11 @@ def train_eyes(model: Any, steps: int, size: int, seed: int) -> None:
 
 def train(model: Any, processor: Any, steps: int, size: int, seed: int) -> None:
     """`steps` updates of `size` scenes each; reports progress."""
-    optimizer, rng, started = Optimizer(model), random.Random(seed), time.monotonic()
+    optimizer = Optimizer(model, *split_weights(model), **RATES)
+    rng, started = random.Random(seed), time.monotonic()
     for step, examples in enumerate(_batches(processor, rng, steps, size)):
         loss = _loss(model, *batch(examples))
-        optimizer.step(loss, _rate(step / steps, step))
+        optimizer.step(loss, learning_rate(step / steps, step))
         if step % 25 == 0:
             typer.echo(f"step {step}: loss {float(loss.detach()):.4f}, {time.monotonic() - started:.0f} s")
         if step % 200 == 199:
