@@ -15,13 +15,15 @@ from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
-from workers.generation.coalescing import FINEST, Granularity
+from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
 from workers.mcp.sessions import McpSessions
+
+FINEST = Granularity()
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:

@@ -34,9 +34,6 @@ class Granularity:
         return Granularity(max(self.interval, UNSTREAMED_INTERVAL_SECONDS), self.events_per_second)
 
 
-FINEST = Granularity()
-
-
 def parse(parser: TurnParser, delta: EngineDelta, *, per_token: bool) -> Parsed:
     """Parses what the engine generated, up to the end of the answer. `per_token`: each token has deltas of its own."""
     if not per_token:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -58,6 +59,29 @@ async def has_reached(db: Database, response_id: str, kind: str) -> None:
     await until(found, what=f"{kind} of {response_id}")
 
 
+async def stopped_at(db: Database, pubsub: PubSub, reached: Awaitable[None], response_id: str) -> list[Json]:
+    """Runs a response until `reached`, and releases it. Returns its events so far."""
+    async with worker(db, pubsub, **SLOW) as first:
+        job = first.start(response_id)
+        await reached
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    return await events_of(db, response_id)
+
+
+async def continued(
+    db: Database, pubsub: PubSub, response_id: str, undisturbed: str, before: list[Json]
+) -> tuple[ResponseRow, ResponseRow]:
+    """Another worker goes on behind the events `before`, and runs the same request undisturbed. Returns both rows."""
+    async with worker(db, pubsub) as second:
+        await second.run(undisturbed)
+        assert await second.run(response_id) is Outcome.COMPLETED
+    row, expected = await whole(db, response_id), await whole(db, undisturbed)
+    assert (await events_of(db, response_id))[: len(before)] == before
+    assert (row.attempt, row.usage) == (2, expected.usage)
+    assert (row.output or [])[0]["encrypted_content"] == (expected.output or [])[0]["encrypted_content"]
+    return row, expected
+
+
 async def test_a_compaction_is_one_item_that_holds_the_summary(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db, input=talk("I am Ada.", "I like tea."), task=COMPACT)
     async with worker(db, pubsub) as w:
@@ -83,19 +107,8 @@ async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database,
     said = talk("/summary /count 200")
     undisturbed = await queued(db, input=said, task=COMPACT)
     response_id = await queued(db, input=said, task=COMPACT)
-    async with worker(db, pubsub, **SLOW) as first:
-        job = first.start(response_id)
-        await committed(db, response_id, events)
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    before = await events_of(db, response_id)
-    async with worker(db, pubsub) as second:
-        await second.run(undisturbed)
-        assert await second.run(response_id) is Outcome.COMPLETED
-    row, expected = await whole(db, response_id), await whole(db, undisturbed)
-    assert row.attempt == 2
-    assert (await events_of(db, response_id))[: len(before)] == before
-    assert row.usage == expected.usage
-    assert (row.output or [])[0]["encrypted_content"] == (expected.output or [])[0]["encrypted_content"]
+    before = await stopped_at(db, pubsub, committed(db, response_id, events), response_id)
+    row, _ = await continued(db, pubsub, response_id, undisturbed, before)
     log = await journal.read(db, response_id)
     assert len([token for chunk in log.chunks for token in chunk.tokens]) == (row.usage or {})["output_tokens"]
 
@@ -208,20 +221,10 @@ async def test_another_worker_goes_on_within_and_behind_the_summary(db: Database
     items = [*talk("/summary /count 40", LONG), message("/count 300")]
     undisturbed = await queued(db, input=items, **ASKED)
     response_id = await queued(db, input=items, **ASKED)
-    async with worker(db, pubsub, **SLOW) as first:
-        job = first.start(response_id)
-        await has_reached(db, response_id, reached)
-        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
-    before = await events_of(db, response_id)
-    async with worker(db, pubsub) as second:
-        await second.run(undisturbed)
-        assert await second.run(response_id) is Outcome.COMPLETED
-    row, expected = await whole(db, response_id), await whole(db, undisturbed)
-    assert (await events_of(db, response_id))[: len(before)] == before
-    assert (row.attempt, types_of(row)) == (2, ["compaction", "message"])
-    assert (row.output or [])[0]["encrypted_content"] == (expected.output or [])[0]["encrypted_content"]
+    before = await stopped_at(db, pubsub, has_reached(db, response_id, reached), response_id)
+    row, expected = await continued(db, pubsub, response_id, undisturbed, before)
+    assert types_of(row) == ["compaction", "message"]
     assert text_of(row) == text_of(expected) == " ".join(map(str, range(1, 301)))
-    assert row.usage == expected.usage
 
 
 async def test_what_continues_sees_nothing_from_before_the_compaction(db: Database, pubsub: PubSub) -> None:

@@ -72,11 +72,8 @@ class CustomCall:
         return [CustomInput(rest)] if rest else []
 
 
-class SearchCall:
-    """A call of the client's tool search: a ToolSearch, once it is complete. Half a call shows nothing.
-
-    Arguments that are no JSON object become the string `arguments` in one.
-    """
+class CollectedCall:
+    """The base of calls that show nothing until they are complete."""
 
     hosted_call: HostedCall | None = None
 
@@ -91,47 +88,46 @@ class SearchCall:
         return []
 
     def finish(self, *, cut: bool) -> list[Delta]:
+        return []
+
+
+class SearchCall(CollectedCall):
+    """A call of the client's tool search: a ToolSearch, once it is complete. Half a call shows nothing.
+
+    Arguments that are no JSON object become the string `arguments` in one.
+    """
+
+    def finish(self, *, cut: bool) -> list[Delta]:
         arguments = arguments_of(self._arguments)
         if cut and not (self._arguments and arguments is not None):
             return []
         return [ToolSearch({"arguments": self._arguments} if arguments is None else arguments)]
 
 
-class DisallowedCall:
+class DisallowedCall(CollectedCall):
     """A call of a name that may not be called, shown as text."""
 
-    hosted_call: HostedCall | None = None
-
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
-        self._arguments = ""
 
     def start(self) -> list[Delta]:
         return [Text(f'{{"name": {json.dumps(self._name, ensure_ascii=False)}, "arguments": ')]
 
     def feed(self, text: str) -> list[Delta]:
-        self._arguments += text
+        super().feed(text)
         return [Text(text)]
 
     def finish(self, *, cut: bool) -> list[Delta]:
         return [Text("}")] if _is_json(self._arguments) else []
 
 
-class OpenHostedCall:
+class OpenHostedCall(CollectedCall):
     """The base of calls that the server runs; this one shows nothing."""
 
-    hosted_call: HostedCall | None = None
-
     def __init__(self, tool: HostedTool) -> None:
+        super().__init__()
         self._tool = tool
-        self._arguments = ""
-
-    def start(self) -> list[Delta]:
-        return []
-
-    def feed(self, text: str) -> list[Delta]:
-        self._arguments += text
-        return []
 
     def finish(self, *, cut: bool) -> list[Delta]:
         self.hosted_call = HostedCall.of(self._tool, self._arguments)
