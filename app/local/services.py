@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -73,10 +73,23 @@ async def launch_first(service: Service) -> Child:
                 raise
 
 
+async def launch_all(services: Sequence[Service]) -> list[Child]:
+    """Launches the services side by side, in their order. If one fails, the others are stopped. Raises LocalError."""
+    tasks = [asyncio.create_task(launch_first(service)) for service in services]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Child):
+                await result.stop_and_wait()
+        raise
+
+
 @asynccontextmanager
-async def running(service: Service, stopping: StopRequest, log: Log) -> AsyncIterator[None]:
-    """Runs the service until the block ends, and restarts it if it dies. Sets `stopping` if it cannot run."""
-    child = await run_unless_stopped(stopping, launch_first(service))
+async def kept(service: Service, child: Child, stopping: StopRequest, log: Log) -> AsyncIterator[None]:
+    """Keeps the service running until the block ends: restarts it if it dies. Sets `stopping` if it cannot run."""
     done = StopRequest()
     supervision = asyncio.create_task(
         supervise(lambda: launch(service), done, lambda line: log(f"{service.name} {line}"), first=child)
@@ -105,9 +118,11 @@ async def embedded(
                 log(f"Postgres and Valkey run as the user {folders.account.name!r}")
             if folders.folder != home.path:
                 log(f"data of Postgres and Valkey are in {folders.folder} (their user cannot enter {home.path.parent})")
-            for service in (Postgres(folders, (lock,)), Valkey(folders, (lock,))):
-                if service.variable not in urls:
-                    await stack.enter_async_context(running(service, stopping, log))
-                    urls[service.variable] = service.url
-                    log(f"{service.name} runs ({service.variable} is not set)")
+            every: tuple[Service, ...] = (Postgres(folders, (lock,)), Valkey(folders, (lock,)))
+            services = [service for service in every if service.variable not in urls]
+            children = await run_unless_stopped(stopping, launch_all(services))
+            for service, child in zip(services, children, strict=True):
+                await stack.enter_async_context(kept(service, child, stopping, log))
+                urls[service.variable] = service.url
+                log(f"{service.name} runs ({service.variable} is not set)")
         yield urls
