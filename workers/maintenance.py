@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from app.aio import end_tasks
-from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
@@ -23,7 +22,7 @@ from app.store import claims, endings, redelivery, retention, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 
@@ -123,13 +122,7 @@ class Maintenance:
             return
         if ended is not None and ended.chunk is not None:
             log.error("%s failed: %s", response_id, message)
-            await self._publish(ended.chunk)
-
-    async def _publish(self, chunk: Chunk) -> None:
-        try:
-            await self._pubsub.publish([chunk])
-        except PubSubUnavailable:
-            log.debug("Redis is away: readers of %s poll Postgres", chunk.response_id)
+            await self._pubsub.publish([ended.chunk])
 
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes events and rows at the end of their retention."""

@@ -15,7 +15,7 @@ from app.responses.reader import ResponseReader, no_such_response
 from app.store import endings
 from app.store.database import Database, StoreUnavailable
 from app.store.rows import EndResult
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 
 log = logging.getLogger("longhaul.api")
 
@@ -75,8 +75,5 @@ class ResponseCanceller:
         """Publishes an end to readers and workers. If that fails, both find it in Postgres."""
         if result.chunk is None:
             return
-        try:
-            await self._pubsub.publish([result.chunk])
-        except PubSubUnavailable as error:
-            log.warning("%s: its cancellation was not published (%s)", result.row.id, error)
+        await self._pubsub.publish([result.chunk])
         await self._queue.revoke(result.row.id)

@@ -68,6 +68,7 @@ class PubSub:
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._can_publish = True
         self.connected = False
         self.reader_count = 0
         """Readers of all responses together."""
@@ -97,7 +98,7 @@ class PubSub:
             raise PubSubUnavailable(type(error).__name__) from error
 
     async def publish(self, chunks: Iterable[Chunk]) -> None:
-        """Publishes committed chunks in one round trip. Raises PubSubUnavailable; readers then find them in the log."""
+        """Publishes committed chunks in one round trip. If Redis is away, that is logged; readers poll Postgres."""
         try:
             messages = await self._load_messages()
             made = [((CHANNEL + chunk.response_id).encode(), messages.pack(chunk)) for chunk in chunks]
@@ -106,7 +107,11 @@ class PubSub:
             else:
                 await self._publish_by_pipeline(made)
         except Exception as error:
-            raise PubSubUnavailable(type(error).__name__) from error
+            if self._can_publish:
+                log.warning("Redis is away (%s); readers poll Postgres", type(error).__name__)
+            self._can_publish = False
+        else:
+            self._can_publish = True
 
     async def _publish_by_pipeline(self, made: Iterable[tuple[bytes, bytes]]) -> None:
         async with self._client.pipeline(transaction=False) as pipeline:

@@ -36,7 +36,6 @@ CRASH_WORDS = (
     "cannot be failed",
     "cannot be read",
     "ends without its output",
-    "cannot publish",
     "refuses to commit",
     "a task of the lease ended",
     "hangs; the process ends",

@@ -20,7 +20,7 @@ from app.protocol.events.chunk import Chunk
 from app.store import journal
 from app.store.keys import pubsub_key
 from app.streaming.message import Messages
-from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
+from app.streaming.pubsub import CHANNEL, PubSub
 from tests.faults import audit
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
@@ -164,6 +164,5 @@ async def _probe(pubsub: PubSub, response_id: str, seen: ReaderRecord) -> None:
     """Publishes an event with the next sequence number, repeatedly: the worker may publish one of its own first."""
     while True:
         event = {"type": PROBE, "sequence_number": seen.next}
-        with suppress(PubSubUnavailable):
-            await pubsub.publish([Chunk(response_id, seen.next, seen.next, 1, (), frames.encode(event))])
+        await pubsub.publish([Chunk(response_id, seen.next, seen.next, 1, (), frames.encode(event))])
         await asyncio.sleep(PROBE_SECONDS)

@@ -30,8 +30,7 @@ def chunk(response_id: str, size: int = 1) -> Chunk:
 
 async def publish(pubsub: PubSub, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        with suppress(PubSubUnavailable):
-            await pubsub.publish([chunk("r", 100_000)])
+        await pubsub.publish([chunk("r", 100_000)])
         with suppress(PubSubUnavailable):
             await pubsub.ping()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from sqlalchemy import text
@@ -14,7 +14,7 @@ from app.store import journal, responses
 from app.store.database import Database
 from app.store.journal import Entry
 from app.store.rows import Ending, ResponseRow
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 from tests.support.rows import WORKER, Writer, claim
 from tests.support.waiting import until
 
@@ -51,8 +51,7 @@ class Play(Writer):
         """Commits and publishes; False if the entry was fenced."""
         appended = await journal.append(self._db, [entry])
         if self._pubsub is not None and appended:
-            with suppress(PubSubUnavailable):
-                await self._pubsub.publish([entry.chunk])
+            await self._pubsub.publish([entry.chunk])
         return bool(appended)
 
     async def started(self) -> Play:

@@ -18,7 +18,7 @@ from app.store import journal as store
 from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
 from app.store.journal import Entry
 from app.store.trouble import Trouble, trouble_of
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 
 log = logging.getLogger("longhaul.journal")
 
@@ -41,7 +41,6 @@ class Journal:
         )
         self._unpublished: list[Chunk] = []
         self._publisher: asyncio.Task[None] | None = None
-        self._redis_is_away = False
 
     async def close(self) -> None:
         """Cancels the commits that wait, and publishes what was committed, for CLOSE_SECONDS: readers poll Postgres."""
@@ -59,7 +58,7 @@ class Journal:
         return self._commits.submit(entry)
 
     def publish(self, *chunks: Chunk) -> None:
-        """Publishes committed chunks after all that were committed before. If Redis is away, this is only logged."""
+        """Publishes committed chunks after all that were committed before."""
         self._unpublished += chunks
         if self._unpublished and (self._publisher is None or self._publisher.done()):
             self._publisher = asyncio.create_task(self._publish(), name="journal-publisher")
@@ -98,18 +97,7 @@ class Journal:
     async def _publish(self) -> None:
         while self._unpublished:
             chunks, self._unpublished = self._unpublished, []
-            await self._publish_one_batch(chunks)
-
-    async def _publish_one_batch(self, chunks: Sequence[Chunk]) -> None:
-        try:
             await self._pubsub.publish(chunks)
-            self._redis_is_away = False
-        except PubSubUnavailable as error:  # readers poll Postgres, so nothing is lost
-            if not self._redis_is_away:
-                log.warning("Redis is away (%s); readers poll Postgres", error)
-            self._redis_is_away = True
-        except Exception as error:  # a bug: these chunks are not published, and readers poll Postgres for them
-            log.error("cannot publish %d chunks: %s", len(chunks), type_and_places(error))
 
 
 async def _append_once(db: Database, entries: Sequence[Entry]) -> set[str]:

@@ -13,7 +13,7 @@ import importlib.machinery
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -101,17 +101,17 @@ def _publish_before_commit(journal: Any) -> None:
     journal.Journal._commit = publish_and_commit
 
 
-def _publish_until_redis_is_away(journal: Any) -> None:
-    """The journal publishes nothing more once Redis was away."""
-    _require(journal, "Journal")
-    _require(journal.Journal, "_publish_one_batch", "_redis_is_away")
-    publish = journal.Journal._publish_one_batch
+def _publish_until_redis_is_away(pubsub: Any) -> None:
+    """Nothing more is published once Redis was away."""
+    _require(pubsub, "PubSub")
+    _require(pubsub.PubSub, "publish", "_can_publish")
+    publish = pubsub.PubSub.publish
 
-    async def publish_while_redis_is_there(self: Any, chunks: Sequence[Any]) -> None:
-        if not self._redis_is_away:
+    async def publish_while_redis_is_there(self: Any, chunks: Iterable[Any]) -> None:
+        if self._can_publish:
             await publish(self, chunks)
 
-    journal.Journal._publish_one_batch = publish_while_redis_is_there
+    pubsub.PubSub.publish = publish_while_redis_is_there
 
 
 def _receive_on_first_connection(pubsub: Any) -> None:
@@ -136,7 +136,7 @@ PATCHES: dict[str, tuple[str, Patch]] = {
     "fence": ("app.store.journal", _without_fence),
     "claim": ("app.store.claims", _without_claim),
     "publish-after-commit": ("workers.generation.journal", _publish_before_commit),
-    "publish-after-reconnect": ("workers.generation.journal", _publish_until_redis_is_away),
+    "publish-after-reconnect": ("app.streaming.pubsub", _publish_until_redis_is_away),
     "receive-after-reconnect": ("app.streaming.pubsub", _receive_on_first_connection),
 }
 """Promise -> the module that keeps it, and what breaks it there."""

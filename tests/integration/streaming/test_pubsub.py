@@ -11,6 +11,7 @@ from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
 from app.store.database import StoreUnavailable
+from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
 from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
@@ -29,9 +30,30 @@ async def test_a_publish_that_is_cut_off_leaves_no_reply_behind_for_the_next_com
         assert await pubsub._client.echo("mine") == b"mine"
 
 
-async def test_publishing_without_redis_raises(unreachable: PubSub) -> None:
-    with pytest.raises(PubSubUnavailable):
+async def test_publishing_without_redis_is_logged_once(unreachable: PubSub, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
         await unreachable.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
+    assert caplog.text.count("Redis is away (ConnectionError); readers poll Postgres") == 1
+
+
+async def test_an_absence_of_redis_is_logged_again_after_it_was_back(
+    services: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pubsub = PubSub(services.redis_url, a_key)
+    for _ in range(2):
+        with monkeypatch.context() as away:
+            away.setattr(module, "send", refused)
+            await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
+        await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
+    assert caplog.text.count("Redis is away") == 2
+    await pubsub.close()
+
+
+async def refused(*_: Any) -> None:
+    raise ConnectionError
+
+
+async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
     with pytest.raises(PubSubUnavailable):
         await unreachable.ping()
     assert not unreachable.connected

@@ -14,7 +14,7 @@ from app.store import database
 from app.store import journal as store
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.journal import Entry
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from app.streaming.pubsub import PubSub
 from workers.generation import journal as module
 from workers.generation.journal import Journal
 
@@ -42,12 +42,9 @@ class Redis:
 
     def __init__(self) -> None:
         self.published: list[str] = []
-        self.is_away = False
 
     async def publish(self, chunks: Iterable[Chunk]) -> None:
         await asyncio.sleep(0)
-        if self.is_away:
-            raise PubSubUnavailable("away")
         self.published += [chunk.response_id for chunk in chunks]
 
 
@@ -174,18 +171,6 @@ async def test_closing_cancels_the_waiting_commits_and_publishes_what_was_commit
     await journal.close()
     assert all(commit.cancelled() for commit in waiting)
     assert redis.published == ["a"]
-
-
-async def test_the_journal_publishes_after_an_absence_of_redis(postgres: Postgres) -> None:
-    redis = Redis()
-    journal = journal_on(redis)
-    redis.is_away = True
-    assert await journal.append(entry("a"))
-    await asyncio.sleep(0.01)
-    redis.is_away = False
-    assert await journal.append(entry("b"))
-    await journal.close()
-    assert redis.published == ["b"]
 
 
 async def test_closing_does_not_wait_for_a_redis_that_never_answers(
