@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,22 +45,40 @@ class ResultOptions:
     """Whether the model can see images."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a server answered to a call."""
+
+    call: HostedCall
+    is_error: bool
+    text: str
+    """Truncated."""
+    images: Sequence[str]
+    facts: Mapping[str, Any]
+    """Its structured content."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ItemFields:
+    """What the servers of one kind set on the items of their calls."""
+
+    answered: Callable[[_Answer, ResultOptions], Json]
+    failed: Callable[[str, int, ResultOptions], Json]
+    """Of a call without an answer, by the message and JSON-RPC's code."""
+    sources: Callable[[_Answer], Json] = lambda _: {}
+    """See `ToolResult`."""
+
+
 def result_of(call: HostedCall, answer: types.CallToolResult, options: ResultOptions) -> ToolResult:
     """The result of a call that its server answered."""
-    text = _truncate(_text(answer), options.max_bytes)
+    text, images = _truncate(_text(answer), options.max_bytes), _images(answer.content)
+    facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
+    given, fields = _Answer(call, bool(answer.is_error), text, images, facts), _FIELDS[call.kind]
     for_model: Result = text
-    images = _images(answer.content)
     if images and options.images:
         parts = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
         for_model = [{"type": "input_text", "text": text}, *parts]
-    if call.kind is McpServerKind.BROWSER:
-        return _search_result(call, answer, for_model, options)
-    if call.kind is McpServerKind.PYTHON:
-        return ToolResult(not answer.is_error, {"outputs": _outputs(text, images, options)}, for_model)
-    if answer.is_error:
-        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
-        return ToolResult(False, {"output": None, "error": error}, for_model)
-    return ToolResult(True, {"output": text, "error": None}, for_model)
+    return ToolResult(not given.is_error, fields.answered(given, options), for_model, fields.sources(given))
 
 
 def failed_result(
@@ -68,13 +86,7 @@ def failed_result(
 ) -> ToolResult:
     """The result of a call that has no answer. The client and the model get `message`; `code` is JSON-RPC's."""
     message = _truncate(message, options.max_bytes)
-    if call.kind is McpServerKind.PYTHON:
-        return ToolResult(False, {"outputs": _outputs(message, (), options)}, message)
-    if call.kind is McpServerKind.BROWSER:
-        return ToolResult(False, {}, message)
-    return ToolResult(
-        False, {"output": None, "error": {"type": "mcp_protocol_error", "code": code, "message": message}}, message
-    )
+    return ToolResult(False, _FIELDS[call.kind].failed(message, code, options), message)
 
 
 def tool_list(tools: Iterable[types.Tool]) -> list[Json]:
@@ -91,22 +103,32 @@ def tool_list(tools: Iterable[types.Tool]) -> list[Json]:
     ]
 
 
-def _search_result(
-    call: HostedCall, answer: types.CallToolResult, for_model: Result, options: ResultOptions
-) -> ToolResult:
-    facts = answer.structured_content if isinstance(answer.structured_content, Mapping) else {}
-    action = action_of(call.tool, call.arguments)
-    details = facts.get("action")
+def _search(answer: _Answer, options: ResultOptions) -> Json:
+    action = action_of(answer.call.tool, answer.call.arguments)
+    details = answer.facts.get("action")
     if isinstance(details, Mapping) and details.get("type") == action["type"]:
         action = {**action, **details}
     if SEARCH_SOURCES not in options.include:
         action.pop("sources", None)
-    sources = {} if answer.is_error or "cursor" not in facts else {str(facts["cursor"]): _source(facts)}
-    return ToolResult(not answer.is_error, {"action": action}, for_model, sources)
+    return {"action": action}
 
 
-def _source(facts: Mapping[str, Any]) -> Json:
-    return {name: facts[name] for name in ("url", "title", "lines", "results") if name in facts}
+def _sources(answer: _Answer) -> Json:
+    facts = answer.facts
+    if answer.is_error or "cursor" not in facts:
+        return {}
+    return {str(facts["cursor"]): {name: facts[name] for name in ("url", "title", "lines", "results") if name in facts}}
+
+
+def _mcp_output(answer: _Answer, _: ResultOptions) -> Json:
+    if answer.is_error:
+        content = [{"type": "text", "text": answer.text}]
+        return {"output": None, "error": {"type": "mcp_tool_execution_error", "content": content}}
+    return {"output": answer.text, "error": None}
+
+
+def _mcp_error(message: str, code: int, _: ResultOptions) -> Json:
+    return {"output": None, "error": {"type": "mcp_protocol_error", "code": code, "message": message}}
 
 
 def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[Json] | None:
@@ -114,6 +136,18 @@ def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[J
         return None
     logs = [{"type": "logs", "logs": text}] if text else []
     return [*logs, *({"type": "image", "url": url} for url in images)]
+
+
+_OF_MCP = _ItemFields(_mcp_output, _mcp_error)
+_FIELDS: Mapping[McpServerKind, _ItemFields] = {
+    McpServerKind.PYTHON: _ItemFields(
+        lambda answer, options: {"outputs": _outputs(answer.text, answer.images, options)},
+        lambda message, _code, options: {"outputs": _outputs(message, (), options)},
+    ),
+    McpServerKind.BROWSER: _ItemFields(_search, lambda _message, _code, _options: {}, _sources),
+    McpServerKind.MCP: _OF_MCP,
+    McpServerKind.NONE: _OF_MCP,
+}
 
 
 def _text(answer: types.CallToolResult) -> str:

@@ -22,6 +22,7 @@ from workers.formats.calls.hosted import McpServerKind
 from workers.formats.calls.hosted_formats import FORMATS
 from workers.formats.chat import messages as chat
 from workers.formats.harmony import messages as harmony
+from workers.mcp import results
 
 UNSEALED = {"compaction"}
 """Item types that become another type before a worker renders them."""
@@ -64,6 +65,10 @@ def test_kinds_of_mcp_servers_have_one_set_of_names() -> None:
     names = set(typing.get_args(Kind))
     assert {kind.server_kind for kind in HOSTED_KINDS} == names
     assert {kind.value for kind in McpServerKind} == {*names, McpServerKind.NONE.value}
+
+
+def test_every_kind_of_mcp_server_has_a_row_for_its_results() -> None:
+    assert set(results._FIELDS) == set(McpServerKind)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HOSTED_KINDS if kind.text_field is None], ids=lambda kind: kind.name)
