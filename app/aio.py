@@ -1,4 +1,4 @@
-"""Small tools for asyncio tasks: end them, race them, shield them, and keep them in the background."""
+"""Small tools for asyncio: heavy work in threads; tasks to end, race, shield, and keep in the background."""
 
 from __future__ import annotations
 
@@ -17,16 +17,27 @@ RECANCEL_SECONDS = 0.2
 
 T = TypeVar("T")
 
-_HEAVY = ThreadPoolExecutor(2, "heavy")
 
+class Threads:
+    """Threads for heavy work. The event loop goes on meanwhile; work that finds no free thread waits in line.
 
-async def in_heavy_thread(work: Callable[[], T]) -> T:
-    """Returns what `work`, which needs much CPU and memory, returns; it runs beside the event loop.
-
-    Two run at once in a process: Python would run more in turns, and each holds its memory meanwhile.
+    They bound memory as well: Python would run more work in turns, and each piece holds its memory to its end. Work
+    whose caller was cancelled keeps its thread, because nothing can stop it.
     """
-    run = partial(contextvars.copy_context().run, work)
-    return await asyncio.get_running_loop().run_in_executor(_HEAVY, run)
+
+    def __init__(self, name: str, count: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(count, name)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Returns what `work` returns."""
+        run = partial(contextvars.copy_context().run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
+
+
+HEAVY = Threads("heavy", 2)
+"""Of this process: for work of milliseconds and more."""
+HEAVIEST = Threads("heaviest")
+"""Of this process: for work that takes seconds and a lot of memory, so that other heavy work has threads besides."""
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
@@ -80,7 +91,7 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def behind(gates: Sequence[asyncio.Semaphore], work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Passes the gates in this order, and runs `work`.
+    """Passes the gates in this order, and runs `work`, which has threads of its own (`Threads`: work that has none).
 
     If the caller is cancelled, the work goes on and keeps its places: nothing can stop a thread.
     """

@@ -162,6 +162,8 @@ class Settings(BaseSettings):
     """The largest request body, in bytes."""
     max_context_bytes: Annotated[int, Field(ge=1024, le=2**31 - 1)] = 64 * 1024 * 1024
     """The most bytes, as JSON, of the responses or of the conversation that a request continues."""
+    worker_context_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """The most bytes, as JSON, of the contexts that the responses of one worker hold at once; more wait in line."""
     max_chain_length: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     """The most responses in a chain of `previous_response_id`s."""
     max_conversation_items: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000

@@ -91,6 +91,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 max_crashes=settings.max_crashes,
                 max_claims=settings.max_claims,
                 most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe
+                held_context_bytes=settings.worker_context_bytes,
                 redeliver=_redeliver(queue),
                 engine_died=lambda: stop_worker(PART_DIED),
             )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from app.aio import in_heavy_thread
+from app.aio import HEAVY
 from app.api.limits import lease_body
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.omitted import omit_tools
@@ -44,7 +44,7 @@ async def read_body_as(
 
 
 async def _decoded(decode: Callable[[], T], body: bytes) -> T:
-    return decode() if len(body) < LARGE_BYTES else await in_heavy_thread(decode)
+    return decode() if len(body) < LARGE_BYTES else await HEAVY.run(decode)
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

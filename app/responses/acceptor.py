@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from app.aio import in_heavy_thread
+from app.aio import HEAVY
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
@@ -88,7 +88,7 @@ class RequestAcceptor:
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
         as_stored = partial(request.stored, response_id, model.default_sampling)
-        sent = await in_heavy_thread(as_stored) if request.item_count > MANY_ITEMS else as_stored()
+        sent = await HEAVY.run(as_stored) if request.item_count > MANY_ITEMS else as_stored()
         items = await self._references.resolve(project, sent["input"])
         document = {**sent, "conversation_until": continued.last_position, "input": items}
         if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.

@@ -69,6 +69,22 @@ class ConversationSize:
     """Of the newest item; 0 in an empty conversation."""
 
 
+async def context_bytes(db: Database, row: ResponseRow) -> int:
+    """The bytes that a worker reads of what the response continues (`context_items`), or a little more."""
+    if (previous := row.request.get("previous_response_id")) is not None:
+        return row.context_bytes if row.context_bytes is not None else await _chain_bytes(db, row.project, previous)
+    if row.conversation_id is not None:
+        return (await conversation_size(db, row.conversation_id)).size.bytes
+    return 0
+
+
+async def _chain_bytes(db: Database, project: str, response_id: str) -> int:
+    values = {"id": response_id, "project": project, "most_responses": 2**31 - 1, "most_bytes": 2**62}
+    async with db.autocommit() as connection:
+        row = (await connection.execute(_CHAIN_SIZE, values)).one_or_none()
+    return 0 if row is None else int(row.bytes)
+
+
 async def get_with_chain_size(
     db: Database, project: str, response_id: str, most: ContextSize
 ) -> tuple[ResponseRow, ContextSize] | None:

@@ -87,6 +87,8 @@ class ResponseRow:
     """`live`, `merged` (one compressed row), or `deleted` by retention."""
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
+    context_bytes: int | None
+    """Of the responses in its chain before it; None: a process of version 0.2 inserted it."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from app.protocol.types import Json
 from app.store.context import NO_LIMIT
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -16,6 +17,7 @@ from config.models import ServedModel
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.coalescing import Granularity
+from workers.generation.inputs import Context, Inputs
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.outcome import Outcome
@@ -39,6 +41,15 @@ def scripted_model(name: str = "scripted", context_length: int | None = None, **
         reasoning_parser=None,
         tool_parser=None,
     )
+
+
+async def items_of(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -> list[Json]:
+    """What a worker builds the prompt of the response from."""
+
+    async def same(items: list[Json]) -> list[Json]:
+        return items
+
+    return await Context(Inputs(db, most_bytes), row).use(same)
 
 
 class Job:
@@ -70,6 +81,7 @@ class Worker:
         lease_seconds: float,
         mcp_sessions: McpSessions | None = None,
         granularity: Granularity = FINEST,
+        held_context_bytes: int = NO_LIMIT,
     ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, pubsub)
@@ -92,6 +104,7 @@ class Worker:
                 max_crashes=2,
                 max_claims=99,
                 most_context_bytes=NO_LIMIT,
+                held_context_bytes=held_context_bytes,
                 redeliver=self._redeliver,
                 engine_died=self._on_engine_death,
             )
@@ -118,11 +131,12 @@ async def worker(
     context_length: int | None = None,
     mcp_sessions: McpSessions | None = None,
     granularity: Granularity = FINEST,
+    held_context_bytes: int = NO_LIMIT,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, granularity)
+    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, granularity, held_context_bytes)
     await made.engine.start()
     await made.lease.start()
     try:

@@ -1,4 +1,4 @@
-"""run_to_completion: a cancellation does not interrupt the work. behind: it keeps its place."""
+"""run_to_completion: a cancellation does not interrupt the work. Threads, behind: it keeps its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from app.aio import behind, in_heavy_thread, run_to_completion
+from app.aio import Threads, behind, run_to_completion
 from tests.support.cycles import no_collector
 from tests.support.waiting import until
 
@@ -81,7 +81,7 @@ async def test_an_error_behind_a_gate_leaves_the_gate_open() -> None:
 
 async def test_heavy_work_runs_beside_the_loop_and_two_pieces_at_a_time() -> None:
     running: set[int] = set()
-    most, let_go = [0], threading.Event()
+    most, let_go, threads = [0], threading.Event(), Threads("test", 2)
 
     def work() -> int:
         running.add(thread := threading.get_ident())
@@ -90,9 +90,26 @@ async def test_heavy_work_runs_beside_the_loop_and_two_pieces_at_a_time() -> Non
         running.discard(thread)
         return thread
 
-    tasks = [asyncio.create_task(in_heavy_thread(work)) for _ in range(5)]
+    tasks = [asyncio.create_task(threads.run(work)) for _ in range(5)]
     await until(lambda: len(running) == 2, what="two threads at work")
     let_go.set()
-    threads = await asyncio.gather(*tasks)
+    found = await asyncio.gather(*tasks)
     assert most == [2]
-    assert threading.get_ident() not in threads
+    assert threading.get_ident() not in found
+
+
+async def test_heavy_work_keeps_its_thread_after_its_caller_left() -> None:
+    begun, let_go, threads = threading.Event(), threading.Event(), Threads("test")
+
+    def work() -> None:
+        begun.set()
+        let_go.wait(10)
+
+    left = asyncio.create_task(threads.run(work))
+    await until(begun.is_set, what="the work")
+    waits = asyncio.create_task(threads.run(lambda: let_go.is_set()))
+    left.cancel()
+    await asyncio.wait([left])
+    assert not waits.done()
+    let_go.set()
+    assert await waits

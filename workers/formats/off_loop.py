@@ -1,28 +1,24 @@
 """Work on many items, in a thread: on the event loop it would hold up the tokens of every response of this worker.
 
 A thread takes the interpreter for a millisecond at a time (`SWITCH_SECONDS`, workers/worker.py), so the loop goes on.
-The largest work is done one after the other, in a thread of its own: it takes seconds and a lot of memory, and all
-other work has threads besides.
+The largest work is done one after the other (`HEAVIEST`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
+
+from app.aio import HEAVIEST, HEAVY
 
 MANY = 500
 """Items and parts of their content; preparing as many takes one or two milliseconds."""
 VERY_MANY = 20_000
 LARGE = 1_000_000
 """Bytes of items that take seconds to tokenize."""
-THREADS = 2
-
-_others = ThreadPoolExecutor(THREADS, thread_name_prefix="prompts")
-_largest = ThreadPoolExecutor(1, thread_name_prefix="large-prompts")
 
 T = TypeVar("T")
 Items = Sequence[Mapping[str, Any]]
@@ -33,16 +29,12 @@ async def off_loop(items: Items, function: Callable[..., T], *args: Any) -> T:
     count = _count(items)
     if count <= MANY:
         return function(*args)
-    return await _in_thread(_largest if count > VERY_MANY else _others, function, *args)
+    return await (HEAVIEST if count > VERY_MANY else HEAVY).run(partial(function, *args))
 
 
 async def tokenized(items: Items, function: Callable[..., T], *args: Any) -> T:
     """`function(*args)`, which tokenizes `items`, in a thread."""
-    return await _in_thread(_largest if _are_large(items) else _others, function, *args)
-
-
-async def _in_thread(threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(threads, function, *args)
+    return await (HEAVIEST if _are_large(items) else HEAVY).run(partial(function, *args))
 
 
 def _are_large(items: Items) -> bool:

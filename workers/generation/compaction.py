@@ -48,12 +48,20 @@ class Compaction:
         self._inputs = inputs
         self._generator = TurnGenerator(engine, run, writer)
 
-    async def summarise(self, items: Sequence[Json]) -> tuple[Parsed, Usage]:
-        """Generates the summary of these items, or the rest of it. Its end is returned, and is not written yet.
+    async def turn(self, items: Sequence[Json]) -> Turn:
+        """The turn that summarises these items. Raises what `build_turn` raises."""
+        request = summary_request(self._run.row.request, self._engine.context_length)
+        if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
+            request["truncation"] = "auto"
+        context = TurnContext(int(self._run.row.created_at.timestamp()))
+        turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
+        return replace(turn, parser=lambda: SummaryParser(turn.parser()))
 
-        Raises Fenced, EngineDead and EngineError; PromptTooLong before there is any event.
+    async def summarise(self, turn: Turn) -> tuple[Parsed, Usage]:
+        """Generates the summary by its turn, or the rest of it. Its end is returned, and is not written yet.
+
+        Raises Fenced, EngineDead and EngineError.
         """
-        turn = await self._turn(items)
         seal = await self._inputs.summary_seal()
         if not self.is_begun():
             self._writer.buffer(Parsed((CompactionStart(),)))
@@ -75,12 +83,12 @@ class Compaction:
         asked: int | None = self._run.row.request["compaction"]["threshold"]
         return self._engine.context_length * 3 // 4 if asked is None else asked
 
-    async def commit(self, items: Sequence[Json]) -> None:
-        """Summarises these items, and commits the end of the summary: a later attempt goes on behind it.
+    async def commit(self, turn: Turn) -> None:
+        """Summarises by this turn, and commits the end of the summary: a later attempt goes on behind it.
 
         Raises what `summarise` raises.
         """
-        end, usage = await self.summarise(items)
+        end, usage = await self.summarise(turn)
         ended = EndedCompaction(len(self._run.stream.response["output"]) - 1, usage)
         await self._writer.flush(end, ended.as_step())
         self._run.history.end_compaction(ended)
@@ -91,11 +99,3 @@ class Compaction:
         assert ended is not None
         (summary,) = await self._inputs.unseal([self._run.stream.response["output"][ended.index]])
         return [*(item for item in items[: len(items) - len(newest)] if is_kept(item)), summary, *newest]
-
-    async def _turn(self, items: Sequence[Json]) -> Turn:
-        request = summary_request(self._run.row.request, self._engine.context_length)
-        if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
-            request["truncation"] = "auto"
-        context = TurnContext(int(self._run.row.created_at.timestamp()))
-        turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
-        return replace(turn, parser=lambda: SummaryParser(turn.parser()))

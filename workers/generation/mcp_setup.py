@@ -17,6 +17,7 @@ from workers.formats.calls.hosted import HostedCall, McpServerKind
 from workers.formats.calls.hosted_items import chat_name
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.inputs import Context
 from workers.generation.run import Run
 from workers.generation.tool_calls import ToolCallRunner
 from workers.mcp.errors import ListingFailed
@@ -39,14 +40,23 @@ def listings_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Sequence[Json]]
     }
 
 
-async def listings_for(request: Mapping[str, Any], items: Iterable[Json], toolbox: Toolbox | None) -> Tools:
-    """`listings_of` the items at the first turn of a response to `request`; asks the servers that it would ask."""
-    known = listings_of(items)
-    if toolbox is None:
-        return known
+async def all_listings(request: Mapping[str, Any], context: Context, toolbox: Toolbox) -> Tools:
+    """The tools at the first turn of a response to `request`; asks the servers that its setup would ask."""
+    known = listings_of(await context.use(setup_items))
     labels = list(_unlisted(request, known))
     listed = await asyncio.gather(*(_list_tools(toolbox, index, label) for index, label in enumerate(labels)))
-    return known | {labels[each.index]: each.tools for each in listed if each.error is None}
+    return {**known, **{labels[each.index]: each.tools for each in listed if each.error is None}}
+
+
+async def setup_items(items: Iterable[Json]) -> list[Json]:
+    """What a setup reads of a context: the items about tools and approvals, without what the tools returned."""
+    return [_without_result(item) for item in items if item["type"] in (MCP_LIST_TOOLS, MCP_CALL, APPROVAL_REQUEST)]
+
+
+def _without_result(item: Json) -> Json:
+    if item["type"] != MCP_CALL:
+        return item
+    return {"type": MCP_CALL, "approval_request_id": item.get("approval_request_id")}
 
 
 def count_setup_items(output: Sequence[Json]) -> int:
@@ -61,7 +71,7 @@ def _is_setup_item(item: Json) -> bool:
 class McpSetup:
     """The setup of one response; skips what earlier attempts have done.
 
-    `items`: the response's context, then its own input.
+    `items`: the `setup_items` of the response's context and of its own input. The response has a toolbox.
     """
 
     def __init__(self, run: Run, writer: ChunkWriter, items: Sequence[Json], calls: ToolCallRunner) -> None:
@@ -73,9 +83,9 @@ class McpSetup:
 
     async def run(self) -> None:
         """Lists tools and makes the approved calls. Raises Fenced."""
-        if self._run.toolbox is not None:
-            await self._list_all(self._run.toolbox)
-            await self._run_approved_calls()
+        assert self._run.toolbox is not None
+        await self._list_all(self._run.toolbox)
+        await self._run_approved_calls()
 
     @property
     def _output(self) -> list[Json]:

@@ -25,7 +25,7 @@ from app.store.rows import ResponseRow
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, PromptTooLong
 from workers.formats.builder import build_turn
-from workers.formats.turn import Parsed, TurnContext
+from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.cancellation import why_cancelled
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.claims import Claims
@@ -33,10 +33,10 @@ from workers.generation.coalescing import Granularity
 from workers.generation.compaction import Compaction
 from workers.generation.errors import EngineGone, ErrorHandler
 from workers.generation.flush_clock import FlushClock
-from workers.generation.inputs import Inputs, UnreadableRequest
+from workers.generation.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
-from workers.generation.mcp_setup import listings_for
+from workers.generation.mcp_setup import all_listings, listings_of
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.runs import ActiveRuns, LastChanceGate, SideGate
@@ -67,6 +67,8 @@ class WorkerParts:
     """A response is claimed so many times at most."""
     most_context_bytes: int
     """The most that is read of what a response continues."""
+    held_context_bytes: int
+    """The most of it that all runs hold together."""
     redeliver: Callable[[ResponseRow], Awaitable[None]]
     """Sends a message for a released response."""
     engine_died: Callable[[], None]
@@ -79,7 +81,7 @@ class Runner:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         self._claims = Claims(parts.db, parts.runs, parts.max_claims)
-        self._inputs = Inputs(parts.db, parts.most_context_bytes)
+        self._inputs = Inputs(parts.db, parts.most_context_bytes, parts.held_context_bytes)
         self._clock = FlushClock(parts.granularity.events_per_second)
         self._side_gate = SideGate(parts.side_concurrency)
         self._gate = LastChanceGate(parts.max_crashes)
@@ -148,7 +150,7 @@ class Runner:
             run.stream.accept()  # the API has committed this event, and nothing else is committed
         else:
             await run.restore(parts.db)
-        items = await self._inputs.items(run.row)
+        context = Context(self._inputs, run.row)
         secrets = await self._inputs.secrets(request)
         run.toolbox = parts.mcp_sessions.toolbox(request, secrets, images=parts.model.images)
         if ENCRYPTED_REASONING in request["include"]:
@@ -156,20 +158,24 @@ class Runner:
         granularity = parts.granularity.for_response(streamed=run.row.stream)
         with closing(ChunkWriter(parts.journal, run, self._clock, granularity)) as writer:
             if request.get("task") == COUNT:
-                return await self._count(run, writer, items)
+                return await self._count(run, writer, context)
             compaction = Compaction(parts.engine, parts.model, run, writer, self._inputs)
             if request.get("task") == COMPACT:
-                end, usage = await compaction.summarise(items)
+                end, usage = await compaction.summarise(await context.use(compaction.turn))
                 return await writer.finish(end, Finish(FinishReason.STOP, usage))
-            return await TurnLoop(parts.engine, parts.model, run, writer, items, compaction).answer()
+            return await TurnLoop(parts.engine, parts.model, run, writer, context, compaction).answer()
 
-    async def _count(self, run: Run, writer: ChunkWriter, items: list[Json]) -> Outcome:
+    async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""
-        listings = await listings_for(run.row.request, items, run.toolbox)
-        context = TurnContext(int(run.row.created_at.timestamp()), listings)
-        parts = self._parts
+        parts, request = self._parts, run.row.request
+        listed = None if run.toolbox is None else await all_listings(request, context, run.toolbox)
+
+        async def build(items: Sequence[Json]) -> Turn:
+            known = TurnContext(int(run.row.created_at.timestamp()), listings_of(items) if listed is None else listed)
+            return await build_turn(parts.engine, parts.model, request, items, (), known)
+
         try:
-            turn = await build_turn(parts.engine, parts.model, run.row.request, items, (), context)
+            turn = await context.use(build)
             tokens = len(turn.prompt)
         except PromptTooLong as error:
             tokens = error.tokens

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from app.protocol.requests.request import COMPACT, COUNT
 from app.store.guards import has_crashed_out
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
+
+FREE_CONTEXT_BYTES = 256 * 1024
+"""A context of this size, some 60,000 tokens, is read without waiting, and kept while its response runs."""
 
 
 class ActiveRuns:
@@ -81,3 +84,35 @@ class SideGate:
 
     def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
         return self._places if row.request.get("task") in (COUNT, COMPACT) else contextlib.nullcontext()
+
+
+class ContextGate:
+    """Lets runs read their contexts one after the other, as long as those that are held have `max_bytes` together.
+
+    Small contexts (`FREE_CONTEXT_BYTES`) pass, so that nobody waits for long contexts but those that have one. A
+    context that is larger than `max_bytes` is read alone.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held = 0
+        self._first = asyncio.Lock()
+        """Held by the first in line: asyncio wakes waiters in the order of their arrival."""
+        self._has_left = asyncio.Event()
+
+    @asynccontextmanager
+    async def admit(self, size: int) -> AsyncIterator[None]:
+        """Holds `size` bytes for the length of the block. Waits for room."""
+        if size <= FREE_CONTEXT_BYTES:
+            yield
+            return
+        async with self._first:
+            while self._held and self._held + size > self._max_bytes:
+                self._has_left.clear()
+                await self._has_left.wait()
+            self._held += size
+        try:
+            yield
+        finally:
+            self._held -= size
+            self._has_left.set()

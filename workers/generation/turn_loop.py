@@ -10,6 +10,7 @@ turn, or between two calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
@@ -27,7 +28,8 @@ from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.coalescing import NOTHING
 from workers.generation.compaction import Compaction
 from workers.generation.history import EndedTurn
-from workers.generation.mcp_setup import McpSetup, count_setup_items, listings_of
+from workers.generation.inputs import Context, ContextLost
+from workers.generation.mcp_setup import McpSetup, count_setup_items, listings_of, setup_items
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.tool_calls import TOO_MANY, ToolCallRunner
@@ -40,7 +42,7 @@ MAX_UNKNOWN_TURNS = 4
 
 
 class TurnLoop:
-    """Generates one response. `items`: its context, then its own input."""
+    """Generates one response."""
 
     def __init__(
         self,
@@ -48,28 +50,28 @@ class TurnLoop:
         model: ServedModel,
         run: Run,
         writer: ChunkWriter,
-        items: Sequence[Json],
+        context: Context,
         compaction: Compaction,
     ) -> None:
         self._engine = engine
         self._model = model
         self._run = run
         self._writer = writer
-        self._items = items
+        self._context = context
         self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
         self._compaction = compaction
         self._generator = TurnGenerator(engine, run, writer)
-        self._setup = McpSetup(run, writer, items, self._calls)
         self._history = run.history
         self._request: Mapping[str, Any] = run.row.request
 
     async def answer(self) -> Outcome:
         """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
-        await self._setup.run()
-        await self._compact()
+        if self._run.toolbox is not None:
+            await McpSetup(self._run, self._writer, await self._context.use(setup_items), self._calls).run()
+        turn = await self._compact()
         while (reason := await self._run_calls()) is None:
             try:
-                turn = await self._next_turn()
+                turn = turn or await self._next_turn()
             except PromptTooLong:
                 if not self._history.turns:
                     raise
@@ -77,49 +79,67 @@ class TurnLoop:
                 break
             generated = await self._generator.generate(turn)
             if not self._has_calls_to_run(generated):
-                return await self._finish_with(turn, generated)
+                return await self._finish_with(generated)
             await self._end_turn(generated)
-        return await self._finish(NOTHING, reason, self._history.usage, await self._messages_without_turn())
+            turn = None
+        return await self._finish(NOTHING, reason, self._history.usage)
 
     @property
     def _output(self) -> list[Json]:
         output: list[Json] = self._run.stream.response["output"]
         return output
 
-    async def _compact(self) -> None:
+    async def _compact(self) -> Turn | None:
         """Puts a summary in place of all but the newest items, if the request asks for it and the prompt is too long.
 
-        A response does so once at most, before its first turn. A later attempt comes to the same prompt.
+        A response does so once at most, before its first turn. A later attempt comes to the same prompt. Returns the
+        first turn if the prompt is short enough, and nothing would be dropped of it.
         """
-        if self._history.compaction is None and await self._must_compact():
-            await self._compaction.commit(self._with_setup())
+        if self._history.compaction is None and await self._may_compact():
+            turn = None if self._compaction.is_begun() else await self._short_turn()
+            if turn is not None:
+                return turn if self._request["truncation"] == "disabled" else None
+            await self._compaction.commit(await self._context.use(self._summary_turn))
         if self._history.compaction is not None:
-            self._items = await self._compaction.compacted(self._items)
             self._request = {**self._request, "previous_input_messages": None}
+        return None
 
-    async def _must_compact(self) -> bool:
+    async def _may_compact(self) -> bool:
         if self._compaction.is_begun():
             return True
         if self._request.get("compaction") is None or self._history.tokens or self._history.turns:
             return False
-        older = self._items[: len(self._items) - len(newest_items(self._items))]
-        if all(map(is_kept, older)) and not self._request.get("previous_input_messages"):
-            return False  # a summary would stand for nothing
+        return bool(self._request.get("previous_input_messages")) or await self._context.use(_has_older_items)
+
+    async def _short_turn(self) -> Turn | None:
+        """The first turn with all items; None if it needs a compaction."""
         try:
-            return len((await self._next_turn(truncation="disabled")).prompt) > self._compaction.threshold
+            turn = await self._next_turn(truncation="disabled")
         except PromptTooLong:
-            return True
+            return None
+        return turn if len(turn.prompt) <= self._compaction.threshold else None
 
-    def _with_setup(self) -> list[Json]:
+    async def _summary_turn(self, items: Sequence[Json]) -> Turn:
+        return await self._compaction.turn(self._with_setup(items))
+
+    def _with_setup(self, items: Sequence[Json]) -> list[Json]:
         """The items before the first turn."""
-        return [*self._items, *self._history.with_calls(self._output, 0, count_setup_items(self._output))]
+        return [*items, *self._history.with_calls(self._output, 0, count_setup_items(self._output))]
 
-    async def _next_turn(self, **changed: str) -> Turn:
-        """The next turn, or the one that an earlier attempt began: the same at every attempt."""
-        items = self._with_setup()
+    async def _next_turn(self, **changed: Any) -> Turn:
+        """The next turn, or the one that an earlier attempt began: the same at every attempt.
+
+        It holds nothing of the context: `messages` are left to `_messages`.
+        """
+        request = {**self._request, "enable_response_messages": False, **changed}
+        return await self._context.use(partial(self._build, request))
+
+    async def _build(self, request: Mapping[str, Any], items: Sequence[Json]) -> Turn:
+        if self._history.compaction is not None:
+            items = await self._compaction.compacted(items)
+        items = self._with_setup(items)
         context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
-        past = self._history.past(self._output)
-        return await build_turn(self._engine, self._model, {**self._request, **changed}, items, past, context)
+        return await build_turn(self._engine, self._model, request, items, self._history.past(self._output), context)
 
     # -- the end of a turn ---------------------------------------------------------------------------------
 
@@ -171,24 +191,33 @@ class TurnLoop:
 
     # -- the end of the response ---------------------------------------------------------------------------
 
-    async def _finish_with(self, turn: Turn, generated: GeneratedTurn) -> Outcome:
+    async def _finish_with(self, generated: GeneratedTurn) -> Outcome:
         """Finishes with this turn as the last one."""
         # Calls that are not run for lack of tokens cut the response, whatever the engine says.
         reason = FinishReason.LENGTH if generated.parser.calls else generated.reason
-        messages = turn.messages(generated.tokens) if turn.messages is not None else {}
-        return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], messages)
+        return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], generated.tokens)
 
     async def _finish(
-        self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], messages: Mapping[str, Any]
+        self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], tokens: Sequence[int] = ()
     ) -> Outcome:
-        return await self._writer.finish(rest, Finish(reason, Usage.of(usage), messages), self._history.tool_results)
+        """`tokens`: those of the last turn, if it is not in the history."""
+        finish = Finish(reason, Usage.of(usage), await self._messages(tokens))
+        return await self._writer.finish(rest, finish, self._history.tool_results)
 
-    async def _messages_without_turn(self) -> Mapping[str, Any]:
-        """`Finish.messages` of a response that ends between turns: the messages of the next turn, without output."""
+    async def _messages(self, tokens: Sequence[int]) -> Mapping[str, Any]:
+        """`Finish.messages`: those of the next turn, with these tokens as its output.
+
+        The turn is built a second time: messages hold the context, and nobody else does while the model writes.
+        """
         if not self._request.get("enable_response_messages"):
             return {}
         try:
-            turn = await self._next_turn()
-        except PromptTooLong:
+            turn = await self._next_turn(enable_response_messages=True)
+        except (PromptTooLong, ContextLost):
             return {}
-        return turn.messages(()) if turn.messages is not None else {}
+        return turn.messages(tokens) if turn.messages is not None else {}
+
+
+async def _has_older_items(items: Sequence[Json]) -> bool:
+    """Whether there are items that a summary would stand for."""
+    return not all(map(is_kept, items[: len(items) - len(newest_items(items))]))

@@ -11,7 +11,7 @@ from functools import partial
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.aio import in_heavy_thread
+from app.aio import HEAVY
 from app.api.dependencies import Runtime
 from app.api.errors import api_error_of, crash
 from app.api.middleware import log_crash
@@ -53,7 +53,7 @@ class Session:
         try:
             frame = self._frame(message)
             read = partial(read_event, frame)
-            event = await in_heavy_thread(read) if len(frame) >= LARGE_BYTES else read()
+            event = await HEAVY.run(read) if len(frame) >= LARGE_BYTES else read()
             stream_id = event.stream_id
             if event.kind is Kind.STEER:
                 await self._socket.send_text(steer_refused(event.fields))
@@ -113,7 +113,7 @@ class Session:
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
         as_request = partial(request_of, pending.fields, self._omitted_tools)
-        return await in_heavy_thread(as_request) if pending.size >= LARGE_BYTES else as_request()
+        return await HEAVY.run(as_request) if pending.size >= LARGE_BYTES else as_request()
 
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
         request = await self._request(pending)

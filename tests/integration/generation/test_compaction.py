@@ -20,9 +20,8 @@ from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
 from tests.support.waiting import until
-from tests.support.worker import worker
+from tests.support.worker import items_of, worker
 from workers.generation.cancellation import Cancelled
-from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 
 SLOW = {"tokens_per_second": 300.0}
@@ -234,7 +233,7 @@ async def test_what_continues_sees_nothing_from_before_the_compaction(db: Databa
     async with worker(db, pubsub) as w:
         for response_id in (first, second, third):
             assert await w.run(response_id) is Outcome.COMPLETED
-    seen = await Inputs(db).items(await whole(db, third))
+    seen = await items_of(db, await whole(db, third))
     texts = [item["content"][0]["text"] for item in seen]
     assert [item["role"] for item in seen] == ["user", "assistant", "user"]
     assert texts[0].startswith(f"{SUMMARY_HEAD}Summary of: I am Ada. | ")

@@ -15,10 +15,9 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
-from tests.support.worker import Worker, scripted_model, worker
+from tests.support.worker import Worker, items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
-from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 
 
@@ -30,7 +29,7 @@ async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
     """The text of the prompt: the scripted engine's tokens are bytes, and marks above 255."""
     row = await responses.find(db, response_id)
     assert row is not None
-    items = await Inputs(db).items(row)
+    items = await items_of(db, row)
     turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext())
     return bytes(token for token in turn.prompt if token < 256).decode()
 

@@ -18,10 +18,9 @@ from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import claim, queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
-from tests.support.worker import scripted_model, worker
+from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
-from workers.generation.inputs import Inputs
 from workers.generation.mcp_setup import listings_of
 from workers.mcp.sessions import McpSessions
 
@@ -51,7 +50,7 @@ async def prompt(db: Database, pubsub: PubSub, response_id: str) -> str:
     async with worker(db, pubsub) as w:
         row = await claim(db, response_id, "nobody")
         assert row is not None
-        items = await Inputs(db).items(row)
+        items = await items_of(db, row)
         turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext(0, listings_of(items)))
     return bytes(token for token in turn.prompt if token < 256).decode()
 

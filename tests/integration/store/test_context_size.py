@@ -19,7 +19,8 @@ from app.store.responses import get
 from tests.integration.store.test_context import turn
 from tests.support.requests import message
 from tests.support.rows import claimed
-from workers.generation.inputs import ContextTooLong, Inputs
+from tests.support.worker import items_of
+from workers.generation.inputs import ContextTooLong
 
 MOST = ContextSize(1000, NO_LIMIT)
 
@@ -91,9 +92,9 @@ async def test_a_walk_ends_where_the_bound_is_passed(db: Database) -> None:
 async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> None:
     row = await claimed(db, previous_response_id=await chain(db, 3))
     size = (await chain_size(db, row.request["previous_response_id"])).bytes
-    assert len(await Inputs(db, size).items(row)) == 7
+    assert len(await items_of(db, row, size)) == 7
     with pytest.raises(ContextTooLong, match=f"more than {size - 1} bytes"):
-        await Inputs(db, size - 1).items(row)
+        await items_of(db, row, size - 1)
 
 
 async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
@@ -111,6 +112,6 @@ async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
     assert found == await conversation_size(db, conversation.id)
     assert (found.size.count, found.size.bytes) == (3, sum(sizes))
     row = await claimed(db, conversation={"id": conversation.id})
-    assert len(await Inputs(db, found.size.bytes).items(row)) == 4
+    assert len(await items_of(db, row, found.size.bytes)) == 4
     with pytest.raises(ContextTooLong):
-        await Inputs(db, found.size.bytes - 1).items(row)
+        await items_of(db, row, found.size.bytes - 1)

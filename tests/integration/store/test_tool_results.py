@@ -13,7 +13,7 @@ from sqlalchemy import insert, text
 from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
 from app.store import conversations as conversation_store
 from app.store import endings, journal, responses, retention
-from app.store.context import chain_items, context_items, restore_calls
+from app.store.context import chain_items, context_items, copied_from, restore_calls
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.store.tables import conversations
@@ -97,11 +97,12 @@ async def test_items_copied_by_a_client_get_their_calls_back_only_in_their_own_p
     row = await called(db)
     [_, call, said] = await chain_items(db, "default", row.id)
     del call["call"]
-    again = await restore_calls(db, project, [message("a"), call, said])
+    items = [message("a"), call, said]
+    again = await restore_calls(db, project, items, copied_from(items))
     assert again[1].get("call") == (CALL if project == "default" else None)
     assert again[2] == said
 
 
 async def test_items_of_deleted_responses_stay_unchanged(db: Database) -> None:
     items = [{"type": "mcp_call", "id": "mcp_0123_4"}, {"type": "mcp_call", "id": "theirs"}, {"type": "mcp_call"}]
-    assert await restore_calls(db, "default", items) == items
+    assert await restore_calls(db, "default", items, copied_from(items)) == items

@@ -33,7 +33,7 @@ from workers.engine.base import (
 )
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedOutputFormat, logprob_of
-from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, rendered, reply_to
+from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, framed, reply_to, size_of, tokens_of
 
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 
@@ -154,9 +154,10 @@ class ScriptedEngine:
         await self.check()
         if not messages:
             raise InvalidPrompt("there are no messages")
-        prompt = Prompt(rendered(messages, template_args, tools))
-        self._room(prompt)
-        return prompt
+        pieces = framed(messages, template_args, tools)
+        if (size := size_of(pieces)) >= self._context_length:
+            raise PromptTooLong(size, self._context_length)
+        return Prompt(tokens_of(pieces))
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
         return ScriptedOutputFormat(spec)

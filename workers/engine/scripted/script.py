@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from typing import Any
 
 from workers.engine.base import InvalidPrompt, Message
@@ -71,13 +71,24 @@ def marked_tokens(text: str) -> tuple[int, ...]:
     return tuple(token for piece in pieces for token in piece)
 
 
-def rendered(
+def framed(
     messages: Sequence[Message], template_args: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
-) -> tuple[int, ...]:
-    """The prompt. Raises InvalidPrompt for a message with an unknown role."""
-    head = _framed("tools", text_tokens(json.dumps(list(tools)))) if tools else ()
-    turns = (token for message in messages for token in _message(message))
-    return (*head, *turns, *([THINK] if template_args.get("enable_thinking") else []), ANSWER)
+) -> list[bytes | int]:
+    """The prompt in pieces: text, and marks. Raises InvalidPrompt for a message with an unknown role."""
+    texts = [("tools", json.dumps(list(tools)))] if tools else []
+    pieces: list[bytes | int] = []
+    for role, text in (*texts, *map(_message, messages)):
+        pieces += (BEGIN, f"{role}\n{text}".encode(errors="replace"), END)
+    return [*pieces, *([THINK] if template_args.get("enable_thinking") else []), ANSWER]
+
+
+def size_of(pieces: Iterable[bytes | int]) -> int:
+    """The tokens of a prompt, which would take ten times the memory of its pieces."""
+    return sum(len(piece) if isinstance(piece, bytes) else 1 for piece in pieces)
+
+
+def tokens_of(pieces: Iterable[bytes | int]) -> Iterator[int]:
+    return chain.from_iterable(piece if isinstance(piece, bytes) else (piece,) for piece in pieces)
 
 
 def reply_to(prompt: Sequence[int]) -> Reply:
@@ -100,7 +111,8 @@ def reply_to(prompt: Sequence[int]) -> Reply:
     return Reply(reasoning + reply.tokens, reply.ending)
 
 
-def _message(message: Message) -> tuple[int, ...]:
+def _message(message: Message) -> tuple[str, str]:
+    """Role and text."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
         raise InvalidPrompt(f"the template knows no role {role!r}")
@@ -108,11 +120,7 @@ def _message(message: Message) -> tuple[int, ...]:
         content = "".join(part.get("text", f"[{part['type']}]") for part in content)
     reasoning = f"<think>{message['reasoning']}</think>" if message.get("reasoning") else ""
     calls = "".join(f"<tool_call>{json.dumps(call['function'])}</tool_call>" for call in message.get("tool_calls", ()))
-    return _framed(role, text_tokens(f"{reasoning}{content or ''}{calls}"))
-
-
-def _framed(role: str, text: Iterable[int]) -> tuple[int, ...]:
-    return (BEGIN, *role.encode(), *b"\n", *text, END)
+    return role, f"{reasoning}{content or ''}{calls}"
 
 
 def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any
 from vllm import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError, VLLMError
 
-from app.aio import behind
+from app.aio import Threads
 from app.protocol.events.deltas import FinishReason
 from app.protocol.types import Json
 from config.models import ServedModel
@@ -60,7 +60,7 @@ class VllmEngine:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")  # one for life: the lifeline depends on it
         self._scratch = Scratch()  # for vLLM's sockets, which it leaves behind
         self._stopping = asyncio.Lock()
-        self._large_grammars = asyncio.Semaphore(1)
+        self._large_grammars = Threads("large-grammars")
         self._launch: asyncio.Future[Loaded] | None = None
         self._loaded: Loaded | None = None
         self._streams: set[str] = set()
@@ -154,8 +154,9 @@ class VllmEngine:
         self._alive()
         if not spec.tools and spec.text_format["type"] == "text":
             return structured(spec)
-        gates = [self._large_grammars] if len(repr(spec)) > MAX_CACHED_CHARS else []
-        made = await behind(gates, lambda: asyncio.to_thread(structured, spec))  # compiling a grammar is slow
+        make = partial(structured, spec)  # compiling a grammar is slow
+        is_large = len(repr(spec)) > MAX_CACHED_CHARS
+        made = await (self._large_grammars.run(make) if is_large else asyncio.to_thread(make))
         await self._try_grammar(made)
         return made
 

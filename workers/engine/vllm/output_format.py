@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
-from app.aio import behind
+from app.aio import Threads
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
@@ -46,8 +47,8 @@ class OutputFormats:
         self._calling = self._parser_class(model, model.tool_parser)
         self._cache: OrderedDict[str, VllmOutputFormat] = OrderedDict()
         """By the text of what a request asks: most requests ask for the same few things."""
-        self._large = asyncio.Semaphore(1)
-        """Long requests wait for each other: their grammars may take seconds, and threads are few."""
+        self._large = Threads("large-formats")
+        """Long requests wait for each other: their grammars may take seconds."""
 
     async def output_format(self, spec: OutputSpec) -> VllmOutputFormat:
         """Raises InvalidSampling."""
@@ -57,8 +58,8 @@ class OutputFormats:
         if (found := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             return found
-        gates = [self._large] if len(key) > MAX_CACHED_CHARS else []
-        made = await behind(gates, lambda: asyncio.to_thread(self._make, spec))  # compiling a grammar is slow
+        make = partial(self._make, spec)  # compiling a grammar is slow
+        made = await (self._large.run(make) if len(key) > MAX_CACHED_CHARS else asyncio.to_thread(make))
         if len(key) <= MAX_CACHED_CHARS:
             self._cache[key] = made
             if len(self._cache) > MAX_CACHED:

@@ -39,7 +39,7 @@ async def build_chat_turn(
     client = await off_loop(conversation, client_tools_of, request, conversation, hosted)
     tools = tools_of(request, hosted, client, later=bool(past))
     template_args = template_args_of(request, model.chat_template_args)
-    if shows_all_turns(request):
+    if shows_all_turns(request) and not past:  # later turns have the same arguments
         await check_template(engine, template_args)
     output_format = await engine.output_format(output_spec_of(request, tools, template_args))
     functions = as_functions(tools.allowed if tools.closed and output_format.structured is None else tools.all)
