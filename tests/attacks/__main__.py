@@ -26,7 +26,7 @@ async def _all(arena: Arena, attacks: list[Attack], *, small: bool) -> int:
     harmful = 0
     for each in attacks:
         observed = await attack(arena, each, each.small if small else each.full)
-        problems = judge(each, observed, latency=not small)
+        problems = judge(each, observed, full=not small)
         harmful += bool(problems)
         say(line(each, observed, problems))
     say(f"{len(attacks)} attacks, {harmful} harmful")

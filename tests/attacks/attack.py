@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from statistics import quantiles
 
+from tests.attacks.memory import KEPT_BYTES, MIB, TYPICAL, Demand
 from tests.attacks.target import Target
 
-REFUSED = frozenset(
-    {"400", "401", "403", "404", "405", "408", "409", "411", "413", "414", "415", "421", "429", "431", "501", "503"}
-    | {"closed"}
-)
-"""How a server refuses: by a status that tells the caller why, or by closing the connection."""
-HARMLESS = REFUSED | {"200", "200 failed", "204", "held"}
-"""Or it serves. `200 failed` is a response that ends as failed; `held` is a connection that waits for its peer."""
-
-MIB = 2**20
-API_GROWTH = 512 * MIB
-"""Bytes that an attack may add to the API's memory at its peak, with the default settings.
-
-docs/operations.md allows about 1.3 GiB for buffers and parsing; no single attack needs as much.
-"""
-WORKER_GROWTH = 768 * MIB
-"""The same of a worker: the largest context takes about ten times its 64 MiB while its prompt is prepared."""
 LATENCY_SECONDS = 1.0
 """The longest that the bystander's p99 may be, on a quiet machine."""
+ROUNDS = 3
+"""How often an attack is repeated while memory stays behind: a leak grows each time, a high-water mark does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +26,13 @@ class Attack:
     run: Callable[[Target, int], Awaitable[None]]
     full: int
     small: int
-    expected: frozenset[str] = REFUSED
+    expected: Set[str]
+    """The answers that both forms must get, each at least once, and no others. `Target` says how they are named."""
+    full_only: Set[str] = frozenset()
+    """The answers that only the full form gets, which then goes beyond a bound."""
+    demand: Demand = TYPICAL
     seconds: float = 60.0
     """The attack is cut off after this time, which is no failure: it has done what it could."""
-    api_growth: int = API_GROWTH
-    worker_growth: int = WORKER_GROWTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +45,23 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one role's processes: at the peak of an attack, and what each of its rounds left behind."""
+
+    peak: int = 0
+    kept: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
-    """What an attack did. Growth is in bytes, at the peak, against the time before the attack."""
+    """What an attack did, against the time before it."""
 
     answers: Counter[str]
     asks: tuple[Ask, ...]
-    api_growth: int
-    worker_growth: int
+    api: Memory = Memory()
+    worker: Memory = Memory()
     leftovers: tuple[str, ...] = ()
+    was_cut_off: bool = False
 
     @property
     def p50(self) -> float:
@@ -74,24 +72,43 @@ class Observed:
         return _percentile(self.asks, 99)
 
 
-def judge(attack: Attack, observed: Observed, *, latency: bool) -> list[str]:
+def judge(attack: Attack, observed: Observed, *, full: bool) -> list[str]:
     """Returns what is wrong; an empty list if the attack was refused or harmless."""
-    found = [f"answered {answer}" for answer in sorted(set(observed.answers) - attack.expected)]
-    if not observed.answers:
-        found.append("nothing was tried")
+    return [
+        *judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off),
+        *judge_bystander(observed, latency=full),
+        *judge_memory("API", observed.api, attack.demand.api_bytes()),
+        *judge_memory("worker", observed.worker, attack.demand.worker_bytes()),
+        *observed.leftovers,
+    ]
+
+
+def judge_answers(attack: Attack, answers: Counter[str], *, full: bool, was_cut_off: bool = False) -> list[str]:
+    """What the attack got and should not, and what it should have got, unless it had no time for it."""
+    expected = attack.expected | attack.full_only if full else attack.expected
+    found = [f"answered {answer!r}" for answer in sorted(set(answers) - expected)]
+    missing = [] if was_cut_off else sorted(expected - set(answers))
+    return found + [f"never answered {answer!r}" for answer in missing]
+
+
+def judge_bystander(observed: Observed, *, latency: bool) -> list[str]:
     bad = Counter(ask.status for ask in observed.asks if ask.status != "completed")
-    found += [f"the bystander got {status} {count} times" for status, count in bad.items()]
+    found = [f"the bystander got {status} {count} times" for status, count in bad.items()]
     if not observed.asks:
         found.append("the bystander got no answer")
     if latency and observed.p99 > LATENCY_SECONDS:
         found.append(f"the bystander's p99 is {observed.p99:.1f} s")
-    for name, growth, bound in (
-        ("API", observed.api_growth, attack.api_growth),
-        ("worker", observed.worker_growth, attack.worker_growth),
-    ):
-        if growth > bound:
-            found.append(f"the {name} grew by {growth // MIB} MiB (bound: {bound // MIB})")
-    return [*found, *observed.leftovers]
+    return found
+
+
+def judge_memory(name: str, memory: Memory, bound: int) -> list[str]:
+    found = []
+    if memory.peak > bound:
+        found.append(f"the {name} grew by {memory.peak // MIB} MiB (bound: {bound // MIB})")
+    if len(memory.kept) == ROUNDS and min(memory.kept) > KEPT_BYTES:
+        kept = ", ".join(str(size // MIB) for size in memory.kept)
+        found.append(f"the {name} leaks: it kept {kept} MiB of {ROUNDS} rounds")
+    return found
 
 
 def _percentile(asks: tuple[Ask, ...], percent: int) -> float:

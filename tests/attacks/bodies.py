@@ -8,8 +8,11 @@ import struct
 import zlib
 from typing import Any
 
-from tests.attacks.attack import HARMLESS, Attack
+from tests.attacks.attack import Attack
+from tests.attacks.memory import LARGE
 from tests.attacks.target import Json, Target
+
+FIELDS = ("input", "tools", "text", "reasoning", "include", "metadata", "stop", "conversation", "tool_choice")
 
 
 def _body(target: Target, fields: str) -> bytes:
@@ -201,30 +204,108 @@ async def tiny_images(target: Target, count: int) -> None:
 async def unknown_everything(target: Target, count: int) -> None:
     """Values of every JSON type in every known field."""
     values: tuple[Any, ...] = (None, True, 0, -1, 1.5, "x", [], {}, [None], {"a": None}, [[]], "", "\0", 10**40)
-    fields = ("input", "tools", "text", "reasoning", "include", "metadata", "stop", "conversation", "tool_choice")
     for value in values[:count]:
-        for field in fields:
+        for field in FIELDS:
             await target.body(_body(target, f'"input":"x","{field}":{json.dumps(value)}'))
 
 
 ATTACKS = (
-    Attack("deep-json", "deep JSON", deep_json, 1_000_000, 10_000),
-    Attack("many-keys", "many and repeated keys", many_keys, 300_000, 5000, HARMLESS),
-    Attack("odd-numbers", "numbers such as 1e400", odd_numbers, 1_000_000, 5000, HARMLESS),
-    Attack("odd-text", "Unicode, NUL, surrogates", odd_text, 11, 11, HARMLESS),
-    Attack("odd-paths", "22: text in URLs", odd_paths, 8, 8),
-    Attack("cursors-of-items", "22: after=%00", cursors_of_items, 4, 4, HARMLESS),
-    Attack("huge-metadata", "metadata", huge_metadata, 5_000_000, 50_000),
-    Attack("client-metadata-flood", "client_metadata", client_metadata_flood, 50, 1, HARMLESS),
-    Attack("large-bodies", "the body's limit", large_bodies, 100, 2),
-    Attack("stop-lists", "3: stop tokens with min_tokens", stop_lists, 100_000, 2000, HARMLESS),
-    Attack("bad-words", "3: tokens of bad words", bad_words, 100_000, 2000, HARMLESS),
-    Attack("token-maps", "logit_bias and allowed_token_ids", token_maps, 200_000, 2000, HARMLESS),
-    Attack("template-arguments", "chat_template_kwargs", template_arguments, 100_000, 2000, HARMLESS),
-    Attack("json-schemas", "7: JSON schemas with large patterns", json_schemas, 5000, 100, HARMLESS),
-    Attack("lark-bombs", "7: Lark grammars", lark_bombs, 2000, 40, HARMLESS),
-    Attack("regex-bombs", "7: regular expressions", regex_bombs, 5000, 100, HARMLESS),
-    Attack("image-bombs", "29: images", image_bombs, 20, 2),
-    Attack("tiny-images", "29: images", tiny_images, 10_000, 500, HARMLESS),
-    Attack("unknown-everything", "values of other types", unknown_everything, 14, 14, HARMLESS),
+    Attack("deep-json", "deep JSON", deep_json, 1_000_000, 10_000, {"400 invalid_json"}, demand=LARGE),
+    Attack(
+        "many-keys",
+        "many and repeated keys",
+        many_keys,
+        300_000,
+        5000,
+        {"200", "400 invalid_value", "400 metadata"},
+        demand=LARGE,
+    ),
+    Attack(
+        "odd-numbers",
+        "numbers such as 1e400",
+        odd_numbers,
+        1_000_000,
+        5000,
+        {
+            "200",
+            "400 invalid_json",
+            "400 max_output_tokens",
+            "400 seed",
+            "400 top_k",
+            "400 top_logprobs",
+            "400 queue_timeout",
+        },
+        demand=LARGE,
+    ),
+    Attack(
+        "odd-text",
+        "Unicode, NUL, surrogates",
+        odd_text,
+        11,
+        11,
+        {"200", "400 invalid_json", "400 previous_response_id", "400 user", "400 cache_salt", "400 prompt_cache_key"},
+    ),
+    Attack("odd-paths", "22: text in URLs", odd_paths, 8, 8, {"400 after", "400 starting_after", "404"}),
+    Attack("cursors-of-items", "22: after=%00", cursors_of_items, 4, 4, {"200", "400 after", "400 limit", "404"}),
+    Attack("huge-metadata", "metadata", huge_metadata, 5_000_000, 50_000, {"400 metadata"}, demand=LARGE),
+    Attack(
+        "client-metadata-flood",
+        "client_metadata",
+        client_metadata_flood,
+        50,
+        1,
+        {"200", "400 client_metadata"},
+        demand=LARGE,
+    ),
+    Attack("large-bodies", "the body's limit", large_bodies, 100, 2, {"400 invalid_json", "413"}, demand=LARGE),
+    Attack(
+        "stop-lists",
+        "3: stop tokens with min_tokens",
+        stop_lists,
+        100_000,
+        2000,
+        {"200", "400 stop", "400 stop_token_ids"},
+        demand=LARGE,
+    ),
+    Attack("bad-words", "3: tokens of bad words", bad_words, 100_000, 2000, {"400 bad_words"}, demand=LARGE),
+    Attack(
+        "token-maps",
+        "logit_bias and allowed_token_ids",
+        token_maps,
+        200_000,
+        2000,
+        {"400 allowed_token_ids", "400 logit_bias"},
+        demand=LARGE,
+    ),
+    Attack(
+        "template-arguments",
+        "chat_template_kwargs",
+        template_arguments,
+        100_000,
+        2000,
+        {"200", "400 chat_template_kwargs"},
+        demand=LARGE,
+    ),
+    Attack(
+        "json-schemas",
+        "7: JSON schemas with large patterns",
+        json_schemas,
+        5000,
+        100,
+        {"200"},
+        full_only={"400 text"},
+        demand=LARGE,
+    ),
+    Attack("lark-bombs", "7: Lark grammars", lark_bombs, 2000, 40, {"200", "400 input"}, demand=LARGE),
+    Attack("regex-bombs", "7: regular expressions", regex_bombs, 5000, 100, {"200", "400 input"}, demand=LARGE),
+    Attack("image-bombs", "29: images", image_bombs, 20, 2, {"400 input"}, demand=LARGE),
+    Attack("tiny-images", "29: images", tiny_images, 10_000, 500, {"400 input"}, demand=LARGE),
+    Attack(
+        "unknown-everything",
+        "values of other types",
+        unknown_everything,
+        14,
+        14,
+        {"200", "404", *(f"400 {field}" for field in FIELDS)},
+    ),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 from typing import Any
 
-from tests.attacks.attack import HARMLESS, Attack
-from tests.attacks.target import Ended, Target
+from tests.attacks.attack import Attack
+from tests.attacks.memory import LARGE, Demand
+from tests.attacks.target import HELD_SECONDS, Ended, Target
+from tests.support.waiting import until
 
 _EMPTY = "Content-Length: 2"
 _PART = b"a" * 65536
@@ -37,18 +38,7 @@ async def long_trailers(target: Target, count: int) -> None:
 
 async def _hold(target: Target, count: int, beginning: bytes) -> None:
     """Opens `count` connections that write `beginning` and then wait."""
-
-    async def hold(_: int) -> None:
-        with contextlib.suppress(ConnectionError):
-            async with target.connection() as (reader, writer):
-                writer.write(beginning)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(writer.drain(), 3)
-                await target.read_answer(reader)
-                return
-        target.seen["closed"] += 1
-
-    await target.repeat(count, hold, parallel=count)
+    await target.repeat(count, lambda _: target.raw(beginning), parallel=count)
 
 
 async def silent_connections(target: Target, count: int) -> None:
@@ -91,7 +81,7 @@ async def endless_chunks(target: Target, count: int) -> None:
 async def tiny_chunks(target: Target, count: int) -> None:
     """A chunk for each byte."""
     head = target.head("POST /v1/responses HTTP/1.1", "Transfer-Encoding: chunked") + b"\r\n"
-    await target.raw(head, *[b"1\r\n \r\n" * 10_000] * count, b"0\r\n\r\n", held_seconds=20)
+    await target.raw(head, *[b"1\r\n \r\n" * 10_000] * count, b"0\r\n\r\n")
 
 
 async def chunk_extensions(target: Target, count: int) -> None:
@@ -129,10 +119,9 @@ async def pipelined_requests(target: Target, count: int) -> None:
     """`count` requests at once on a connection that reads nothing."""
     one = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with target.connection(slow=True) as (reader, writer):
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            writer.write(one * count)
-            await asyncio.wait_for(writer.drain(), 3)
-        await asyncio.sleep(1)
+        writer.write(one * count)
+        with contextlib.suppress(ConnectionError):
+            await until(lambda: target.port_of(writer) not in target.served_ports(), HELD_SECONDS)
         await target.read_answer(reader)
 
 
@@ -140,7 +129,7 @@ async def pipelined_creates(target: Target, count: int) -> None:
     """Background responses by pipelining, whose answers nobody reads."""
     body = b'{"model":"%s","input":"x","background":true,"max_output_tokens":1}' % target.model.encode()
     one = target.head("POST /v1/responses HTTP/1.1", f"Content-Length: {len(body)}") + b"\r\n" + body
-    await target.raw(one * count, held_seconds=20)
+    await target.raw(one * count)
 
 
 async def foreign_hosts(target: Target, count: int) -> None:
@@ -246,33 +235,77 @@ async def guesses_at_redis(target: Target, count: int) -> None:
 
 
 ATTACKS = (
-    Attack("one-long-header", "6: headers without bound", one_long_header, 228, 4),
-    Attack("many-headers", "6: headers without bound", many_headers, 200_000, 20_000),
-    Attack("long-url", "6: URL without bound", long_url, 64, 4),
-    Attack("long-trailers", "6: headers without bound", long_trailers, 64, 4),
-    Attack("silent-connections", "6: no deadline", silent_connections, 500, 20, HARMLESS),
-    Attack("half-sent-headers", "6: no deadline for a header", half_sent_headers, 500, 20, HARMLESS),
-    Attack("half-sent-bodies", "6: no deadline for a body", half_sent_bodies, 200, 4, HARMLESS),
-    Attack("half-sent-chunks", "6: no deadline for a body", half_sent_chunks, 200, 4, HARMLESS),
-    Attack("slow-bodies", "6: no deadline for a body", slow_bodies, 300, 10, HARMLESS),
-    Attack("waits-for-continue", "HTTP/1.1: Expect", waits_for_continue, 300, 10, HARMLESS | {"100"}),
-    Attack("endless-chunks", "HTTP/1.1: chunked encoding", endless_chunks, 256, 16),
-    Attack("tiny-chunks", "HTTP/1.1: chunked encoding", tiny_chunks, 200, 3, HARMLESS),
-    Attack("chunk-extensions", "HTTP/1.1: chunked encoding", chunk_extensions, 64, 2, HARMLESS),
-    Attack("bad-lengths", "HTTP/1.1: Content-Length", bad_lengths, 8, 8, HARMLESS),
-    Attack("bad-chunk-sizes", "HTTP/1.1: chunked encoding", bad_chunk_sizes, 6, 6),
-    Attack("smuggled-requests", "HTTP/1.1: request smuggling", smuggled_requests, 8, 8),
-    Attack("pipelined-requests", "HTTP/1.1: pipelining", pipelined_requests, 20_000, 200, HARMLESS),
-    Attack("pipelined-creates", "HTTP/1.1: pipelining", pipelined_creates, 500, 20, HARMLESS),
-    Attack("foreign-hosts", "23: DNS rebinding", foreign_hosts, 5, 5),
-    Attack("no-host", "23: Host header", no_host, 4, 4),
-    Attack("foreign-origins", "23: WebSockets of other sites", foreign_origins, 4, 4),
-    Attack("preflight-flood", "OPTIONS", preflight_flood, 3000, 50, HARMLESS),
-    Attack("head-flood", "HEAD", head_flood, 3000, 50, HARMLESS),
-    Attack("odd-methods", "HTTP/1.1: request line", odd_methods, 8, 8, HARMLESS),
-    Attack("upgrade-to-http2", "HTTP/1.1: Upgrade", upgrade_to_http2, 100, 3, HARMLESS),
-    Attack("compressed-bombs", "compressed bodies", compressed_bombs, 6, 6),
-    Attack("odd-header-values", "Unicode in headers", odd_header_values, 6, 6),
-    Attack("forged-messages", "25: forged pub/sub", forged_messages, 200, 5, frozenset({"200"})),
-    Attack("guesses-at-redis", "25: Redis' door", guesses_at_redis, 4, 4, frozenset({"401"})),
+    Attack("one-long-header", "6: headers without bound", one_long_header, 228, 4, {"431"}),
+    Attack("many-headers", "6: headers without bound", many_headers, 200_000, 20_000, {"431"}),
+    Attack("long-url", "6: URL without bound", long_url, 64, 4, {"414"}),
+    Attack("long-trailers", "6: headers without bound", long_trailers, 64, 4, {"431"}),
+    Attack(
+        "silent-connections", "6: no deadline", silent_connections, 500, 20, {"closed"}, demand=Demand(connections=500)
+    ),
+    Attack(
+        "half-sent-headers",
+        "6: no deadline for a header",
+        half_sent_headers,
+        500,
+        20,
+        {"408"},
+        demand=Demand(connections=500),
+    ),
+    Attack(
+        "half-sent-bodies",
+        "6: no deadline for a body",
+        half_sent_bodies,
+        200,
+        4,
+        {"408"},
+        full_only={"503"},
+        demand=Demand(connections=200, large=True),
+    ),
+    Attack(
+        "half-sent-chunks",
+        "6: no deadline for a body",
+        half_sent_chunks,
+        200,
+        4,
+        {"408"},
+        full_only={"503"},
+        demand=Demand(connections=200, large=True),
+    ),
+    Attack("slow-bodies", "6: no deadline for a body", slow_bodies, 300, 10, {"408"}, demand=Demand(connections=300)),
+    Attack(
+        "waits-for-continue", "HTTP/1.1: Expect", waits_for_continue, 300, 10, {"100"}, demand=Demand(connections=300)
+    ),
+    Attack("endless-chunks", "HTTP/1.1: chunked encoding", endless_chunks, 256, 16, {"413"}, demand=LARGE),
+    Attack("tiny-chunks", "HTTP/1.1: chunked encoding", tiny_chunks, 200, 3, {"400 invalid_json"}, demand=LARGE),
+    Attack("chunk-extensions", "HTTP/1.1: chunked encoding", chunk_extensions, 64, 2, {"431"}),
+    Attack("bad-lengths", "HTTP/1.1: Content-Length", bad_lengths, 8, 8, {"400 invalid_http"}),
+    Attack("bad-chunk-sizes", "HTTP/1.1: chunked encoding", bad_chunk_sizes, 6, 6, {"400 invalid_http"}),
+    Attack("smuggled-requests", "HTTP/1.1: request smuggling", smuggled_requests, 8, 8, {"400 invalid_http"}),
+    Attack("pipelined-requests", "HTTP/1.1: pipelining", pipelined_requests, 20_000, 200, {"200"}),
+    Attack("pipelined-creates", "HTTP/1.1: pipelining", pipelined_creates, 500, 20, {"200"}),
+    Attack("foreign-hosts", "23: DNS rebinding", foreign_hosts, 5, 5, {"421"}),
+    Attack("no-host", "23: Host header", no_host, 4, 4, {"421"}),
+    Attack("foreign-origins", "23: WebSockets of other sites", foreign_origins, 4, 4, {"403", "421"}),
+    Attack("preflight-flood", "OPTIONS", preflight_flood, 3000, 50, {"405"}),
+    Attack("head-flood", "HEAD", head_flood, 3000, 50, {"200"}),
+    Attack(
+        "odd-methods",
+        "HTTP/1.1: request line",
+        odd_methods,
+        8,
+        8,
+        {"200", "400 invalid_http", "400 invalid_json", "404"},
+    ),
+    Attack("upgrade-to-http2", "HTTP/1.1: Upgrade", upgrade_to_http2, 100, 3, {"200"}),
+    Attack("compressed-bombs", "compressed bodies", compressed_bombs, 6, 6, {"415"}, demand=LARGE),
+    Attack(
+        "odd-header-values",
+        "Unicode in headers",
+        odd_header_values,
+        6,
+        6,
+        {"400 Idempotency-Key", "400 invalid_http", "400 model"},
+    ),
+    Attack("forged-messages", "25: forged pub/sub", forged_messages, 200, 5, {"200"}),
+    Attack("guesses-at-redis", "25: Redis' door", guesses_at_redis, 4, 4, {"401"}),
 )

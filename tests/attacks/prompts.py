@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.attacks.attack import HARMLESS, Attack
+from tests.attacks.attack import Attack
+from tests.attacks.memory import LARGE
 from tests.attacks.target import Json, Target
 
 MEGABYTE = 1_000_000
@@ -34,13 +35,14 @@ async def references(target: Target, count: int) -> None:
 
 async def unknown_references(target: Target, count: int) -> None:
     items = [{"type": "item_reference", "id": f"msg_{number}"} for number in range(count)]
-    await target.create(input=items)
+    for size in (count, 500):
+        await target.create(input=items[:size])
     await target.create(input=[{"type": "item_reference", "id": "x" * 100_000}])
 
 
 async def system_messages(target: Target, count: int) -> None:
     for role in ("system", "developer"):
-        for items in (count, min(count, ITEMS)):
+        for items in (count, min(count, ITEMS), 1000):
             await target.create(input=[*[_message("s" * 137, role)] * items, _message("x")])
 
 
@@ -197,24 +199,105 @@ async def store_false_flood(target: Target, count: int) -> None:
 
 
 ATTACKS = (
-    Attack("references", "1: reference amplification", references, 300, 50, HARMLESS),
-    Attack("unknown-references", "1: references", unknown_references, 50_000, 500),
-    Attack("system-messages", "2: quadratic prompt building", system_messages, 49_000, 2000, HARMLESS),
-    Attack("truncated-messages", "2: truncation auto", truncated_messages, 45_000, 2000, HARMLESS),
-    Attack("mixed-items", "2: calls and outputs", mixed_items, 30_000, 1000, HARMLESS),
-    Attack("prompts-at-the-limit", "2: tokenizing", prompts_at_the_limit, 16, 1, HARMLESS),
-    Attack("count-flood", "2: input_tokens", count_flood, 12, 1, HARMLESS),
-    Attack("count-of-messages", "2: input_tokens", count_of_messages, 60_000, 2000, HARMLESS),
-    Attack("compact-flood", "2: compact", compact_flood, 100, 2, HARMLESS),
-    Attack("compaction-triggers", "2: compact", compaction_triggers, 100, 2, HARMLESS),
-    Attack("long-chain", "4: unbounded context over WebSocket", long_chain, 40, 2, HARMLESS),
-    Attack("chain-of-many", "4: unbounded context", chain_of_many, 300, 5, HARMLESS),
-    Attack("instructions-in-chain", "4: unbounded context", instructions_in_chain, 20, 1, HARMLESS),
-    Attack("large-conversation", "4: unbounded context", large_conversation, 20, 1, HARMLESS),
-    Attack("items-of-conversation", "4: unbounded context", items_of_conversation, 1100, 5, HARMLESS),
-    Attack("thousands-of-tools", "thousands of tools", thousands_of_tools, 20_000, 500, HARMLESS),
-    Attack("namespaces", "namespaces", namespaces, 1024, 100, HARMLESS),
-    Attack("found-tools", "tool_search_output", found_tools, 10_000, 1100, HARMLESS),
-    Attack("large-outputs-in-parallel", "8: batches by bytes", large_outputs_in_parallel, 300, 8, HARMLESS),
-    Attack("store-false-flood", "store: false", store_false_flood, 500, 10, HARMLESS),
+    Attack(
+        "references", "1: reference amplification", references, 300, 50, {"200", "400 input", "400 items"}, demand=LARGE
+    ),
+    Attack("unknown-references", "1: references", unknown_references, 50_000, 500, {"400 input", "404"}, demand=LARGE),
+    Attack(
+        "system-messages",
+        "2: quadratic prompt building",
+        system_messages,
+        49_000,
+        2000,
+        {"200"},
+        full_only={"400 input"},
+        demand=LARGE,
+    ),
+    Attack(
+        "truncated-messages",
+        "2: truncation auto",
+        truncated_messages,
+        45_000,
+        2000,
+        {"200"},
+        full_only={"400 input"},
+        demand=LARGE,
+    ),
+    Attack("mixed-items", "2: calls and outputs", mixed_items, 30_000, 1000, {"200", "400 input"}, demand=LARGE),
+    Attack("prompts-at-the-limit", "2: tokenizing", prompts_at_the_limit, 16, 1, {"200", "400 input"}, demand=LARGE),
+    Attack("count-flood", "2: input_tokens", count_flood, 12, 1, {"200"}, demand=LARGE),
+    Attack(
+        "count-of-messages",
+        "2: input_tokens",
+        count_of_messages,
+        60_000,
+        2000,
+        {"200"},
+        full_only={"400 input"},
+        demand=LARGE,
+    ),
+    Attack("compact-flood", "2: compact", compact_flood, 100, 2, {"200"}, demand=LARGE),
+    Attack(
+        "compaction-triggers",
+        "2: compact",
+        compaction_triggers,
+        100,
+        2,
+        {"200", "400 input", "400 context_management"},
+        demand=LARGE,
+    ),
+    Attack(
+        "long-chain",
+        "4: unbounded context over WebSocket",
+        long_chain,
+        40,
+        2,
+        {"200"},
+        full_only={"400 previous_response_id"},
+        demand=LARGE,
+    ),
+    Attack("chain-of-many", "4: unbounded context", chain_of_many, 300, 5, {"200"}),
+    Attack(
+        "instructions-in-chain",
+        "4: unbounded context",
+        instructions_in_chain,
+        20,
+        1,
+        {"200", "400 input"},
+        demand=LARGE,
+    ),
+    Attack(
+        "large-conversation",
+        "4: unbounded context",
+        large_conversation,
+        20,
+        1,
+        {"200", "400 input"},
+        full_only={"400 items"},
+        demand=LARGE,
+    ),
+    Attack(
+        "items-of-conversation",
+        "4: unbounded context",
+        items_of_conversation,
+        1100,
+        5,
+        {"200"},
+        full_only={"400 items"},
+    ),
+    Attack(
+        "thousands-of-tools",
+        "thousands of tools",
+        thousands_of_tools,
+        20_000,
+        500,
+        {"200", "400 input", "400 tools"},
+        demand=LARGE,
+    ),
+    Attack("namespaces", "namespaces", namespaces, 1024, 100, {"200"}, full_only={"400 tools"}, demand=LARGE),
+    Attack("found-tools", "tool_search_output", found_tools, 10_000, 1100, {"200", "400 input"}, demand=LARGE),
+    Attack(
+        "large-outputs-in-parallel", "8: batches by bytes", large_outputs_in_parallel, 300, 8, {"200"}, demand=LARGE
+    ),
+    Attack("store-false-flood", "store: false", store_false_flood, 500, 10, {"200"}),
 )

@@ -1,15 +1,17 @@
-"""Runs attacks against one installation, one after the other."""
+"""Runs attacks against one installation: one after the other, or side by side."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.attacks.attack import MIB, Attack, Observed
+from tests.attacks.attack import ROUNDS, Attack, Memory, Observed
 from tests.attacks.bystander import Bystander, standing_by
+from tests.attacks.memory import KEPT_BYTES, MIB
 from tests.attacks.server import Server
 from tests.attacks.target import Ended, Target
 from tests.support.installations import SCRIPTED, running
@@ -18,16 +20,23 @@ from tests.support.services import open_folder
 
 SCRIPTED_MODEL = "scripted"
 DEMO_MODEL = "longhaul-demo"
+SIDE_BY_SIDE = 6
+"""Attacks at once where their latencies are not judged."""
+DEADLINES = {"LONGHAUL_HEAD_SECONDS": "4", "LONGHAUL_BODY_SECONDS": "10", "LONGHAUL_WRITE_SECONDS": "4"}
+"""Shorter than the defaults, so that attacks see how the server ends those who wait. All else is as by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """An installation with default settings, a bystander that asks it, and a look at its processes."""
+    """An installation, a bystander that asks it, and a look at its processes."""
 
     url: str
     model: str
     server: Server
     bystander: Bystander
+
+    def target(self) -> Target:
+        return Target(self.url, self.model, redis_url=self.server.redis_url, served_ports=self.server.served_ports)
 
 
 @contextlib.contextmanager
@@ -39,40 +48,100 @@ def arena(*, demo: bool = False) -> Iterator[Arena]:
             models = folder / "models.toml"
             models.write_text(SCRIPTED)
         model = DEMO_MODEL if demo else SCRIPTED_MODEL
-        with running(Longhaul(folder / "home", models)) as longhaul, standing_by(longhaul.url, model) as bystander:
+        installation = Longhaul(folder / "home", models, **DEADLINES)
+        with running(installation) as longhaul, standing_by(longhaul.url, model) as bystander:
             yield Arena(longhaul.url, model, Server(longhaul), bystander)
 
 
 async def attack(arena: Arena, attack: Attack, count: int) -> Observed:
-    """Runs the attack `count` strong, and returns what was observed until the server was as before."""
+    """Runs the attack `count` strong, and returns what was observed until the server was as before.
+
+    It is repeated, up to ROUNDS times, while each round leaves memory behind.
+    """
+    observed = await _round(arena, attack, count)
+    rounds = [observed]
+    while len(rounds) < ROUNDS and max(rounds[-1].api.kept + rounds[-1].worker.kept) > KEPT_BYTES:
+        rounds.append(await _round(arena, attack, count))
+    return Observed(
+        answers=observed.answers,
+        asks=observed.asks,
+        api=_of_all([each.api for each in rounds]),
+        worker=_of_all([each.worker for each in rounds]),
+        leftovers=tuple(left for each in rounds for left in each.leftovers),
+        was_cut_off=observed.was_cut_off,
+    )
+
+
+def _of_all(rounds: Sequence[Memory]) -> Memory:
+    """The first round has the peak: a later one begins with what an earlier one left."""
+    return Memory(rounds[0].peak, tuple(kept for each in rounds for kept in each.kept))
+
+
+async def _round(arena: Arena, attack: Attack, count: int) -> Observed:
     await arena.bystander.asks_since(time.monotonic())
     with arena.server.peaks() as peaks:
         started = time.monotonic()
-        async with Target(arena.url, arena.model, redis_url=arena.server.redis_url) as target:
-            await _run(attack, target, count)
+        async with arena.target() as target:
+            was_cut_off = await _run(attack, target, count)
         asks = await arena.bystander.asks_since(started)
     leftovers = await arena.server.leftovers()
-    return Observed(target.seen, asks, peaks.growth("api"), peaks.growth("worker"), leftovers)
+    kept = await arena.server.kept(peaks)
+    api, worker = (Memory(peaks.growth(role), (kept[role],)) for role in ("api", "worker"))
+    return Observed(target.seen, asks, api, worker, leftovers, was_cut_off)
 
 
-async def _run(attack: Attack, target: Target, count: int) -> None:
-    """Runs the attack up to its time limit. A bug of the attack is counted as an answer that no attack expects."""
+async def _run(attack: Attack, target: Target, count: int) -> bool:
+    """Runs the attack up to its time limit. A bug of the attack is counted as an answer that no attack expects.
+
+    Returns whether the limit ended it.
+    """
     try:
         async with asyncio.timeout(attack.seconds):
             await attack.run(target, count)
-    except (TimeoutError, Ended):
+    except TimeoutError:
+        return True
+    except Ended:
         pass
     except Exception as bug:
         first = bug.exceptions[0] if isinstance(bug, ExceptionGroup) else bug
         target.seen[f"nothing: the attack failed with {first!r:.200}"] += 1
+    return False
+
+
+async def side_by_side(arena: Arena, attacks: Sequence[Attack]) -> tuple[dict[str, Counter[str]], Observed]:
+    """Runs the short forms of the attacks, several at once.
+
+    Returns the answers of each, and what was observed of all together.
+    """
+    answers: dict[str, Counter[str]] = {}
+    gate = asyncio.Semaphore(SIDE_BY_SIDE)
+
+    async def one(attack: Attack) -> None:
+        async with gate, arena.target() as target:
+            await _run(attack, target, attack.small)
+            answers[attack.name] = target.seen
+
+    async def all_of_them(_: Target, __: int) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for each in attacks:
+                tasks.create_task(one(each))
+
+    whole = Attack("all", "all attacks", all_of_them, 1, 1, frozenset(), seconds=600)
+    return answers, await _round(arena, whole, 1)
 
 
 def line(attack: Attack, observed: Observed, problems: list[str]) -> str:
     """One row of the table."""
-    answers = ", ".join(f"{count} x {answer}" for answer, count in observed.answers.most_common(4))
+    answers = ", ".join(f"{count} x {answer}" for answer, count in observed.answers.most_common())
     times = f"{1000 * observed.p50:6.0f} {1000 * observed.p99:6.0f}"
-    memory = f"{observed.api_growth // MIB:5} {observed.worker_growth // MIB:6}"
-    return f"{attack.name:30} {answers:44} {times} {memory}  {'; '.join(problems) or 'ok'}"
+    memory = " ".join(
+        f"{each.peak // MIB:5} {'/'.join(str(kept // MIB) for kept in each.kept):>9}"
+        for each in (observed.api, observed.worker)
+    )
+    return f"{attack.name:30} {answers:80} {times} {memory}  {'; '.join(problems) or 'ok'}"
 
 
-HEADER = f"{'attack':30} {'answers':44} {'p50 ms':>6} {'p99 ms':>6} {'API':>5} {'worker':>6}  verdict (memory in MiB)"
+HEADER = (
+    f"{'attack':30} {'answers':80} {'p50 ms':>6} {'p99 ms':>6} {'API':>5} {'kept':>9} {'worker':>5} {'kept':>8}"
+    "  verdict (memory in MiB: the peak, and what each round kept)"
+)

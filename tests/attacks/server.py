@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import asyncpg
 import psutil
 
+from tests.attacks.memory import KEPT_BYTES
 from tests.support.longhaul import Longhaul
+from tests.support.waiting import until
 
 SAMPLE_SECONDS = 0.05
-SETTLE_SECONDS = 20.0
+LEFTOVER_SECONDS = 20.0
+KEPT_SECONDS = 5.0
+"""How long memory may take to be given back, where it is given back at all."""
 OTHERS = 4
 """Connections and unfinished responses that may be there at any time: the bystander's, and one that just ends."""
+ESTABLISHED, CLOSE_WAIT = "01", "08"
 _WORKER = "workers.main:celery"
 _UNFINISHED = "SELECT count(*) FROM responses WHERE status IN ('queued', 'in_progress')"
 
@@ -59,12 +64,37 @@ class Server:
             ended.set()
             thread.join()
 
+    async def kept(self, peaks: Peaks) -> dict[str, int]:
+        """What each role has more than before, once that is little or KEPT_SECONDS have passed."""
+
+        def more() -> dict[str, int]:
+            return {role: max(0, size - peaks.before[role]) for role, size in self._memory().items()}
+
+        with contextlib.suppress(AssertionError):
+            await until(lambda: max(more().values()) <= KEPT_BYTES, KEPT_SECONDS)
+        return more()
+
+    def served_ports(self) -> set[int]:
+        """The clients' ports of the connections that the API has not closed."""
+        lines = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ours = f":{self._longhaul.port:04X}"
+        return {
+            int(remote.rpartition(":")[2], 16)
+            for local, remote, state in lines
+            if local.endswith(ours) and state in (ESTABLISHED, CLOSE_WAIT)
+        }
+
     async def leftovers(self) -> tuple[str, ...]:
-        """What is left SETTLE_SECONDS after an attack: connections, responses that do not end, dead processes."""
-        for _ in range(int(SETTLE_SECONDS * 10)):
-            if not (found := await self._look()):
-                break
-            await asyncio.sleep(0.1)
+        """What is left LEFTOVER_SECONDS after an attack: connections, responses that do not end, dead processes."""
+        found: tuple[str, ...] = ()
+
+        async def nothing_is_left() -> bool:
+            nonlocal found
+            found = await self._look()
+            return not found
+
+        with contextlib.suppress(AssertionError):
+            await until(nothing_is_left, LEFTOVER_SECONDS)
         return found
 
     async def _look(self) -> tuple[str, ...]:
@@ -72,8 +102,7 @@ class Server:
         if dead:
             self._processes = self._find()
             return tuple(dead)
-        connections = sum(self._at_port(process, "ESTABLISHED") for process in self._processes["api"])
-        unfinished = await self._unfinished()
+        connections, unfinished = len(self.served_ports()), await self._unfinished()
         left = []
         if connections > OTHERS:
             left.append(f"{connections} connections are left")
@@ -82,15 +111,14 @@ class Server:
         return tuple(left)
 
     def _find(self) -> dict[str, list[psutil.Process]]:
-        listening = [process for process in self._longhaul.processes() if self._at_port(process, "LISTEN")]
+        listening = [process for process in self._longhaul.processes() if self._listens(process)]
         return {"api": listening, "worker": self._longhaul.named([_WORKER])}
 
-    def _at_port(self, process: psutil.Process, status: str) -> int:
-        """How many of the process's sockets are at the API's port, in this status."""
+    def _listens(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             found = process.net_connections("tcp")
-            return sum(each.status == status and each.laddr[1] == self._longhaul.port for each in found)
-        return 0
+            return any(each.status == "LISTEN" and each.laddr[1] == self._longhaul.port for each in found)
+        return False
 
     async def _unfinished(self) -> int:
         connection = await asyncpg.connect(self.database_url)

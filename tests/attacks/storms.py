@@ -8,11 +8,13 @@ import json
 
 from websockets.asyncio.client import ClientConnection
 
-from tests.attacks.attack import HARMLESS, Attack
+from tests.attacks.attack import Attack
+from tests.attacks.memory import LARGE, Demand
 from tests.attacks.target import Ended, Target
 
-HOLD_SECONDS = 3.0
 _LARGE = "i" * 7_000_000
+_CONTROL = "\x01"
+"""One token, and six characters of JSON: a prompt within the context makes a log that no connection buffers."""
 
 
 async def _background(target: Target, **fields: object) -> str:
@@ -20,39 +22,44 @@ async def _background(target: Target, **fields: object) -> str:
     return str((await target.create(background=True, stream=True, **fields))["id"])
 
 
+async def _large(target: Target, **fields: object) -> str:
+    """The id of a completed response that is larger than what a connection buffers."""
+    async with target.websocket() as opened:
+        return str((await target.turn(opened, generate=False, **fields))["response"]["id"])
+
+
 async def _stuck(target: Target, request: bytes, count: int) -> None:
     """`count` connections that ask and never read."""
-
-    async def hold(_: int) -> None:
-        with contextlib.suppress(OSError):
-            async with target.connection(slow=True) as (_reader, writer):
-                writer.write(request)
-                await asyncio.sleep(HOLD_SECONDS)
-        target.seen["held"] += 1
-
-    await target.repeat(count, hold, parallel=count)
+    async with contextlib.AsyncExitStack() as opened:
+        ports = []
+        for _ in range(count):
+            _reader, writer = await opened.enter_async_context(target.connection(slow=True))
+            writer.write(request)
+            ports.append(target.port_of(writer))
+        await target.cut_off(*ports)
 
 
 async def slow_readers(target: Target, count: int) -> None:
-    """Streams of a log of 20 MB that nobody reads: its first events show the instructions."""
-    path = f"/v1/responses/{await _background(target, instructions=_LARGE)}?stream=true"
+    """Streams of a log of 14 MB that nobody reads: its events show the instructions."""
+    path = f"/v1/responses/{await _large(target, instructions=_LARGE)}?stream=true"
     await _stuck(target, target.head(f"GET {path} HTTP/1.1") + b"\r\n", count)
 
 
 async def slow_pollers(target: Target, count: int) -> None:
     """The same without a stream."""
-    path = f"/v1/responses/{await _background(target, instructions=_LARGE)}"
+    path = f"/v1/responses/{await _large(target, instructions=_LARGE)}"
     await _stuck(target, (target.head(f"GET {path} HTTP/1.1") + b"\r\n") * 4, count)
 
 
 async def slow_listers(target: Target, count: int) -> None:
-    path = f"/v1/responses/{await _background(target, input=_LARGE)}/input_items"
+    path = f"/v1/responses/{await _large(target, input=_LARGE)}/input_items"
     await _stuck(target, target.head(f"GET {path} HTTP/1.1") + b"\r\n", count)
 
 
 async def slow_streams(target: Target, count: int) -> None:
     """Responses that write while their own clients do not read."""
-    body = json.dumps({"model": target.model, "input": "/repeat 30000 word ", "stream": True}).encode()
+    fields = {"model": target.model, "input": "/repeat 3000 word ", "instructions": _CONTROL * 350_000, "stream": True}
+    body = json.dumps(fields).encode()
     await _stuck(
         target, target.head("POST /v1/responses HTTP/1.1", f"Content-Length: {len(body)}") + b"\r\n" + body, count
     )
@@ -91,7 +98,7 @@ async def delete_storm(target: Target, count: int) -> None:
 
 
 async def read_flood(target: Target, count: int) -> None:
-    path = f"/v1/responses/{await _background(target, instructions='i' * 1_000_000)}"
+    path = f"/v1/responses/{await _large(target, instructions='i' * 1_000_000)}"
     await target.repeat(count, lambda _: target.send("GET", path))
 
 
@@ -121,12 +128,14 @@ async def leaving_clients(target: Target, count: int) -> None:
     body = json.dumps({"model": target.model, "input": "/hang 1", "stream": True}).encode()
     request = target.head("POST /v1/responses HTTP/1.1", f"Content-Length: {len(body)}") + b"\r\n" + body
 
-    async def leave(_: int) -> None:
-        async with target.connection() as (_reader, writer):
+    async def leave(number: int) -> None:
+        async with target.connection() as (reader, writer):
             writer.write(request)
             await writer.drain()
-            await asyncio.sleep(0.05)
-        target.seen["closed"] += 1
+            if number % 2:  # every second one sees the beginning of the answer
+                await target.read_answer(reader)
+            else:
+                target.seen["left"] += 1
 
     await target.repeat(count, leave)
 
@@ -135,14 +144,15 @@ async def leaving_clients(target: Target, count: int) -> None:
 
 
 async def many_websockets(target: Target, count: int) -> None:
-    """Connections that say nothing."""
-
-    async def hold(_: int) -> None:
-        async with target.websocket():
-            await asyncio.sleep(HOLD_SECONDS)
-            target.seen["held"] += 1
-
-    await target.repeat(count, hold, parallel=count)
+    """Connections that say nothing until all of them are open."""
+    async with contextlib.AsyncExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            with contextlib.suppress(Ended):
+                opened.append(await stack.enter_async_context(target.websocket()))
+        for each in opened:
+            await (await each.ping())
+            target.seen["opened"] += 1
 
 
 async def websocket_frames(target: Target, count: int) -> None:
@@ -164,13 +174,12 @@ async def _answers(target: Target, opened: ClientConnection, count: int) -> None
 
 
 async def websocket_requests_wait(target: Target, count: int) -> None:
-    """Requests of one stream behind a response that hangs."""
+    """Requests of one stream behind a response that hangs. The last ones find no place to wait."""
     async with target.websocket() as opened:
         request = {"type": "response.create", "model": target.model, "input": "/hang 1"}
         for number in range(count):
             await opened.send(json.dumps({**request, "instructions": "i" * 100_000 if number else "i"}))
-        target.seen["held"] += 1
-        await asyncio.sleep(1)
+        await target.last_event(opened)
 
 
 async def large_frames(target: Target, count: int) -> None:
@@ -190,17 +199,18 @@ async def slow_websockets(target: Target, count: int) -> None:
         "type": "response.create",
         "model": target.model,
         "input": "/repeat 3000 word ",
-        "instructions": "i" * 300_000,
+        "instructions": _CONTROL * 90_000,
     }
 
-    async def hold(_: int) -> None:
-        async with target.websocket(max_queue=1) as opened:
-            for number in range(4):
-                await opened.send(json.dumps({**body, "stream_id": f"s{number}"}))
-            await asyncio.sleep(HOLD_SECONDS)
-            target.seen["held"] += 1
-
-    await target.repeat(count, hold, parallel=count)
+    async with contextlib.AsyncExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            with contextlib.suppress(Ended):
+                opened = await stack.enter_async_context(target.websocket(slow=True))
+                ports.append(int(opened.local_address[1]))
+                for number in range(4):
+                    await opened.send(json.dumps({**body, "stream_id": f"s{number}"}))
+        await target.cut_off(*ports)
 
 
 async def ping_flood(target: Target, count: int) -> None:
@@ -211,22 +221,103 @@ async def ping_flood(target: Target, count: int) -> None:
 
 
 ATTACKS = (
-    Attack("slow-readers", "5: readers that do not read", slow_readers, 150, 5, HARMLESS),
-    Attack("slow-pollers", "5: readers that do not read", slow_pollers, 100, 4, HARMLESS),
-    Attack("slow-listers", "5: readers that do not read", slow_listers, 100, 4, HARMLESS),
-    Attack("slow-streams", "5: readers that do not read", slow_streams, 100, 5, HARMLESS),
-    Attack("resume-storm", "starting_after everywhere", resume_storm, 1000, 20, HARMLESS),
-    Attack("cancel-storm", "19: cancelling", cancel_storm, 300, 8, HARMLESS),
-    Attack("delete-storm", "delete and retrieve", delete_storm, 300, 8, HARMLESS),
-    Attack("read-flood", "reads", read_flood, 1000, 20, HARMLESS),
-    Attack("post-flood", "requests", post_flood, 3000, 50, HARMLESS),
-    Attack("background-flood", "requests in the background", background_flood, 3000, 50, HARMLESS),
-    Attack("key-flood", "Idempotency-Key", key_flood, 1000, 20, HARMLESS),
-    Attack("leaving-clients", "clients that leave", leaving_clients, 500, 20, HARMLESS),
-    Attack("many-websockets", "WebSocket: connections", many_websockets, 500, 20, HARMLESS),
-    Attack("websocket-frames", "WebSocket: frames", websocket_frames, 250, 20, HARMLESS),
-    Attack("websocket-requests-wait", "WebSocket: requests that wait", websocket_requests_wait, 1000, 20, HARMLESS),
-    Attack("large-frames", "WebSocket: large frames", large_frames, 64, 20, HARMLESS),
-    Attack("slow-websockets", "5: WebSockets that do not read", slow_websockets, 50, 3, HARMLESS),
-    Attack("ping-flood", "WebSocket: pings", ping_flood, 20_000, 200, HARMLESS),
+    Attack(
+        "slow-readers",
+        "5: readers that do not read",
+        slow_readers,
+        150,
+        5,
+        {"200", "cut off"},
+        demand=Demand(connections=150, readers=150, large=True),
+    ),
+    Attack(
+        "slow-pollers",
+        "5: readers that do not read",
+        slow_pollers,
+        100,
+        4,
+        {"200", "cut off"},
+        demand=Demand(connections=100, readers=200, large=True),
+    ),
+    Attack(
+        "slow-listers",
+        "5: readers that do not read",
+        slow_listers,
+        100,
+        4,
+        {"200", "cut off"},
+        demand=Demand(connections=100, readers=200, large=True),
+    ),
+    Attack(
+        "slow-streams",
+        "5: readers that do not read",
+        slow_streams,
+        20,
+        5,
+        {"cut off"},
+        demand=Demand(connections=100, readers=200, large=True),
+    ),
+    Attack("resume-storm", "starting_after everywhere", resume_storm, 1000, 20, {"200", "400 starting_after"}),
+    Attack("cancel-storm", "19: cancelling", cancel_storm, 300, 8, {"200"}),
+    Attack("delete-storm", "delete and retrieve", delete_storm, 300, 8, {"200", "404"}),
+    Attack("read-flood", "reads", read_flood, 1000, 20, {"200"}, demand=LARGE),
+    Attack("post-flood", "requests", post_flood, 3000, 50, {"200"}, demand=Demand(connections=64, readers=64)),
+    Attack(
+        "background-flood",
+        "requests in the background",
+        background_flood,
+        3000,
+        50,
+        {"200"},
+        demand=Demand(connections=64, readers=64),
+    ),
+    Attack("key-flood", "Idempotency-Key", key_flood, 1000, 20, {"200", "400 Idempotency-Key"}),
+    Attack(
+        "leaving-clients",
+        "clients that leave",
+        leaving_clients,
+        500,
+        20,
+        {"200", "left"},
+        demand=Demand(connections=500),
+    ),
+    Attack(
+        "many-websockets",
+        "WebSocket: connections",
+        many_websockets,
+        500,
+        20,
+        {"opened"},
+        demand=Demand(connections=500),
+    ),
+    Attack(
+        "websocket-frames",
+        "WebSocket: frames",
+        websocket_frames,
+        250,
+        20,
+        {"200", "400 invalid_frame", "400 invalid_json"},
+        full_only={"400 stream_id"},
+        demand=LARGE,
+    ),
+    Attack(
+        "websocket-requests-wait",
+        "WebSocket: requests that wait",
+        websocket_requests_wait,
+        1000,
+        100,
+        {"503"},
+        demand=LARGE,
+    ),
+    Attack("large-frames", "WebSocket: large frames", large_frames, 64, 20, {"413", "closed"}, demand=LARGE),
+    Attack(
+        "slow-websockets",
+        "5: WebSockets that do not read",
+        slow_websockets,
+        50,
+        3,
+        {"cut off"},
+        demand=Demand(connections=100, readers=200, large=True),
+    ),
+    Attack("ping-flood", "WebSocket: pings", ping_flood, 20_000, 200, {"200"}),
 )

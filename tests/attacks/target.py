@@ -8,7 +8,7 @@ import json
 import re
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,13 +16,18 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from tests.support.waiting import until
+
 PARALLEL = 16
 """Requests of an attack that run at once."""
 ANSWER_SECONDS = 60.0
-HELD_SECONDS = 3.0
-"""How long a raw connection waits for an answer before the attack takes it for held."""
+HELD_SECONDS = 30.0
+"""How long a connection waits for an answer, or for its end, before the attack takes it for held."""
+PIPELINE_SECONDS = 0.3
+"""How long a connection waits for an answer behind the first one."""
 RAW_BYTES = 65536
 
+_FAILURE = b"event: response.failed\ndata: "
 _FIRST_ID = re.compile(rb'"id":"(resp_[0-9a-z_]+)"', re.IGNORECASE)
 
 Json = dict[str, Any]
@@ -33,13 +38,27 @@ class Ended(Exception):
 
 
 class Target:
-    """Sends what an attack wants and counts the answers in `seen`. Make one for each attack, as a context manager."""
+    """Sends what an attack wants and counts the answers in `seen`. Make one for each attack, as a context manager.
 
-    def __init__(self, url: str, model: str, *, redis_url: str | None = None) -> None:
+    An answer is counted by its status. A 400 has its field or its code, too, as `400 input`, and a response that failed
+    its code, as `failed server_error`. What is no answer is `closed` (a client that sends on may miss the code of a
+    WebSocket), `cut off` (by the server, of a client that does not read), `timed out` or `held` (a connection that the
+    server should have ended).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        redis_url: str | None = None,
+        served_ports: Callable[[], set[int]] = lambda: set(),
+    ) -> None:
         parts = urlsplit(url)
         assert parts.hostname == "127.0.0.1", "attacks are for loopback addresses only"
         self.url, self.model, self.redis_url = url, model, redis_url
         self.host, self.port = parts.hostname, parts.port or 80
+        self.served_ports = served_ports
         self.seen: Counter[str] = Counter()
         self._http = httpx.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, verify=False)
 
@@ -62,15 +81,11 @@ class Target:
         except httpx.TransportError:
             self.seen["closed"] += 1
             return {}
-        body: Json = {}
-        with contextlib.suppress(ValueError):
-            decoded = answer.json()
-            body = decoded if isinstance(decoded, dict) else {}
-        failed = answer.status_code == 200 and body.get("status") == "failed"
+        body = _object(answer.content)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            first, failed = _FIRST_ID.search(answer.content), b"event: response.failed" in answer.content
-            body = {"id": first[1].decode()} if first else {}
-        self.seen[f"{answer.status_code} failed" if failed else str(answer.status_code)] += 1
+            first, (_, failure, end) = _FIRST_ID.search(answer.content), answer.content.rpartition(_FAILURE)
+            body = _object(end)["response"] if failure else {"id": first[1].decode()} if first else {}
+        self.seen[_name(answer.status_code, body)] += 1
         return body
 
     async def create(self, **fields: Any) -> Json:
@@ -102,19 +117,25 @@ class Target:
 
     # -- bytes on a connection -----------------------------------------------------------------------------------
 
-    @contextlib.asynccontextmanager
-    async def connection(self, *, slow: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, Any]]:
-        """A TCP connection. `slow`: with a receive buffer that is full at once."""
+    async def _socket(self, *, slow: bool) -> socket.socket:
+        """A connected socket. `slow`: with a receive buffer that is full at once."""
         plain = socket.socket()
         plain.setblocking(False)
         if slow:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         try:
             await asyncio.get_running_loop().sock_connect(plain, (self.host, self.port))
-            reader, writer = await asyncio.open_connection(sock=plain, limit=4096)
         except BaseException:
             plain.close()
             raise
+        return plain
+
+    @contextlib.asynccontextmanager
+    async def connection(
+        self, *, slow: bool = False
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A TCP connection."""
+        reader, writer = await asyncio.open_connection(sock=await self._socket(slow=slow), limit=4096)
         try:
             yield reader, writer
         finally:
@@ -122,28 +143,38 @@ class Target:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def raw(self, *pieces: bytes, pause: float = 0.0, held_seconds: float = HELD_SECONDS) -> bytes:
-        """Writes the pieces on a new connection and counts the first answer. Returns the beginning of what came."""
+    @staticmethod
+    def port_of(writer: asyncio.StreamWriter) -> int:
+        """The client's port of a connection."""
+        return int(writer.get_extra_info("sockname")[1])
+
+    async def raw(self, *pieces: bytes, pause: float = 0.0) -> bytes:
+        """Writes the pieces on a new connection until there is an answer, and counts it. Returns what came.
+
+        `pause` is the time between two pieces.
+        """
         try:
             async with self.connection() as (reader, writer):
+                answer = asyncio.ensure_future(self.read_answer(reader))
                 for piece in pieces:
+                    if answer.done():
+                        break
                     writer.write(piece)
-                    await asyncio.wait_for(writer.drain(), held_seconds)
-                    await asyncio.sleep(pause)
-                return await self.read_answer(reader, held_seconds)
-        except TimeoutError:
-            self.seen["held"] += 1
+                    await _either(writer.drain(), answer)
+                    if pause:
+                        await asyncio.wait({answer}, timeout=pause)
+                return await answer
         except ConnectionError:
             self.seen["closed"] += 1
-        return b""
+            return b""
 
-    async def read_answer(self, reader: asyncio.StreamReader, held_seconds: float = HELD_SECONDS) -> bytes:
+    async def read_answer(self, reader: asyncio.StreamReader) -> bytes:
         """Counts the first answer on a connection: its status, `closed`, or `held` if none comes in time."""
         data = b""
         try:
-            data = await asyncio.wait_for(reader.read(RAW_BYTES), held_seconds)
+            data = await asyncio.wait_for(reader.read(RAW_BYTES), HELD_SECONDS)
             while data and len(data) < RAW_BYTES:  # answers to pipelined requests follow at once, or not at all
-                more = await asyncio.wait_for(reader.read(RAW_BYTES), 0.3)
+                more = await asyncio.wait_for(reader.read(RAW_BYTES), PIPELINE_SECONDS)
                 if not more:
                     break
                 data += more
@@ -153,8 +184,17 @@ class Target:
                 return b""
         except ConnectionError:
             pass
-        self.seen[data[9:12].decode("latin-1") if data.startswith(b"HTTP/1.1 ") else "closed"] += 1
+        head, _, body = data.partition(b"\r\n\r\n")
+        is_answer = head.startswith(b"HTTP/1.1 ")
+        self.seen[_name(int(head[9:12]), _object(body)) if is_answer else "closed"] += 1
         return data
+
+    async def cut_off(self, *ports: int) -> None:
+        """Waits until the server has closed these connections, whose client does not read, and counts them."""
+        with contextlib.suppress(AssertionError):
+            await until(lambda: self.served_ports().isdisjoint(ports), HELD_SECONDS)
+        left = len(self.served_ports().intersection(ports))
+        self.seen.update({name: size for name, size in (("cut off", len(ports) - left), ("held", left)) if size})
 
     def head(self, line: str = "POST /v1/responses HTTP/1.1", *headers: str) -> bytes:
         """The beginning of a request, up to the last header; the blank line is the caller's to write."""
@@ -164,19 +204,19 @@ class Target:
     # -- WebSockets ----------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def websocket(self, **options: Any) -> AsyncIterator[ClientConnection]:
+    async def websocket(self, *, slow: bool = False, **options: Any) -> AsyncIterator[ClientConnection]:
         """A WebSocket. Counts a refused handshake by its status, and a connection that breaks as closed.
 
         Raises Ended in both cases.
         """
         url = f"ws://{self.host}:{self.port}/v1/responses"
         try:
-            async with connect(
-                url, max_size=None, ping_interval=None, close_timeout=2, proxy=None, **options
-            ) as opened:
+            plain = await self._socket(slow=slow)
+            kept = {"max_size": None, "max_queue": 1 if slow else 16, "ping_interval": None, "close_timeout": 2}
+            async with connect(url, sock=plain, proxy=None, **kept, **options) as opened:
                 yield opened
         except InvalidStatus as refused:
-            self.seen[str(refused.response.status_code)] += 1
+            self.seen[_name(refused.response.status_code, _object(refused.response.body))] += 1
             raise Ended from refused
         except (WebSocketException, ConnectionError) as broken:
             self.seen["closed"] += 1
@@ -196,8 +236,38 @@ class Target:
             except TimeoutError as late:
                 self.seen["timed out"] += 1
                 raise Ended from late
-            kind = event["type"]
-            if kind == "error" or kind in ("response.completed", "response.incomplete", "response.failed"):
-                status = str(event.get("status", "")) if kind == "error" else "200"
-                self.seen["200 failed" if kind == "response.failed" else status or "200 failed"] += 1
+            if event["type"] == "error":
+                self.seen[_name(event.get("status", 500), event)] += 1
                 return event
+            if event["type"] in ("response.completed", "response.incomplete", "response.failed"):
+                self.seen[_name(200, event["response"])] += 1
+                return event
+
+
+def _object(data: bytes | bytearray | None) -> Json:
+    """The JSON object at the beginning of `data`, which other answers may follow."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode((data or b"").decode())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _name(status: int, body: Json) -> str:
+    """How `Target.seen` names an answer."""
+    error = body.get("error") or {}
+    if status == 400:
+        where = re.split(r"[\[.]", error.get("param") or "")[0] or error.get("code")
+        return f"400 {where}" if where else "400"
+    if status == 200 and body.get("status") == "failed":
+        return f"failed {error.get('code')}"
+    return str(status)
+
+
+async def _either(one: Coroutine[Any, Any, None], other: asyncio.Future[Any]) -> None:
+    """Waits until one of the two is done. `one` is cancelled if it is not."""
+    task = asyncio.ensure_future(one)
+    await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+        await task

@@ -4,54 +4,93 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.attacks.attack import API_GROWTH, WORKER_GROWTH, Ask, Attack, Observed, judge
+from tests.attacks.attack import Ask, Attack, Memory, Observed, judge
 from tests.attacks.catalog import ATTACKS
+from tests.attacks.memory import (
+    CONNECTION_BYTES,
+    JSON_FACTOR,
+    KEPT_BYTES,
+    MIB,
+    PARSED_BODIES,
+    PROMPT_FACTOR,
+    READER_BYTES,
+    TYPICAL,
+)
 from tests.attacks.target import Target
+
+ROOT = Path(__file__).parents[2]
+KEPT = KEPT_BYTES + 1
 
 
 async def _nothing(target: Target, count: int) -> None:
     pass
 
 
-ATTACK = Attack("one", "none", _nothing, 2, 1)
-QUIET = Observed(Counter({"400": 3}), tuple(Ask(float(n), 0.1, "completed") for n in range(10)), 0, 0)
+ATTACK = Attack("one", "none", _nothing, 2, 1, {"400 input"}, full_only={"503"})
+QUIET = Observed(Counter({"400 input": 3}), tuple(Ask(float(n), 0.1, "completed") for n in range(10)))
+
+
+def problems(observed: Observed, *, full: bool = False) -> list[str]:
+    return judge(ATTACK, observed, full=full)
 
 
 def test_a_refused_attack_is_harmless() -> None:
-    assert judge(ATTACK, QUIET, latency=True) == []
+    assert problems(QUIET) == []
 
 
-@pytest.mark.parametrize("answer", ["500", "200", "timed out", "smuggled"])
+@pytest.mark.parametrize("answer", ["500", "200", "timed out", "smuggled", "400 model", "503"])
 def test_an_answer_that_the_attack_may_not_get_is_harmful(answer: str) -> None:
-    assert judge(ATTACK, replace(QUIET, answers=Counter({answer: 1})), latency=True) == [f"answered {answer}"]
+    answers = Counter({"400 input": 1, answer: 1})
+    assert problems(replace(QUIET, answers=answers)) == [f"answered {answer!r}"]
+
+
+def test_an_answer_that_did_not_come_is_harmful_unless_there_was_no_time_for_it() -> None:
+    assert problems(QUIET, full=True) == ["never answered '503'"]
+    assert problems(replace(QUIET, was_cut_off=True), full=True) == []
+    assert problems(replace(QUIET, answers=Counter())) == ["never answered '400 input'"]
 
 
 def test_an_error_of_the_bystander_is_harmful() -> None:
     asks = (*QUIET.asks, Ask(11.0, 0.1, "503"))
-    assert judge(ATTACK, replace(QUIET, asks=asks), latency=False) == ["the bystander got 503 1 times"]
+    assert problems(replace(QUIET, asks=asks)) == ["the bystander got 503 1 times"]
 
 
-def test_a_slow_answer_to_the_bystander_is_harmful_where_latency_is_judged() -> None:
-    slow = replace(QUIET, asks=(*QUIET.asks, Ask(11.0, 30.0, "completed")))
-    assert judge(ATTACK, slow, latency=False) == []
-    assert len(judge(ATTACK, slow, latency=True)) == 1
+def test_a_slow_answer_to_the_bystander_is_harmful_in_the_full_form() -> None:
+    slow = replace(QUIET, asks=(*QUIET.asks, Ask(11.0, 30.0, "completed")), was_cut_off=True)
+    assert problems(slow) == []
+    assert len(problems(slow, full=True)) == 1
 
 
 def test_memory_above_the_bound_is_harmful() -> None:
-    assert judge(ATTACK, replace(QUIET, api_growth=API_GROWTH, worker_growth=WORKER_GROWTH), latency=True) == []
-    grown = replace(QUIET, api_growth=API_GROWTH + 1, worker_growth=WORKER_GROWTH + 1)
-    assert len(judge(ATTACK, grown, latency=True)) == 2
+    most = Memory(TYPICAL.api_bytes()), Memory(TYPICAL.worker_bytes())
+    assert problems(replace(QUIET, api=most[0], worker=most[1])) == []
+    grown = replace(QUIET, api=Memory(most[0].peak + 1), worker=Memory(most[1].peak + 1))
+    assert len(problems(grown)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kept", "leaks"),
+    [((), False), ((KEPT,), False), ((KEPT, 0), False), ((KEPT, KEPT, 0), False), ((KEPT, KEPT, KEPT), True)],
+)
+def test_memory_that_each_round_leaves_behind_is_a_leak(kept: tuple[int, ...], leaks: bool) -> None:
+    assert len(problems(replace(QUIET, api=Memory(kept=kept)))) == leaks
+    assert len(problems(replace(QUIET, worker=Memory(kept=kept)))) == leaks
+
+
+def test_the_bounds_of_memory_are_those_of_the_docs() -> None:
+    page = " ".join((ROOT / "docs" / "operations.md").read_text().split())
+    connection, reader = (f"{size / MIB:.2f}".rstrip("0") for size in (CONNECTION_BYTES, READER_BYTES))
+    assert f"C x 0.9 MiB + R x {reader} MiB + 3 x B + {PARSED_BODIES} x {JSON_FACTOR} x M" in page
+    assert float(connection) < 0.9
+    assert f"about {PROMPT_FACTOR} MB for a megabyte of text" in page
 
 
 def test_what_an_attack_leaves_behind_is_harmful() -> None:
-    assert judge(ATTACK, replace(QUIET, leftovers=("9 connections are left",)), latency=True) != []
-
-
-def test_an_attack_that_got_no_answer_tried_nothing() -> None:
-    assert judge(ATTACK, replace(QUIET, answers=Counter()), latency=True) == ["nothing was tried"]
+    assert problems(replace(QUIET, leftovers=("9 connections are left",))) != []
 
 
 def test_attacks_have_names_of_their_own_and_a_short_form() -> None:

@@ -19,7 +19,7 @@ ENGINES = (
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine
 )
-LONGEST_FIRST = (*ENGINES, "tests/faults/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
+LONGEST_FIRST = (*ENGINES, "tests/faults/", "tests/attacks/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
 """So that the last files to be shared out are short ones. What is not named comes behind."""
 
 

@@ -1,0 +1,52 @@
+"""The bounds of memory that docs/operations.md states, for what one attack asks of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from config.settings import Settings
+
+KIB = 2**10
+MIB = 2**20
+
+CONNECTION_BYTES = 896 * KIB
+READER_BYTES = 768 * KIB
+PARSED_BODIES = 2
+JSON_FACTOR = 37
+"""How much larger the objects of the worst JSON are than its text."""
+PROMPT_FACTOR = 150
+"""The same for a prompt that is being built, measured with 8 MB."""
+SMALL_PROMPTS = 2
+SMALL_PROMPT_BYTES = 10**6
+
+KEPT_BYTES = 16 * MIB
+"""What may stay behind an attack each time: the allocator and the interpreter keep some for themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What an attack makes the server hold at most, in terms of docs/operations.md ("Memory")."""
+
+    connections: int = 16
+    readers: int = 16
+    large: bool = False
+    """Whether its bodies, its answers or its prompts are larger than 256 KiB."""
+
+    def api_bytes(self) -> int:
+        """What the API may grow by."""
+        settings = Settings()
+        held = self.connections * CONNECTION_BYTES + self.readers * READER_BYTES + KEPT_BYTES
+        if self.large:
+            held += 3 * settings.buffer_bytes + PARSED_BODIES * JSON_FACTOR * settings.max_body_bytes
+        return held
+
+    def worker_bytes(self) -> int:
+        """What a worker may grow by."""
+        prompts = SMALL_PROMPTS * SMALL_PROMPT_BYTES
+        if self.large:
+            prompts += Settings().max_body_bytes
+        return prompts * PROMPT_FACTOR + KEPT_BYTES
+
+
+TYPICAL = Demand()
+LARGE = Demand(large=True)
