@@ -187,7 +187,8 @@ _PAGE_CHUNKS = 512
 # The size of a compressed chunk is not known here, so it fills a page; Postgres knows that of the others unread.
 _READ = text(
     """
-    SELECT r.status, c.first, c.last, c.attempt, c.final, c.tokens, c.frames, c.compressed, c.steps,
+    SELECT r.status, c.first, c.last, c.attempt, c.final, c.frames, c.compressed,
+        CASE WHEN :whole THEN c.tokens END AS tokens, CASE WHEN :whole THEN c.steps END AS steps,
         (SELECT e.last FROM chunks e WHERE e.response_id = r.id ORDER BY e.first DESC LIMIT 1) AS end
     FROM responses r LEFT JOIN LATERAL (
         SELECT s.*, sum(s.size) OVER (ORDER BY s.first) - s.size AS before FROM (
@@ -202,8 +203,8 @@ _READ = text(
     WHERE r.id = :id ORDER BY c.first
     """
 )
-_WHOLE = {"bytes": 2**40, "chunks": None}
-_PAGE = {"bytes": PAGE_BYTES, "chunks": _PAGE_CHUNKS}
+_WHOLE = {"bytes": 2**40, "chunks": None, "whole": True}
+_PAGE = {"bytes": PAGE_BYTES, "chunks": _PAGE_CHUNKS, "whole": False}
 
 
 async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
@@ -212,7 +213,10 @@ async def read(db: Database, response_id: str, after: int = -1) -> LogSlice:
 
 
 async def read_page(db: Database, response_id: str, after: int = -1) -> LogSlice:
-    """`read` of the first PAGE_BYTES or so, and of one chunk at least: what a reader may hold while it sends."""
+    """`read` of the first PAGE_BYTES or so, and of one chunk at least: what a reader may hold while it sends.
+
+    The chunks have their events alone: a reader needs neither tokens nor steps.
+    """
     return await _read(db, response_id, after, _PAGE)
 
 
@@ -232,7 +236,7 @@ def _chunk(response_id: str, row: Row[Any]) -> Chunk:
         first=row.first,
         last=row.last,
         attempt=row.attempt,
-        tokens=unpack_tokens(row.tokens),
+        tokens=unpack_tokens(row.tokens or b""),
         frames=zlib.decompress(row.frames) if row.compressed else row.frames,
         final=row.final,
         steps=tuple(row.steps or ()),

@@ -30,6 +30,10 @@ class Arena:
     random: Random
     locks: dict[str, asyncio.Lock]
     takeovers: list[Takeover] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Responses whose rows were damaged on purpose: id -> key of its story."""
+    crashes: list[float] = field(default_factory=list)
+    """When Postgres crashed (monotonic seconds)."""
     aim: Member | None = None
     """The process to hit if it has the role that the fault needs; otherwise one is drawn."""
     target: str = ""

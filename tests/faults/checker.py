@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from app.protocol.events import frames
@@ -21,11 +21,13 @@ from tests.faults import audit
 from tests.faults.audit import Write
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence
-from tests.faults.records import Form, ReaderRecord, Story
+from tests.faults.records import Form, Poll, ReaderRecord, Story
 from tests.support import grammar
 
 STOP_SECONDS = 3.0
 """How long after its SIGTERM an API process may cancel the responses that its clients wait for."""
+CRASH_SECONDS = 1.0
+"""How long before a crash of Postgres a claim may have been made that the crash undid."""
 CRASH_WORDS = (
     " crashed: ",
     "went wrong",
@@ -82,8 +84,11 @@ Rule = Callable[[Evidence], Iterator[tuple[str, str]]]
 
 
 def check(evidence: Evidence) -> list[Violation]:
-    """Every violation of every rule."""
-    return [Violation(rule.__name__, where, finding) for rule in RULES for where, finding in rule(evidence)]
+    """Every violation of every rule. What was damaged on purpose has a rule of its own."""
+    whole = _without_damaged(evidence) if evidence.damaged else evidence
+    found = [Violation(rule.__name__, where, finding) for rule in RULES for where, finding in rule(whole)]
+    name = damaged_responses_end.__name__
+    return found + [Violation(name, where, finding) for where, finding in damaged_responses_end(evidence)]
 
 
 # -- the system ----------------------------------------------------------------------------------------------
@@ -200,10 +205,13 @@ def durable_before_visible(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def statuses_never_go_back(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Polls see queued, in_progress, one final status; text only grows; all final answers are equal."""
+    """Polls see queued, in_progress, one final status; text only grows; all final answers are equal.
+
+    A crash of Postgres may undo a claim, and nothing else (docs/reliability.md).
+    """
     for story in evidence.stories:
         for earlier, later in pairwise(story.polls):
-            if rank(later.status) < rank(earlier.status):
+            if rank(later.status) < rank(earlier.status) and not _claim_was_undone(evidence, earlier, later):
                 yield story.response_id or "", f"{later.status.value} came after {earlier.status.value}"
             if not later.text.startswith(earlier.text):
                 yield story.response_id or "", "its text was taken back"
@@ -213,6 +221,11 @@ def statuses_never_go_back(evidence: Evidence) -> Iterator[tuple[str, str]]:
         for final in story.finals[-1:]:
             if row is not None and final != row.as_object():
                 yield row.id, f"a client got another response than the row ({final['status']}, {row.status.value})"
+
+
+def _claim_was_undone(evidence: Evidence, earlier: Poll, later: Poll) -> bool:
+    crashed = any(earlier.began < at + CRASH_SECONDS and at < later.ended for at in evidence.crashes)
+    return crashed and (earlier.status, later.status) == (Status.IN_PROGRESS, Status.QUEUED)
 
 
 def clients_got_expected_answers(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -277,6 +290,19 @@ def one_key_makes_one_response(evidence: Evidence) -> Iterator[tuple[str, str]]:
             yield story.key, f"{len(rows)} responses: {', '.join(row.id for row in rows)}"
 
 
+def damaged_responses_end(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """A response whose row was damaged is failed, or ends as if nothing had happened; its client learns of it."""
+    stories = {story.key: story for story in evidence.stories}
+    for response_id, key in evidence.damaged.items():
+        story, row = stories[key], evidence.rows.get(response_id)
+        if story.gave_up:
+            yield response_id, f"{story.form.value}: its client had no answer"
+        if row is None or row.status is Status.FAILED:
+            continue
+        if (finding := _difference_from_answer(story, row)) is not None:
+            yield response_id, f"did not fail: {finding}"
+
+
 RULES: tuple[Rule, ...] = (
     everything_ends,
     transitions_are_legal,
@@ -298,6 +324,18 @@ RULES: tuple[Rule, ...] = (
 
 
 # -- helpers -------------------------------------------------------------------------------------------------
+
+
+def _without_damaged(evidence: Evidence) -> Evidence:
+    """The evidence without those responses whose rows were damaged on purpose, their stories and their log lines."""
+    damaged, keys = evidence.damaged, set(evidence.damaged.values())
+    return replace(
+        evidence,
+        stories=[story for story in evidence.stories if story.key not in keys],
+        rows={name: row for name, row in evidence.rows.items() if name not in damaged},
+        writes={name: writes for name, writes in evidence.writes.items() if name not in damaged},
+        error_lines=[line for line in evidence.error_lines if not any(name in line for name in damaged)],
+    )
 
 
 def raw(chunks: tuple[Chunk, ...]) -> bytes:

@@ -28,8 +28,9 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
     async with running(plan) as fleet:
         say(f"the fleet is ready; its logs are in {fleet.folder}")
         ask = await demo.questions(fleet) if plan.demo else question
-        load, schedule = Load(plan, fleet.urls, ask), Schedule(plan, fleet)
-        evidence = Evidence(load.stories)
+        schedule = Schedule(plan, fleet)
+        load = Load(plan, fleet.urls, ask, schedule.damaged)
+        evidence = Evidence(load.stories, damaged=schedule.damaged, crashes=schedule.crashes)
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
             await _disturb(plan, fleet, load, schedule)

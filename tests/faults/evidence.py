@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
@@ -42,6 +42,10 @@ class Evidence:
     if the stream did not end."""
     transitions: dict[str, list[Transition]] = field(default_factory=dict)
     writes: dict[str, list[Write]] = field(default_factory=dict)
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """Responses whose rows were damaged on purpose: id -> key of its story. They have no log and no replay here."""
+    crashes: list[float] = field(default_factory=list)
+    """When Postgres crashed (monotonic seconds)."""
     api_stops: list[float] = field(default_factory=list)
     """When an API process got SIGTERM (monotonic seconds)."""
     left_in_redis: list[str] = field(default_factory=list)
@@ -83,10 +87,11 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
     evidence.transitions = await audit.transitions(fleet.db)
     evidence.writes = await audit.writes(fleet.db)
     evidence.rows = await _rows(fleet.db)
-    for response_id in evidence.rows:
+    readable = [row for row in evidence.rows.values() if row.id not in evidence.damaged]
+    for response_id in (row.id for row in readable):
         evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
-    evidence.replays = await _replays(fleet.urls, evidence.rows.values())
+    evidence.replays = await _replays(fleet.urls, readable)
     evidence.left_in_redis = await _left_in_redis(fleet)
     evidence.busy = await _busy(fleet)
     evidence.unknown_workers = await _unknown_workers(fleet, fleet.of(Role.WORKER))

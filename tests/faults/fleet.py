@@ -15,19 +15,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import psutil
 import redis.asyncio
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from app.local import programs
 from app.local.children import Program, run
 from app.local.ports import free_port
 from app.store.database import Database, StoreUnavailable
 from config.settings import CHECKOUT, Settings, load_settings
-from tests.faults import audit
+from tests.faults import audit, full_disk
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
@@ -42,6 +43,8 @@ COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 BROKEN = Path(__file__).with_name("broken")
 MARK = "LONGHAUL_TEST_FAULTS"
 """An environment variable that marks every process of a fleet, to find those that outlive it."""
+SUITE = "faults"
+"""The name of the suite's own sessions in Postgres."""
 STOP_GRACE_SECONDS = 20.0
 TAIL_LINES = 8
 """Lines of each log that a failed start shows."""
@@ -63,6 +66,7 @@ class Fleet:
         self.models = self.folder / ("code/config/models.toml" if plan.demo else "models.toml")
         self.members: list[Member] = []
         self.db = Database(services.database_url, 4)
+        event.listen(self.db.engine.sync_engine, "connect", _spare)
         self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
         self._mark = services.folder.name
         self._code = "before" if plan.upgrade else "code"
@@ -152,6 +156,7 @@ class Fleet:
             self.models.write_text(self.plan.models, encoding="utf-8")
         await self._migrate()
         await audit.install(self.db)
+        await full_disk.install(self.db)
 
     async def upgrade(self) -> None:
         """Migrates the database; from then on, a process that starts runs this version's code."""
@@ -256,3 +261,12 @@ def _to_postgres(services: Services) -> Connect:
 
 def _to_valkey(services: Services) -> Connect:
     return partial(asyncio.open_connection, HOST, urlsplit(services.redis_url).port)
+
+
+def _spare(connection: Any, _record: object) -> None:
+    """Tells the suite's own sessions from those of the product, and keeps the time limits of faults from them."""
+    connection.run_async(
+        lambda driver: driver.execute(
+            f"SET application_name = '{SUITE}'; SET statement_timeout = 0; SET lock_timeout = 0"
+        )
+    )

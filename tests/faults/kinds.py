@@ -10,6 +10,7 @@ from tests.faults.plan import LEASE_SECONDS
 from tests.faults.process_faults import (
     all_killed,
     engine_killed,
+    group_stopped,
     network,
     restarted_in_turn,
     signalled,
@@ -30,6 +31,16 @@ from tests.faults.service_faults import (
     valkey_restarted,
     valkey_stopped,
 )
+from tests.faults.store_faults import (
+    DAMAGES,
+    damaged,
+    deadlock,
+    disk_full,
+    heartbeats_cancelled,
+    killed_after_a_claim,
+    queries_cancelled,
+    statements_time_out,
+)
 
 BEYOND = (LEASE_SECONDS + 0.7, LEASE_SECONDS + 2.5)
 """Seconds after which a silent worker counts as dead, and a little more."""
@@ -39,6 +50,7 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: SIGTERM": (8, signalled(Role.WORKER, signal.SIGTERM)),
     "worker: stopped within its lease": (6, stopped(Role.WORKER, 0.2, LEASE_SECONDS - 1)),
     "worker: stopped beyond its lease": (4, stopped(Role.WORKER, *BEYOND)),
+    "worker: stopped with its whole group, beyond its lease": (3, group_stopped(Role.WORKER, *BEYOND)),
     "engine: EngineCore killed": (0, engine_killed),
     "workers: restarted in turn": (0, restarted_in_turn(Role.WORKER)),
     "fleet: upgraded": (0, upgraded),
@@ -61,6 +73,13 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "postgres: one backend killed": (2, postgres_backend_killed),
     "postgres: stopped": (3, postgres_stopped),
     "postgres: sessions terminated": (6, sessions_terminated),
+    "postgres: killed right after a claim": (2, killed_after_a_claim),
+    "postgres: queries cancelled": (5, queries_cancelled),
+    "postgres: heartbeats cancelled": (5, heartbeats_cancelled),
+    "postgres: statements time out": (4, statements_time_out),
+    "postgres: deadlock": (3, deadlock),
+    "postgres: disk full": (4, disk_full),
+    **{name: (2, damaged(name)) for name in DAMAGES},
     "queue: messages repeated": (6, messages_repeated),
     "pubsub: events repeated": (6, events_repeated),
     "network: worker and postgres": (8, network(Role.WORKER, "postgres")),

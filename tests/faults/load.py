@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from random import Random
 
 import httpx
@@ -19,10 +20,12 @@ FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYN
 class Load:
     """Starts clients. `stories` has the record of each."""
 
-    def __init__(self, plan: Plan, urls: list[str], ask: Ask) -> None:
+    def __init__(self, plan: Plan, urls: list[str], ask: Ask, damaged: Mapping[str, str]) -> None:
+        """Responses in `damaged` are not continued."""
         self._plan = plan
         self._ask = ask
         self._urls = urls
+        self._damaged = damaged
         self._random = Random(f"load {plan.seed}")
         self._clients: set[asyncio.Task[None]] = set()
         self.stories: list[Story] = []
@@ -62,7 +65,8 @@ class Load:
     def _continuable(self) -> list[Story]:
         """Stories whose response can be continued (`previous_response_id`)."""
         done = (story for story in self.stories if story.ended and story.finals and not story.delete_sent)
-        return [story for story in done if story.finals[-1]["status"] in ("completed", "incomplete")]
+        whole = (story for story in done if story.finals[-1]["id"] not in self._damaged)
+        return [story for story in whole if story.finals[-1]["status"] in ("completed", "incomplete")]
 
     async def _wait(self, seconds: float) -> None:
         """Waits `seconds` for the clients that run, then cancels the rest."""

@@ -64,6 +64,11 @@ class Member:
     def guardian(self) -> int | None:
         return None if self._child is None else self._child.pid
 
+    @property
+    def group(self) -> list[int]:
+        """The pids of the guardian, the program and all its children."""
+        return [] if self._child is None else [self._child.pid, *descendants(self._child.pid)]
+
     def signal(self, number: signal.Signals) -> int | None:
         """Sends a signal to the program. Returns its pid, or None if it does not run now."""
         if (pid := self.pid) is None:

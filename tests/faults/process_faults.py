@@ -49,6 +49,23 @@ def stopped(role: Role, minimum: float, maximum: float) -> Inflict:
     return inflict
 
 
+def group_stopped(role: Role, minimum: float, maximum: float) -> Inflict:
+    """`stopped` of the process with its guardian and all its children, as when a machine is suspended."""
+
+    async def inflict(arena: Arena) -> None:
+        member, seconds = arena.pick(role), arena.seconds(minimum, maximum)
+        async with arena.lock(member.name):
+            pids = member.group
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                if number is signal.SIGSTOP:
+                    await asyncio.sleep(seconds)
+
+    return inflict
+
+
 async def engine_killed(arena: Arena) -> None:
     """Kills EngineCore alone, vLLM's process that holds the model; the worker has to notice."""
     member = arena.pick(Role.WORKER)

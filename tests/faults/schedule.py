@@ -34,6 +34,10 @@ class Schedule:
         self.inflicted: Counter[str] = Counter()
         self.failures: list[str] = []
         self.takeovers: list[Takeover] = []
+        self.damaged: dict[str, str] = {}
+        """Responses whose rows were damaged on purpose: id -> key of its story."""
+        self.crashes: list[float] = []
+        """When Postgres crashed (monotonic seconds)."""
         self.history: list[str] = []
         """When each fault began and ended, to be read beside the logs."""
 
@@ -79,7 +83,7 @@ class Schedule:
 
     def _arena(self, number: int, aim: Member | None = None) -> Arena:
         random = Random(f"fault {self._plan.seed} {number}")
-        return Arena(self._fleet, random, self._locks, self.takeovers, aim)
+        return Arena(self._fleet, random, self._locks, self.takeovers, self.damaged, self.crashes, aim)
 
     async def _inflict(self, name: str, arena: Arena) -> None:
         began = datetime.now(UTC)

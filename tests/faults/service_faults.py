@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 
 from sqlalchemy import text
@@ -25,7 +26,7 @@ from tests.support.waiting import until
 START_SECONDS = 60.0
 
 
-async def _started(server: Server) -> None:
+async def started(server: Server) -> None:
     """Starts a service again. Retries, because an outgoing connection may hold its port for a moment."""
 
     async def start() -> bool:
@@ -45,7 +46,7 @@ async def valkey_emptied(arena: Arena) -> None:
         valkey, home = arena.fleet.services.valkey, arena.fleet.services.folder / "home"
         await asyncio.to_thread(valkey.kill)
         await asyncio.to_thread(shutil.rmtree, home / "valkey")
-        await _started(valkey)
+        await started(valkey)
 
 
 async def valkey_killed(arena: Arena) -> None:
@@ -53,13 +54,13 @@ async def valkey_killed(arena: Arena) -> None:
         valkey = arena.fleet.services.valkey
         await asyncio.to_thread(valkey.kill)
         await asyncio.sleep(arena.seconds(0, 2))
-        await _started(valkey)
+        await started(valkey)
 
 
 async def valkey_restarted(arena: Arena) -> None:
     async with arena.lock("valkey"):
         await asyncio.to_thread(arena.fleet.services.valkey.stop)
-        await _started(arena.fleet.services.valkey)
+        await started(arena.fleet.services.valkey)
 
 
 async def valkey_stopped(arena: Arena) -> None:
@@ -101,6 +102,8 @@ async def events_repeated(arena: Arena) -> None:
         async with arena.fleet.db.autocommit() as connection:
             ids = list((await connection.execute(statement)).scalars())
         for response_id in ids:
+            if response_id in arena.damaged:
+                continue
             chunks = list((await journal.read(arena.fleet.db, response_id)).chunks)
             arena.random.shuffle(chunks)
             await pubsub.publish(chunks)
@@ -112,16 +115,20 @@ async def events_repeated(arena: Arena) -> None:
 
 async def postgres_killed(arena: Arena) -> None:
     async with arena.lock("postgres"):
-        postgres = arena.fleet.services.postgres
-        await asyncio.to_thread(postgres.kill)
+        await kill_postgres(arena)
         await asyncio.sleep(arena.seconds(0, 1.5))
-        await _started(postgres)
+        await started(arena.fleet.services.postgres)
+
+
+async def kill_postgres(arena: Arena) -> None:
+    await asyncio.to_thread(arena.fleet.services.postgres.kill)
+    arena.crashes.append(time.monotonic())
 
 
 async def postgres_restarted(arena: Arena) -> None:
     async with arena.lock("postgres"):
         await asyncio.to_thread(arena.fleet.services.postgres.stop)
-        await _started(arena.fleet.services.postgres)
+        await started(arena.fleet.services.postgres)
 
 
 async def postgres_backend_killed(arena: Arena) -> None:
@@ -130,6 +137,7 @@ async def postgres_backend_killed(arena: Arena) -> None:
         _, *children = arena.fleet.services.postgres.pids
         with suppress(ProcessLookupError):
             os.kill(arena.random.choice(children), signal.SIGKILL)
+            arena.crashes.append(time.monotonic())
 
 
 async def postgres_stopped(arena: Arena) -> None:

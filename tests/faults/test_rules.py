@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
+from app.store.rows import ResponseRow
 from tests.faults import checker
 from tests.faults.audit import Transition, Write
 from tests.faults.checker import check
@@ -100,6 +104,45 @@ def test_a_status_that_goes_back_and_a_text_that_shrinks_are_noticed() -> None:
         polled = story()
         polled.polls = polls
         assert "statuses_never_go_back" in broken_rules(Evidence([polled]))
+
+
+def test_only_a_crash_of_postgres_takes_a_claim_back_and_nothing_takes_an_end_back() -> None:
+    def rules(*statuses: Status, crashed: float) -> set[str]:
+        polled = story()
+        polled.polls = [Poll(status, "", AT + at, AT + at) for at, status in enumerate(statuses)]
+        return broken_rules(Evidence([polled], crashes=[crashed])) & {"statuses_never_go_back"}
+
+    assert rules(Status.IN_PROGRESS, Status.QUEUED, crashed=AT + 0.5) == set()
+    assert rules(Status.IN_PROGRESS, Status.QUEUED, crashed=AT - 9) != set()
+    assert rules(Status.COMPLETED, Status.IN_PROGRESS, crashed=AT + 0.5) != set()
+
+
+def test_a_damaged_response_may_fail_or_end_as_if_nothing_had_happened() -> None:
+    def rules(row: ResponseRow, **more: Any) -> set[str]:
+        reader = ReaderRecord(frames=EVENTS[:2], arrivals=[AT] * 2, problems=["its log cannot be read"])
+        evidence = Evidence([replace(story(reader), **more)], rows={ID: row}, damaged={ID: "1-1"})
+        return broken_rules(evidence)
+
+    assert rules(a_row(Status.FAILED, [])) == set()
+    assert rules(a_row(Status.COMPLETED, [counting(3).answer])) == set()
+    assert rules(a_row(Status.COMPLETED, ["another text"])) == {"damaged_responses_end"}
+    assert rules(a_row(Status.FAILED, []), gave_up=True) == {"damaged_responses_end"}
+
+
+def test_a_log_line_about_a_damaged_response_is_no_unforeseen_error() -> None:
+    line = f"worker.1: ERROR longhaul.runner: {ID}: its request cannot be read"
+    assert broken_rules(Evidence([], error_lines=[line])) == {"nothing_crashes"}
+    assert broken_rules(Evidence([story()], damaged={ID: "1-1"}, error_lines=[line])) == set()
+
+
+def a_row(status: Status, texts: list[str]) -> ResponseRow:
+    question = counting(3)
+    assert question.input_tokens is not None and question.output_tokens is not None
+    total = question.input_tokens + question.output_tokens
+    tokens = {"input_tokens": question.input_tokens, "output_tokens": question.output_tokens, "total_tokens": total}
+    values = dict.fromkeys(ResponseRow.__slots__)
+    values |= {"status": status, "output": [{"content": [{"text": each}]} for each in texts], "usage": tokens}
+    return ResponseRow(**values)  # type: ignore[arg-type]
 
 
 def test_an_accepted_response_that_is_gone_is_noticed() -> None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from random import Random
 from typing import Any
 
 import httpx
+from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.queue.celery_app import make_celery
-from app.store import responses
-from app.store.database import StoreUnavailable
-from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.faults import audit, checker
 from tests.faults.arena import Arena
-from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running
 from tests.faults.kinds import KINDS
@@ -29,10 +26,10 @@ from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
 from tests.faults.questions import counting
+from tests.faults.scenarios import SECONDS, answers, background, ended, found, output_text, taken_over
 from tests.faults.streams import Streams
 from tests.support.waiting import until
 
-SECONDS = 90.0
 UNLIMITED = httpx.Limits(max_connections=None)
 SMALL = Plan(apis=1, workers=2, maintenances=1, flower=False)
 
@@ -67,12 +64,18 @@ async def test_a_zombie_writes_nothing_and_frees_its_engine() -> None:
     async with running(SMALL) as fleet:
         ids = [await background(fleet, "/count 600") for _ in range(6)]
         zombie, owned = await until(fleet.busiest, SECONDS, "a worker is at work")
-        pid = zombie.signal(signal.SIGSTOP)
+        pid, frozen = zombie.pid, zombie.group
+        assert pid in frozen and zombie.guardian in frozen
+        identity = (await fleet.ready_workers())[pid]
+        send(signal.SIGSTOP, frozen)
         await until(with_pause(lambda: taken_over(fleet, owned)), SECONDS, "the other worker has all its responses")
-        zombie.signal(signal.SIGCONT)
+        send(signal.SIGCONT, frozen)
         await until(with_pause(lambda: runs_nothing(fleet, zombie)), SECONDS, "its pool is empty")
-        rows = await ended(fleet, ids)
         assert zombie.pid == pid
+        new = await until(with_pause(lambda: registered_again(fleet, pid)), SECONDS, "it has registered again")
+        assert new != identity
+        assert await owned_by(fleet, identity) == [], "the worker that it was owns nothing any more"
+        rows = await ended(fleet, ids)
         assert [
             found for row in rows for found in audit.violations((await audit.transitions(fleet.db, [row.id]))[row.id])
         ] == []
@@ -127,42 +130,19 @@ async def copied(fleet: Fleet, name: str, *, to_backup: bool) -> None:
     await until(with_pause(lambda: answers(fleet)), SECONDS, "Postgres is back")
 
 
-async def answers(fleet: Fleet) -> bool:
-    with suppress(StoreUnavailable):
-        await fleet.db.ping()
-        return True
-    return False
+def send(number: signal.Signals, pids: Sequence[int]) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
-async def found(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
-    return [row for name in ids if (row := await responses.find(fleet.db, name)) is not None]
+async def registered_again(fleet: Fleet, pid: int) -> str | None:
+    return (await fleet.ready_workers()).get(pid)
 
 
-async def background(fleet: Fleet, prompt: str) -> str:
-    body = {"model": fleet.plan.model, "input": prompt, "background": True}
-
-    async def accepted() -> str | None:
-        answer = await fleet.http.post(f"{fleet.urls[0]}/v1/responses", json=body)
-        return answer.json()["id"] if answer.status_code == httpx.codes.OK else None
-
-    response_id = await until(with_pause(accepted), SECONDS, "the POST is accepted")
-    assert response_id is not None
-    return response_id
-
-
-async def ended(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
-    """The rows of these responses, once all are final."""
-
-    async def final() -> list[ResponseRow]:
-        rows = await found(fleet, ids)
-        return rows if all(row.status.final for row in rows) else []
-
-    return await until(with_pause(final), SECONDS, "all are final")
-
-
-async def taken_over(fleet: Fleet, owned: dict[str, int]) -> bool:
-    rows = [await responses.find(fleet.db, name) for name in owned]
-    return all(row is not None and row.attempt > owned[row.id] for row in rows)
+async def owned_by(fleet: Fleet, worker: str) -> list[str]:
+    async with fleet.db.autocommit() as connection:
+        found = await connection.execute(text("SELECT id FROM responses WHERE worker = :id"), {"id": worker})
+        return list(found.scalars())
 
 
 async def runs_nothing(fleet: Fleet, member: Member) -> bool:
@@ -171,7 +151,3 @@ async def runs_nothing(fleet: Fleet, member: Member) -> bool:
     stats: dict[str, Any] = await asyncio.to_thread(lambda: celery.control.inspect(timeout=3).stats() or {})
     active = {each["pid"]: each["pool"]["active"] for each in stats.values()}
     return active.get(member.pid) == 0 and sum(active.values()) > 0
-
-
-def output_text(row: ResponseRow) -> str:
-    return text_of({"output": row.output or []})

@@ -17,6 +17,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import Idempotency, NewResponse, ResponseRow
 from tests.support.logs import events_of
+from tests.support.requests import message
 from tests.support.rows import new_response
 from tests.support.waiting import until
 
@@ -44,7 +45,7 @@ async def rows(db: Database) -> int:
 
 
 async def test_responses_that_come_together_are_one_commit(db: Database, inserter: Inserter) -> None:
-    made = [new_response(input=f"Hello {number}") for number in range(100)]
+    made = [new_response(input=[message(f"Hello {number}")]) for number in range(100)]
     assert await asyncio.gather(*map(inserter.create, made)) == [None] * 100
     assert await commits(db) == 1
     for new in made[::10]:
