@@ -24,6 +24,7 @@ from tests.support.waiting import until
 PAUSE_SECONDS = 0.01
 BLOCKED_SECONDS = 2 * LEASE_SECONDS
 """How long a fault waits until a statement of the product waits for it."""
+PILE_UP_SECONDS = 0.3
 _OTHERS = f"backend_type = 'client backend' AND application_name <> '{SUITE}'"
 _BLOCKED = "FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
 """The sessions that wait for a transaction of this session. Unlike pg_stat_activity, it is read anew each time."""
@@ -93,18 +94,27 @@ async def _set_limits(fleet: Fleet, limits: dict[str, int]) -> None:
 
 
 async def deadlock(arena: Arena) -> None:
-    """Locks the responses of one worker from the last id to the first, while a batch locks them the other way."""
+    """Locks the responses of one worker from the last id to the first; a batch of its commits locks them the other way.
+
+    The savepoint gives all rows but the last free again, after commits of all of them have piled up.
+    """
     found = await arena.fleet.busiest()
     if found is None:
         return
-    arena.target, *ids = found[0].name, *sorted(found[1], reverse=True)
+    member, owned = found
+    arena.target = member.name
+    last, *others = sorted(owned, reverse=True)
     lock = text("SELECT id FROM responses WHERE id = ANY(:ids) ORDER BY id DESC FOR UPDATE")
-    with suppress(StoreUnavailable):  # Postgres chose this transaction to end
+    with suppress(StoreUnavailable, AssertionError):  # Postgres ends this transaction, or nobody waits for it
         async with arena.fleet.db.begin() as connection:
-            await connection.execute(lock, {"ids": ids[:1]})
-            with suppress(AssertionError):
+            await connection.execute(lock, {"ids": [last]})
+            async with connection.begin_nested() as savepoint:
+                await connection.execute(lock, {"ids": others})
                 await until(partial(_blocks_somebody, connection), BLOCKED_SECONDS)
-            await connection.execute(lock, {"ids": ids})
+                await asyncio.sleep(PILE_UP_SECONDS)
+                await savepoint.rollback()
+            await until(partial(_blocks_somebody, connection), BLOCKED_SECONDS)
+            await connection.execute(lock, {"ids": others})
 
 
 async def _blocks_somebody(connection: AsyncConnection) -> bool:
