@@ -85,8 +85,8 @@ async def small_disk(services: Services, folder: Path) -> AsyncIterator[Path]:
 
     Postgres restarts twice. The tables wait in `folder` while they move.
     """
-    [data] = (services.folder / "home").glob("postgres-[0-9]*")
-    tables, kept = data / "base", folder / "base"
+    [tables] = (services.folder / "home").glob("postgres-[0-9]*/**/base")
+    kept = folder / "base"
     size = sum(file.stat().st_size for file in tables.rglob("*")) + ROOM_BYTES
 
     def move_in() -> None:
