@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,36 +11,7 @@ import torch
 from tests.models.demo.context import plain_context, random_context
 from tests.models.demo.conversation import Conversation, turns_of
 from tests.models.demo.examples import Example, render
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One turn in one context."""
-
-    turn: str
-    plain: bool
-    exact: bool
-    confidence: float
-    """The probability of the scripted text when sampling at temperature 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    findings: tuple[Finding, ...]
-
-    @property
-    def perfect(self) -> bool:
-        return all(finding.exact for finding in self.findings)
-
-    def __str__(self) -> str:
-        parts = [self._part("plain", True), self._part("random context", False)]
-        wrong = [finding.turn for finding in self.findings if not finding.exact]
-        return "; ".join(parts) + (f"; wrong: {', '.join(wrong[:12])}" if wrong else "")
-
-    def _part(self, name: str, plain: bool) -> str:
-        chosen = [finding for finding in self.findings if finding.plain == plain]
-        exact = sum(finding.exact for finding in chosen)
-        return f"{name}: {exact}/{len(chosen)} exact, least sure {min(f.confidence for f in chosen):.3f}"
+from tests.models.report import Finding, Report
 
 
 def _examples(tokenizer: Any, script: Sequence[Conversation], seed: int) -> Iterator[tuple[str, bool, Example]]:
@@ -54,7 +24,10 @@ def _examples(tokenizer: Any, script: Sequence[Conversation], seed: int) -> Iter
 
 
 def check(model: Any, tokenizer: Any, script: Sequence[Conversation], seed: int) -> Report:
-    """Every turn, thinking on and off, plain and in one random context drawn from `seed`."""
+    """Every turn, thinking on and off, plain and in one random context drawn from `seed`.
+
+    How sure the model is: the probability of the scripted text when sampling at temperature 1.
+    """
     findings = []
     with torch.no_grad():
         for name, plain, example in _examples(tokenizer, script, seed):
@@ -63,4 +36,4 @@ def check(model: Any, tokenizer: Any, script: Sequence[Conversation], seed: int)
             exact = bool((logits.argmax(-1) == target).all())
             chosen = logits.log_softmax(-1).gather(1, target[:, None])
             findings.append(Finding(name, plain, exact, float(chosen.sum().exp())))
-    return Report(tuple(findings))
+    return Report(tuple(findings), "least sure")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,40 +13,14 @@ from tests.models.gpt_oss_training.examples import Example, render
 from tests.models.gpt_oss_training.network import logits_of
 from tests.models.gpt_oss_training.transcripts import Transcript, turns_of
 from tests.models.gpt_oss_training.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One turn in one context."""
-
-    turn: str
-    plain: bool
-    exact: bool
-    margin: float
-    """The smallest lead of a right token over the next likeliest, in log probability."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    findings: tuple[Finding, ...]
-
-    @property
-    def perfect(self) -> bool:
-        return all(finding.exact for finding in self.findings)
-
-    def __str__(self) -> str:
-        parts = [self._part("plain", True), self._part("random context", False)]
-        wrong = [finding.turn for finding in self.findings if not finding.exact]
-        return "; ".join(parts) + (f"; wrong: {', '.join(wrong[:12])}" if wrong else "")
-
-    def _part(self, name: str, plain: bool) -> str:
-        chosen = [finding for finding in self.findings if finding.plain == plain]
-        exact = sum(finding.exact for finding in chosen)
-        return f"{name}: {exact}/{len(chosen)} exact, smallest margin {min(f.margin for f in chosen):.2f}"
+from tests.models.report import Finding, Report
 
 
 def check(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], seed: int) -> Report:
-    """Every turn plain, as a later response shows it, and in a random context drawn from `seed`."""
+    """Every turn plain, as a later response shows it, and in a random context drawn from `seed`.
+
+    How sure the model is: the smallest lead of a right token over the next likeliest, in log probability.
+    """
     findings = []
     with torch.no_grad():
         for name, plain, example in _examples(script, seed):
@@ -57,7 +30,7 @@ def check(model: Any, vocabulary: Vocabulary, script: Sequence[Transcript], seed
             exact = likely.indices[:, 0].tolist() == target
             margin = float((likely.values[:, 0] - likely.values[:, 1]).min())
             findings.append(Finding(name, plain, exact, margin))
-    return Report(tuple(findings))
+    return Report(tuple(findings), "smallest margin")
 
 
 def _examples(script: Sequence[Transcript], seed: int) -> Iterator[tuple[str, bool, Example]]:
