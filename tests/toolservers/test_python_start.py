@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,11 @@ from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
 from workers.toolservers.python.limits import Limits
+from workers.toolservers.python.outcome import StopReason
+from workers.toolservers.python.sandbox import Sandbox
+from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.spec import Isolation, SandboxSpec
+from workers.toolservers.python.syscalls import Machine
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 
@@ -120,6 +127,22 @@ async def test_the_self_test_detects_a_sandbox_that_does_not_isolate() -> None:
 async def test_a_filter_that_linux_refuses_makes_no_sandbox() -> None:
     with pytest.raises(SandboxError, match=r"^no sandbox here: OSError: \[Errno 22\] prctl 22$"):
         await selftest.check(sandbox_spec(b"\0" * 8))
+
+
+def only_one_in(folder: Path) -> Path:
+    [found] = folder.iterdir()
+    return found
+
+
+async def test_a_sandbox_is_in_its_cgroup_before_it_begins_and_dies_there_of_memory(tmp_path: Path) -> None:
+    spec = replace(sandbox_spec(filter_for(Machine(platform.machine()))), cgroups=tmp_path)
+    sandbox = await Sandbox.start(spec)
+    cgroup = only_one_in(tmp_path)
+    assert (cgroup / "cgroup.procs").read_text() == str(sandbox.pid)
+    (cgroup / "memory.events").write_text("oom_kill 1\n")
+    outcome = await sandbox.run("import os\nos.kill(os.getpid(), 9)", asyncio.Event())
+    await sandbox.close()
+    assert outcome.killed is StopReason.MEMORY
 
 
 def test_packages_of_a_virtual_environment_are_available_inside() -> None:

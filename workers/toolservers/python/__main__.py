@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workers.toolservers.python import selftest
+from workers.toolservers.python.cgroups import delegated
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.options import Options, parse
@@ -61,14 +62,15 @@ async def checked_spec(options: Options) -> SandboxSpec:
         raise SandboxError(f"there is no sandbox for {sys.platform} on {platform.machine()}; the python tool stays off")
     program = filter_for(Machine(platform.machine()))
     failures: list[str] = []
+    cgroups = delegated()
     for isolation, bubblewrap in _candidates(options.isolation):
-        spec = SandboxSpec(isolation, interpreter, options.limits, program, bubblewrap)
+        spec = SandboxSpec(isolation, interpreter, options.limits, program, bubblewrap, cgroups)
         try:
             await selftest.check(spec)
         except SandboxError as error:
             failures.append(f"{isolation.value}: {error}")
             continue
-        log.info("the sandbox holds (%s)", isolation.value)
+        log.info("the sandbox holds (%s%s)", isolation.value, ", in a cgroup of its own" if cgroups else "")
         return spec
     raise SandboxError(f"{'; '.join(failures)}; the python tool stays off")
 

@@ -18,6 +18,7 @@ from typing import Any
 from config.process import command_of
 from workers.toolservers.python import jail
 from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader
+from workers.toolservers.python.cgroups import SandboxCgroup
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
@@ -53,6 +54,7 @@ class Sandbox:
         self._readers = [PipeReader(pipes[name], handler) for name, handler in handlers.items()]
         self._ended: asyncio.Task[StopReason] = asyncio.create_task(self._follow_jailer())
         self._failure: str | None = None
+        self._cgroup: SandboxCgroup | None = None
 
     @classmethod
     async def start(cls, spec: SandboxSpec) -> Sandbox:
@@ -76,7 +78,9 @@ class Sandbox:
             _close(theirs.values())
         self = cls(jailer, spec.limits, ours)
         try:
-            await self._begin(spec.for_jailer(theirs))
+            if spec.cgroups is not None:
+                self._cgroup = SandboxCgroup(spec.cgroups, spec.limits, jailer.pid)
+            await self._begin(spec.for_jailer(theirs))  # until then the jailer does nothing
         except BaseException:
             await self.close()
             raise
@@ -206,6 +210,8 @@ class Sandbox:
             reader.close()
         asyncio.get_running_loop().remove_writer(self._requests)
         os.close(self._requests)
+        if self._cgroup is not None and self._cgroup.end() and reason is StopReason.DIED:
+            return StopReason.MEMORY
         return reason
 
     def _output_handler(self, name: str) -> Callable[[bytes], None]:

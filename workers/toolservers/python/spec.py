@@ -47,6 +47,8 @@ class SandboxSpec:
     limits: Limits
     syscall_filter: bytes
     bubblewrap: Path | None = None
+    cgroups: Path | None = None
+    """The folder for the sandboxes' cgroups; None: they have none."""
 
     def for_jailer(self, descriptors: dict[str, int]) -> dict[str, Any]:
         """The specification of one sandbox, ready for JSON. `descriptors` are the pipes that the jailer inherits."""
