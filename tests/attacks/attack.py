@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ LATENCY_SECONDS = 1.0
 """The longest that the bystander's p99 may be, on a quiet machine."""
 ROUNDS = 3
 """How often an attack is repeated while memory stays behind: a leak grows each time, a high-water mark does not."""
+
+FAILURE = re.compile(r"(?!501|503)5\d\d|failed server_error|timed out|held|nothing|smuggled")
+"""Answers that no attack may get, whichever model is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,17 @@ class Observed:
         return _percentile(self.asks, 99)
 
 
-def judge(attack: Attack, observed: Observed, *, full: bool) -> list[str]:
-    """Returns what is wrong; an empty list if the attack was refused or harmless."""
+def judge(attack: Attack, observed: Observed, *, full: bool, any_model: bool = False) -> list[str]:
+    """Returns what is wrong; an empty list if the attack was refused or harmless.
+
+    `any_model`: the answers are not those of the scripted engine, so every answer but a failure will do.
+    """
     return [
-        *judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off),
+        *(
+            [f"answered {answer!r}" for answer in observed.answers if FAILURE.match(answer)]
+            if any_model
+            else judge_answers(attack, observed.answers, full=full, was_cut_off=observed.was_cut_off)
+        ),
         *judge_bystander(observed, latency=full),
         *judge_memory("API", observed.api, attack.demand.api_bytes()),
         *judge_memory("worker", observed.worker, attack.demand.worker_bytes()),

@@ -16,6 +16,8 @@ JSON_FACTOR = 37
 """How much larger the objects of the worst JSON are than its text."""
 PROMPT_FACTOR = 150
 """The same for a prompt that is being built, measured with 8 MB."""
+CONTEXT_FACTOR = 10
+"""The same for the items of a context, at worst."""
 SMALL_PROMPTS = 2
 SMALL_PROMPT_BYTES = 10**6
 
@@ -31,6 +33,8 @@ class Demand:
     readers: int = 16
     large: bool = False
     """Whether its bodies, its answers or its prompts are larger than 256 KiB."""
+    contexts: bool = False
+    """Whether its responses continue more than 256 KiB."""
 
     def api_bytes(self) -> int:
         """What the API may grow by."""
@@ -42,11 +46,16 @@ class Demand:
 
     def worker_bytes(self) -> int:
         """What a worker may grow by."""
-        prompts = SMALL_PROMPTS * SMALL_PROMPT_BYTES
+        settings = Settings()
+        held, prompts = KEPT_BYTES, SMALL_PROMPTS * SMALL_PROMPT_BYTES
         if self.large:
-            prompts += Settings().max_body_bytes
-        return prompts * PROMPT_FACTOR + KEPT_BYTES
+            prompts += settings.max_body_bytes
+            held += self.connections * settings.max_body_bytes
+        if self.contexts:
+            held += CONTEXT_FACTOR * settings.worker_context_bytes
+        return held + prompts * PROMPT_FACTOR
 
 
 TYPICAL = Demand()
 LARGE = Demand(large=True)
+CONTEXTS = Demand(large=True, contexts=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.attacks.attack import Attack
-from tests.attacks.memory import LARGE
+from tests.attacks.memory import CONTEXTS, LARGE
 from tests.attacks.target import Json, Target
 
 MEGABYTE = 1_000_000
@@ -200,7 +200,13 @@ async def store_false_flood(target: Target, count: int) -> None:
 
 ATTACKS = (
     Attack(
-        "references", "1: reference amplification", references, 300, 50, {"200", "400 input", "400 items"}, demand=LARGE
+        "references",
+        "1: reference amplification",
+        references,
+        300,
+        50,
+        {"200", "400 input", "400 items"},
+        demand=CONTEXTS,
     ),
     Attack("unknown-references", "1: references", unknown_references, 50_000, 500, {"400 input", "404"}, demand=LARGE),
     Attack(
@@ -254,7 +260,7 @@ ATTACKS = (
         2,
         {"200"},
         full_only={"400 previous_response_id"},
-        demand=LARGE,
+        demand=CONTEXTS,
     ),
     Attack("chain-of-many", "4: unbounded context", chain_of_many, 300, 5, {"200"}),
     Attack(
@@ -264,7 +270,7 @@ ATTACKS = (
         20,
         1,
         {"200", "400 input"},
-        demand=LARGE,
+        demand=CONTEXTS,
     ),
     Attack(
         "large-conversation",
@@ -274,7 +280,7 @@ ATTACKS = (
         1,
         {"200", "400 input"},
         full_only={"400 items"},
-        demand=LARGE,
+        demand=CONTEXTS,
     ),
     Attack(
         "items-of-conversation",

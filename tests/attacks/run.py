@@ -14,12 +14,12 @@ from tests.attacks.bystander import Bystander, standing_by
 from tests.attacks.memory import KEPT_BYTES, MIB
 from tests.attacks.server import Server
 from tests.attacks.target import Ended, Target
-from tests.support.installations import SCRIPTED, running
+from tests.support.installations import SCRIPTED, VISION, VISION_MODEL, running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 
-SCRIPTED_MODEL = "scripted"
-DEMO_MODEL = "longhaul-demo"
+MODELS = {"scripted": ("scripted", SCRIPTED), "demo": ("longhaul-demo", None), "vision": (VISION_MODEL, VISION)}
+"""Name and models.toml of what may be attacked. `demo` and `vision` are on vLLM; `vision` takes images."""
 SIDE_BY_SIDE = 6
 """Attacks at once where their latencies are not judged."""
 DEADLINES = {"LONGHAUL_HEAD_SECONDS": "4", "LONGHAUL_BODY_SECONDS": "10", "LONGHAUL_WRITE_SECONDS": "4"}
@@ -40,14 +40,13 @@ class Arena:
 
 
 @contextlib.contextmanager
-def arena(*, demo: bool = False) -> Iterator[Arena]:
-    """Starts `longhaul up` with the scripted engine, or with the demo model on vLLM; stops it at the end."""
+def arena(served: str = "scripted") -> Iterator[Arena]:
+    """Starts `longhaul up` with one of MODELS; stops it at the end."""
+    model, text = MODELS[served]
     with open_folder() as folder:
-        models = None
-        if not demo:
-            models = folder / "models.toml"
-            models.write_text(SCRIPTED)
-        model = DEMO_MODEL if demo else SCRIPTED_MODEL
+        models = folder / "models.toml" if text else None
+        if models:
+            models.write_text(str(text))
         installation = Longhaul(folder / "home", models, **DEADLINES)
         with running(installation) as longhaul, standing_by(longhaul.url, model) as bystander:
             yield Arena(longhaul.url, model, Server(longhaul), bystander)

@@ -41,6 +41,6 @@ def test_the_attacks_leave_nothing_behind(outcome: Outcome) -> None:
 
 
 def test_memory_stays_within_the_stated_bounds(outcome: Outcome) -> None:
-    bounds = Demand(connections=200, readers=200, large=True)
+    bounds = Demand(connections=200, readers=200, large=True, contexts=True)
     assert judge_memory("API", outcome.together.api, bounds.api_bytes()) == []
     assert judge_memory("worker", outcome.together.worker, bounds.worker_bytes()) == []

@@ -12,6 +12,7 @@ from tests.attacks.attack import Ask, Attack, Memory, Observed, judge
 from tests.attacks.catalog import ATTACKS
 from tests.attacks.memory import (
     CONNECTION_BYTES,
+    CONTEXT_FACTOR,
     JSON_FACTOR,
     KEPT_BYTES,
     MIB,
@@ -54,6 +55,17 @@ def test_an_answer_that_did_not_come_is_harmful_unless_there_was_no_time_for_it(
     assert problems(replace(QUIET, answers=Counter())) == ["never answered '400 input'"]
 
 
+@pytest.mark.parametrize("answer", ["500", "502", "failed server_error", "timed out", "held"])
+def test_a_failure_is_harmful_with_every_model(answer: str) -> None:
+    answers = Counter({"400 input": 1, answer: 1})
+    assert judge(ATTACK, replace(QUIET, answers=answers), full=False, any_model=True) == [f"answered {answer!r}"]
+
+
+@pytest.mark.parametrize("answer", ["503", "501", "200", "400 tools", "failed context_length_exceeded"])
+def test_with_another_model_any_other_answer_will_do(answer: str) -> None:
+    assert judge(ATTACK, replace(QUIET, answers=Counter({answer: 1})), full=False, any_model=True) == []
+
+
 def test_an_error_of_the_bystander_is_harmful() -> None:
     asks = (*QUIET.asks, Ask(11.0, 0.1, "503"))
     assert problems(replace(QUIET, asks=asks)) == ["the bystander got 503 1 times"]
@@ -86,6 +98,7 @@ def test_the_bounds_of_memory_are_those_of_the_docs() -> None:
     connection, reader = (f"{size / MIB:.2f}".rstrip("0") for size in (CONNECTION_BYTES, READER_BYTES))
     assert f"C x 0.9 MiB + R x {reader} MiB + 3 x B + {PARSED_BODIES} x {JSON_FACTOR} x M" in page
     assert float(connection) < 0.9
+    assert f"{CONTEXT_FACTOR} x (W x (M + 256 KiB) + 2 x X)" in page
     assert f"about {PROMPT_FACTOR} MB for a megabyte of text" in page
 
 

@@ -9,7 +9,6 @@ import base64
 import io
 import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from PIL import Image
 from tests.models.pictures import Picture, data_url, draw
 from tests.models.vision_training.script import COUNT, GREETING, HELLO
 from tests.support import grammar
-from tests.support.installations import running
+from tests.support.installations import VISION, VISION_MODEL, running
 from tests.support.longhaul import Longhaul
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
@@ -28,22 +27,6 @@ pytestmark = pytest.mark.vllm
 
 Json = dict[str, Any]
 
-FOLDER = Path(__file__).parents[1] / "models" / "vision"
-MODEL = "tiny-vision"
-MODELS = f"""
-[[models]]
-name = "{MODEL}"
-path = "{FOLDER}"
-context_length = 1024
-images = true
-default_sampling = {{ temperature = 0.0 }}
-[models.engine_args]
-dtype = "float32"
-enforce_eager = true
-block_size = 32
-kv_cache_memory_bytes = 134217728
-max_num_seqs = 32
-"""
 WHAT = "What is in this image?"
 RED, BLUE = Picture("red", "square"), Picture("blue", "triangle")
 LONG = 900
@@ -56,7 +39,7 @@ def vision() -> Iterator[Longhaul]:
     """`longhaul up` with the tiny vision model."""
     with open_folder() as folder:
         models = folder / "models.toml"
-        models.write_text(MODELS)
+        models.write_text(VISION)
         with running(Longhaul(folder / "home", models)) as installation:
             yield installation
 
@@ -80,7 +63,7 @@ def user(text: str, *images: Json) -> Json:
 
 
 def ask(client: OpenAI, items: Sequence[Json], **fields: Any) -> Any:
-    return client.responses.create(model=MODEL, input=list(items), **fields)
+    return client.responses.create(model=VISION_MODEL, input=list(items), **fields)
 
 
 def final(client: OpenAI, response_id: str) -> Any:
@@ -124,12 +107,12 @@ def test_a_function_s_output_can_be_a_picture(client: OpenAI) -> None:
 
 
 def test_text_alone_is_answered(client: OpenAI) -> None:
-    assert client.responses.create(model=MODEL, input=HELLO).output_text == GREETING
+    assert client.responses.create(model=VISION_MODEL, input=HELLO).output_text == GREETING
 
 
 def test_a_later_response_still_sees_the_picture(client: OpenAI) -> None:
     first = ask(client, [user(WHAT, image(RED))])
-    second = client.responses.create(model=MODEL, input="What colour is it?", previous_response_id=first.id)
+    second = client.responses.create(model=VISION_MODEL, input="What colour is it?", previous_response_id=first.id)
     assert second.output_text == "Red."
 
 
@@ -154,7 +137,7 @@ def test_a_stream_and_the_background_give_the_same_answer(client: OpenAI) -> Non
 
 def test_a_picture_counts_as_its_tokens(client: OpenAI) -> None:
     one, two = [user(WHAT, image(RED))], [user(WHAT, image(RED), image(BLUE))]
-    counts = [client.responses.input_tokens.count(model=MODEL, input=items).input_tokens for items in (one, two)]  # type: ignore[arg-type]
+    counts = [client.responses.input_tokens.count(model=VISION_MODEL, input=items).input_tokens for items in (one, two)]  # type: ignore[arg-type]
     assert counts == [ask(client, items).usage.input_tokens for items in (one, two)]
     assert counts[1] - counts[0] == 7  # four of the image, and three around it
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,22 @@ engine = "scripted"
 context_length = 400000
 reasoning_parser = "qwen3"
 tool_parser = "hermes"
+"""
+
+VISION_MODEL = "tiny-vision"
+VISION = f"""
+[[models]]
+name = "{VISION_MODEL}"
+path = "{Path(__file__).parents[1] / "models" / "vision"}"
+context_length = 1024
+images = true
+default_sampling = {{ temperature = 0.0 }}
+[models.engine_args]
+dtype = "float32"
+enforce_eager = true
+block_size = 32
+kv_cache_memory_bytes = 134217728
+max_num_seqs = 32
 """
 
 
