@@ -55,6 +55,11 @@ class Memory:
     peak: int = 0
     kept: tuple[int, ...] = ()
 
+    @property
+    def keeps(self) -> bool:
+        """Whether each round left behind more than an allocator does, which keeps pieces of a large peak."""
+        return bool(self.kept) and min(self.kept) > max(KEPT_BYTES, self.peak // 8)
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -116,7 +121,7 @@ def judge_memory(name: str, memory: Memory, bound: int) -> list[str]:
     found = []
     if memory.peak > bound:
         found.append(f"the {name} grew by {memory.peak // MIB} MiB (bound: {bound // MIB})")
-    if len(memory.kept) == ROUNDS and min(memory.kept) > KEPT_BYTES:
+    if len(memory.kept) == ROUNDS and memory.keeps:
         kept = ", ".join(str(size // MIB) for size in memory.kept)
         found.append(f"the {name} leaks: it kept {kept} MiB of {ROUNDS} rounds")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.attack import Ask, Attack, Memory, Observed, judge
+from tests.attacks.attack import Ask, Attack, Memory, Observed, judge, judge_memory
 from tests.attacks.catalog import ATTACKS
 from tests.attacks.memory import (
     CONNECTION_BYTES,
@@ -91,6 +91,12 @@ def test_memory_above_the_bound_is_harmful() -> None:
 def test_memory_that_each_round_leaves_behind_is_a_leak(kept: tuple[int, ...], leaks: bool) -> None:
     assert len(problems(replace(QUIET, api=Memory(kept=kept)))) == leaks
     assert len(problems(replace(QUIET, worker=Memory(kept=kept)))) == leaks
+
+
+def test_what_an_allocator_keeps_of_a_large_peak_is_no_leak() -> None:
+    peak = 9 * KEPT
+    assert judge_memory("API", Memory(peak, (peak // 8,) * 3), bound=peak) == []
+    assert len(judge_memory("API", Memory(peak, (peak // 8 + 1,) * 3), bound=peak)) == 1
 
 
 def test_the_bounds_of_memory_are_those_of_the_docs() -> None:
