@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from config.settings import ConfigError
 from tests.engine.cases import Case, scripted_model
 from tests.support.waiting import until
 from workers.engine import make_engine
-from workers.engine.base import EngineDead, EngineError, Sampling
+from workers.engine.base import EngineDead, EngineError, PromptTooLong, Sampling
+from workers.engine.scripted import engine as scripted
 from workers.engine.scripted.engine import ANSWER, END, ScriptedEngine
 
 
@@ -55,6 +57,35 @@ async def test_the_last_user_message_decides_the_reply(case: Case, asked: str, r
         {"role": "assistant", "content": "/say not me"},
     ]
     assert case.text(await case.tokens(await case.engine.render(turns, {}))) == reply
+
+
+async def test_a_long_prompt_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            threads.add(threading.current_thread())
+            return function(*args)
+
+        return noted
+
+    for name in ("tokens_of", "_plan"):
+        monkeypatch.setattr(scripted, name, noting(getattr(scripted, name)))
+    engine = make_engine(scripted_model(context_length=None))
+    case = Case(engine, "", lambda text: list(text.encode()), (END,), 32, {})
+    await case.engine.start()
+    long = [{"role": "assistant", "content": "x" * scripted.LONG}, {"role": "user", "content": "/say yes"}]
+    assert case.text(await case.tokens(await case.engine.render(long, {}))) == "yes"
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_a_prompt_that_is_too_long_is_refused_before_it_becomes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of()
+    await case.engine.start()
+    monkeypatch.delattr(scripted, "tokens_of")
+    with pytest.raises(PromptTooLong):
+        await case.engine.render([{"role": "user", "content": "x" * 10**6}], {})
 
 
 async def test_a_prompt_without_a_user_message_gets_a_reply(case: Case) -> None:

@@ -8,11 +8,11 @@ of its reply gets the rest. Temperature, penalties, grammars and the like are ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,7 +37,11 @@ from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, fr
 
 __all__ = ["ANSWER", "BEGIN", "END", "ScriptedEngine"]
 
+T = TypeVar("T")
+
 CONTEXT_LENGTH = 32768
+LONG = 16384
+"""Tokens of a prompt that is read beside the event loop: these take a millisecond."""
 _MAX_SLEEP = 0.2
 """Seconds until a sleeping stream notices that the engine is gone."""
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -155,9 +159,9 @@ class ScriptedEngine:
         if not messages:
             raise InvalidPrompt("there are no messages")
         pieces = framed(messages, template_args, tools)
-        if (size := size_of(pieces)) >= self._context_length:
-            raise PromptTooLong(size, self._context_length)
-        return Prompt(tokens_of(pieces))
+        size = size_of(pieces)
+        self._room(size)
+        return await _beside(size, lambda: Prompt(tokens_of(pieces)))
 
     async def output_format(self, spec: OutputSpec) -> OutputFormat:
         return ScriptedOutputFormat(spec)
@@ -180,7 +184,8 @@ class ScriptedEngine:
         await self.check()
         if sampling.adapter is not None and sampling.adapter not in self._adapters:
             raise InvalidSampling(f"model {sampling.adapter!r} is no adapter of {self._name!r}")
-        plan = _plan(prompt, committed, sampling, self._room(prompt))
+        room = self._room(len(prompt))
+        plan = await _beside(len(prompt), lambda: _plan(prompt, committed, sampling, room))
         index = plan.start
         async with self._slot(request_id):
             began = asyncio.get_running_loop().time()
@@ -228,11 +233,17 @@ class ScriptedEngine:
         self._state = state
         self._ended.set()
 
-    def _room(self, prompt: Sequence[int]) -> int:
-        room = self._context_length - len(prompt)
+    def _room(self, size: int) -> int:
+        """The tokens that a prompt of this size leaves. Raises PromptTooLong."""
+        room = self._context_length - size
         if room < 1:
-            raise PromptTooLong(len(prompt), self._context_length)
+            raise PromptTooLong(size, self._context_length)
         return room
+
+
+async def _beside(size: int, read: Callable[[], T]) -> T:
+    """What `read` returns, in a thread if the prompt is long: a real engine does this work elsewhere, too."""
+    return read() if size <= LONG else await asyncio.to_thread(read)
 
 
 def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, room: int) -> Plan:
