@@ -12,8 +12,8 @@ from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.formats import FORMAT
 from app.store.guards import has_crashed_out, may, sources
-from app.store.responses import RESPONSE_COLUMNS
-from app.store.rows import ResponseRow, response_row
+from app.store.responses import IS_SMALL, RESPONSE_COLUMNS
+from app.store.rows import LargeRow, ResponseRow, response_row, row_or_large
 from app.store.tables import responses
 
 NO_LIMIT = 2**31 - 1
@@ -26,6 +26,13 @@ class _ClaimRequest:
 
 
 _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker", "text"))
+
+_EXPRESSIONS = {
+    "read_at": "now() AS read_at",
+    "request": f"CASE WHEN {IS_SMALL.format('r.request')} THEN r.request END AS request",
+}
+_RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots__]
+"""Of the columns that may be large, only the request is set yet."""
 
 # Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
 # are on the locked rows, because those of the statement's snapshot may be older.
@@ -63,21 +70,21 @@ _CLAIM = text(
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
     )
-    RETURNING now() AS read_at, {", ".join(f"r.{each.name}" for each in RESPONSE_COLUMNS if each.name != "read_at")}
+    RETURNING {", ".join(_RETURNED)}
     """
 )
 
 
 async def claim_all(
     db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = NO_LIMIT
-) -> list[ResponseRow | None]:
+) -> list[ResponseRow | LargeRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 
     A response can be claimed `max_claims` times: while it is queued, or in progress without an owner, and only if this
     version knows its format. None: another worker has it, or a newer one must, or it is final or deleted; or the
     claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late, or maintenance sends another.
-    If an id comes twice, the first worker gets it. All claims are committed together. Raises StoreUnavailable: then
-    all of them may have been committed, or none.
+    A row that is too large for a batch is claimed, but not read. If an id comes twice, the first worker gets it. All
+    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
     """
     requests: dict[str, _ClaimRequest] = {}
     for response_id, worker in wanted:
@@ -85,7 +92,7 @@ async def claim_all(
     parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
     async with db.autocommit() as connection:
         claimed = await connection.execute(_CLAIM, parameters)
-        rows = {row.id: response_row(row) for row in claimed}
+        rows = {row.id: row_or_large(row) for row in claimed}
     return [rows.pop(response_id, None) for response_id, _ in wanted]
 
 

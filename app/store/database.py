@@ -22,6 +22,8 @@ from app.store.trouble import Trouble, trouble_of
 
 log = logging.getLogger("longhaul.store")
 
+LARGE_READS = 2
+"""Large rows that one process reads at once."""
 POOL_SECONDS = 30
 """How long a request waits for a connection of the pool: overload is no outage."""
 RETRY_SECONDS = 0.5
@@ -131,6 +133,8 @@ class Database:
         event.listen(self._engine.sync_engine, "handle_error", _leave_a_standby)
         self._driver: asyncpg.Connection | None = None
         self._driver_lock = asyncio.Lock()
+        self.large_reads = asyncio.Semaphore(LARGE_READS)
+        """Whoever reads something large passes here first: the other connections of the pool are for the rest."""
 
     def sibling(self, pool_size: int) -> Database:
         """The same database with a pool of its own, for another event loop."""
@@ -167,6 +171,15 @@ class Database:
                 if self._driver is None or self._driver.is_closed():
                     self._driver = await self._connect()
                 yield self._driver
+
+    @asynccontextmanager
+    async def pooled_driver_connection(self) -> AsyncIterator[asyncpg.Connection]:
+        """`driver_connection` of the pool, for what may take long beside it. Raises StoreUnavailable."""
+        with _named_troubles():
+            async with self._engine.connect() as connection:
+                raw = await connection.get_raw_connection()
+                assert raw.driver_connection is not None
+                yield raw.driver_connection
 
     @contextmanager
     def _closed_after_an_error(self) -> Iterator[None]:

@@ -19,6 +19,8 @@ from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
 MAX_BATCH = 256
 HEAVY_BYTES = 64 * 1024
 """A request counts as one more row for every so many bytes: a batch must stay below Postgres' limit of 1 GiB."""
+LARGE_WEIGHT = 8
+"""Half a megabyte takes tens of milliseconds to be inserted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +120,15 @@ _INSERT = text(
 
 
 class Inserter:
-    """Inserts responses as `queued`, each with its opening events, committed together."""
+    """Inserts responses as `queued`, each with its opening events, committed together.
+
+    Large ones are inserted one by one beside the others, which do not wait for them.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
+        self._large = Batcher(self._insert, max_items=1, shared_errors=(StoreUnavailable,))
 
     async def create(self, new: NewResponse) -> ResponseRow | None:
         """Inserts a response and returns None; the caller then sends its message. Raises StoreUnavailable.
@@ -130,7 +136,8 @@ class Inserter:
         If the project has a response with the same idempotency key, returns that one, and inserts nothing.
         """
         row = _Row.of(new)
-        while not await self._batches.submit((row, new.opening)):
+        batches = self._large if _weight((row, new.opening)) > LARGE_WEIGHT else self._batches
+        while not await batches.submit((row, new.opening)):
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing
@@ -139,6 +146,7 @@ class Inserter:
 
     async def close(self) -> None:
         await self._batches.close()
+        await self._large.close()
 
     async def _insert(self, batch: Sequence[tuple[_Row, Chunk]]) -> list[bool]:
         """Returns for each row whether it was inserted."""
@@ -150,4 +158,5 @@ class Inserter:
 
 
 def _weight(item: tuple[_Row, Chunk]) -> int:
-    return 1 + len(item[0].request) // HEAVY_BYTES
+    row, opening = item
+    return 1 + (len(row.request) + len(opening.frames)) // HEAVY_BYTES

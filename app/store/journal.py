@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, text
 
+from app.aio import HEAVY
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -44,6 +46,10 @@ HEAVY_BYTES = 64 * 1024
 """An entry counts as one more for every so many bytes of it: a batch must stay far below Postgres' limit of 1 GiB."""
 
 
+LARGE_WEIGHT = 8
+"""Half a megabyte takes milliseconds to encode, and tens of them to be committed."""
+
+
 def weight(entry: Entry) -> int:
     """What the entry counts in a batch. An ending has its output once more, and a conversation gets it and the input.
 
@@ -53,6 +59,11 @@ def weight(entry: Entry) -> int:
     copies = 1 if entry.ending is None else 2 if entry.conversation_input is None else 3
     sent = sum(map(_size, (*(entry.conversation_input or ()), *(filter(None, [entry.request])))))
     return 1 + (copies * len(entry.chunk.frames) + sent) // HEAVY_BYTES
+
+
+def is_large(entry: Entry) -> bool:
+    """Whether the entry is committed alone, so that no other one waits for it."""
+    return weight(entry) > LARGE_WEIGHT
 
 
 def _size(item: Json) -> int:
@@ -148,16 +159,23 @@ _TO_CONVERSATION = f"""
 async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     """Commits the entries that are still their worker's, at most one per response; returns the responses' ids.
 
+    A large entry alone is encoded beside the event loop, and takes a connection of the pool: other batches go on.
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
     """
-    statement, parameters = _statement(entries)
+    large = len(entries) == 1 and is_large(entries[0])
+    statement, parameters = await HEAVY.run(partial(_statement, entries)) if large else _statement(entries)
     to_conversation = [entry for entry in entries if entry.conversation_input is not None]
-    async with db.driver_connection() as connection, connection.transaction() if to_conversation else nullcontext():
+    connecting = db.pooled_driver_connection() if large else db.driver_connection()
+    async with connecting as connection, connection.transaction() if to_conversation else nullcontext():
         appended = {row[0] for row in await connection.fetch(statement, *parameters)}
         if finished := [entry for entry in to_conversation if entry.chunk.response_id in appended]:
-            items = [item for entry in finished for item in _items(entry)]
-            await connection.execute(_TO_CONVERSATION, *_ITEM.parameters(items))
+            encode = partial(_item_parameters, finished)
+            await connection.execute(_TO_CONVERSATION, *(await HEAVY.run(encode) if large else encode()))
     return appended
+
+
+def _item_parameters(entries: Sequence[Entry]) -> list[list[Any]]:
+    return _ITEM.parameters([item for entry in entries for item in _items(entry)])
 
 
 def _statement(entries: Sequence[Entry]) -> tuple[str, list[list[Any]]]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from sys import byteorder
 from typing import Any
 
+import orjson
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
@@ -160,9 +161,22 @@ class EndResult:
     chunk: Chunk | None
 
 
+@dataclass(frozen=True, slots=True)
+class LargeRow:
+    """In place of a row that is too large to be read at once: `responses.find` and `get` read it in its turn."""
+
+    id: str
+
+
+LARGE_COLUMNS = ("request", "output", "messages")
+"""The columns of a ResponseRow that may be large."""
+
+
 def response_row(row: Row[Any]) -> ResponseRow:
-    values = row._mapping
-    fields = {name: values[name] for name in ResponseRow.__slots__}
+    return _row_of({name: row._mapping[name] for name in ResponseRow.__slots__})
+
+
+def _row_of(fields: dict[str, Any]) -> ResponseRow:
     fields["status"] = Status(fields["status"])
     if not _is_request(fields["request"]):
         fields["request"] = {"model": fields["model"], "input": [], "include": [], UNREADABLE: True}
@@ -172,6 +186,18 @@ def response_row(row: Row[Any]) -> ResponseRow:
 def _is_request(stored: Any) -> bool:
     """Whether stored JSON has the outline of a request. What is wrong deeper in it fails its own response."""
     return isinstance(stored, dict) and all(isinstance(stored.get(name), list) for name in ("input", "include"))
+
+
+def row_or_large(row: Row[Any]) -> ResponseRow | LargeRow:
+    """`response_row` of a statement that leaves out the request of a large row."""
+    return LargeRow(row.id) if row.request is None else response_row(row)
+
+
+def parsed_row(row: Row[Any]) -> ResponseRow:
+    """`response_row` of a statement that returns the LARGE_COLUMNS as text."""
+    fields = {name: row._mapping[name] for name in ResponseRow.__slots__}
+    parsed = {name: orjson.loads(fields[name]) for name in LARGE_COLUMNS if fields[name] is not None}
+    return _row_of({**fields, **parsed})
 
 
 def pack_tokens(tokens: Iterable[int]) -> bytes:

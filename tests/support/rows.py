@@ -18,11 +18,11 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.requests.request import COUNT
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
-from app.store import claims, workers
+from app.store import claims, responses, workers
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.store.journal import Entry
-from app.store.rows import Ending, Idempotency, NewResponse, ResponseRow
+from app.store.rows import Ending, Idempotency, LargeRow, NewResponse, ResponseRow
 from app.store.workers import WorkerIdentity
 from tests.support.requests import stored_request
 
@@ -63,7 +63,8 @@ async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0,
 async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | None:
     """Claims one response, as if the worker lived at that moment."""
     async with living(db, worker):
-        return (await claims.claim_all(db, [(response_id, worker)]))[0]
+        (row,) = await claims.claim_all(db, [(response_id, worker)])
+        return await responses.find(db, row.id) if isinstance(row, LargeRow) else row
 
 
 @asynccontextmanager

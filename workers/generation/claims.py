@@ -11,12 +11,12 @@ from app.batching import Batcher
 from app.protocol.status import Status
 from app.store import claims, responses, workers
 from app.store.database import RETRY_SECONDS, Database, Patience, StoreUnavailable, retry_until_available
-from app.store.rows import ResponseRow
+from app.store.rows import LargeRow, ResponseRow
 from workers.generation.outcome import Outcome
 from workers.generation.runs import ActiveRuns
 
 MAX_BATCH = 64
-"""Claims of one statement. Their requests come back with them, each up to `LONGHAUL_MAX_BODY_BYTES`."""
+"""Claims of one statement. Their requests come back with them, each up to `responses.LARGE_BYTES`."""
 
 
 class Claims:
@@ -45,17 +45,20 @@ class Claims:
 
     async def why_not(self, response_id: str) -> Outcome:
         """The outcome of a response that could not be claimed."""
-        row = await retry_until_available(lambda: responses.find(self._db, response_id))
-        is_cancelled = row is not None and row.status is Status.CANCELLED
+        found = await retry_until_available(lambda: responses.find_status(self._db, response_id))
+        is_cancelled = found is not None and found[0] is Status.CANCELLED
         return Outcome.CANCELLED if is_cancelled else Outcome.NOT_CLAIMED
 
     async def _claim(self, response_id: str, worker: str) -> ResponseRow | None:
-        """If Postgres went away, the claim may have been made: then the row names this worker, and is returned."""
+        """If Postgres went away, the claim may have been made: then the row names this worker, and is returned.
+
+        A large row is claimed with others, and then read alone.
+        """
         is_unsure, patience = False, Patience()
         while True:
             try:
                 row = await self._batcher.submit((response_id, worker))
-                if row is not None or not is_unsure:
+                if isinstance(row, ResponseRow) or (row is None and not is_unsure):
                     return row
                 row = await responses.find(self._db, response_id)
                 return row if row is not None and row.worker == worker else None
@@ -63,5 +66,5 @@ class Claims:
                 is_unsure = True
                 await patience.wait(error)
 
-    async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | None]:
+    async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
         return await claims.claim_all(self._db, wanted, self._max_claims)

@@ -61,12 +61,13 @@ class ErrorHandler:
 
     async def outcome(self, run: Run) -> Outcome:
         """What the row says of a response that has ended or belongs to another worker. Raises ResponseFailed."""
-        row = await retry_until_available(lambda: responses.find(self.db, run.row.id))
-        if row is None:
+        found = await retry_until_available(lambda: responses.find_status(self.db, run.row.id))
+        if found is None:
             return Outcome.CANCELLED  # deleted
-        if row.status is Status.FAILED and row.error is not None:
-            raise ResponseFailed(row.error["code"], row.error["message"])
-        return OUTCOME_BY_STATUS.get(row.status, Outcome.FENCED)
+        status, error = found
+        if status is Status.FAILED and error is not None:
+            raise ResponseFailed(error["code"], error["message"])
+        return OUTCOME_BY_STATUS.get(status, Outcome.FENCED)
 
     async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
         """Cancels these rows, and publishes it; returns the ids that this call cancelled. Raises StoreUnavailable."""

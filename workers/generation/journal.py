@@ -30,7 +30,8 @@ MAX_BATCH = 512
 class Journal:
     """Commits the chunks of all responses of a worker in one statement, and publishes them.
 
-    A response has at most one entry here: its writer waits for the commit before it appends the next one.
+    A response has at most one entry here: its writer waits for the commit before it appends the next one. Large
+    entries are committed one by one beside the others, which do not wait for them.
     """
 
     def __init__(self, db: Database, pubsub: PubSub) -> None:
@@ -39,12 +40,14 @@ class Journal:
         self._commits = Batcher(
             self._commit, max_items=MAX_BATCH, weight=store.weight, shared_errors=(StoreUnavailable,)
         )
+        self._large_commits = Batcher(self._commit, max_items=1, shared_errors=(StoreUnavailable,))
         self._unpublished: list[Chunk] = []
         self._publisher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
         """Cancels the commits that wait, and publishes what was committed, for CLOSE_SECONDS: readers poll Postgres."""
         await self._commits.close()
+        await self._large_commits.close()
         if self._publisher is not None:
             await asyncio.wait([self._publisher], timeout=CLOSE_SECONDS)
             await end_tasks(self._publisher)
@@ -55,7 +58,7 @@ class Journal:
         While Postgres is away the future waits. An entry with values that Postgres refuses gets the error; the others
         do not. If Postgres ends the commit again and again, all its entries get StoreBusy.
         """
-        return self._commits.submit(entry)
+        return (self._large_commits if store.is_large(entry) else self._commits).submit(entry)
 
     def publish(self, *chunks: Chunk) -> None:
         """Publishes committed chunks after all that were committed before."""

@@ -13,8 +13,11 @@ from app.protocol.status import Status
 from app.store import claims, endings, responses, workers
 from app.store.database import Database
 from app.store.inserts import Inserter
+from app.store.rows import LargeRow, ResponseRow
 from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
 from tests.support.waiting import until
+from workers.generation.claims import Claims
+from workers.generation.runs import ActiveRuns
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -45,6 +48,18 @@ async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Da
     assert await claim(db, "resp_unknown", "other") is None
 
 
+async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Database) -> None:
+    large, small = await queued(db, input="x" * 2 * responses.LARGE_BYTES), await queued(db)
+    async with living(db, "w"):
+        of_large, of_small = await claims.claim_all(db, [(large, "w"), (small, "w")])
+        assert of_large == LargeRow(large)
+        assert isinstance(of_small, ResponseRow)
+        again = await queued(db, input="x" * 2 * responses.LARGE_BYTES)
+        row = await Claims(db, ActiveRuns(), 9).claim(again, lambda: "w")
+    assert row is not None
+    assert (row.id, row.attempt, row.worker, len(row.request["input"])) == (again, 1, "w", 2 * responses.LARGE_BYTES)
+
+
 async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> None:
     waiting, released, owned = await queued(db), await claimed(db), await claimed(db)
     await claims.release(db, released.id, released.attempt, WORKER)
@@ -55,7 +70,7 @@ async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> N
     wanted = [owned.id, waiting, final, "resp_unknown", released.id, late.id]
     async with living(db, "w"):
         rows = await claims.claim_all(db, [(response_id, "w") for response_id in wanted])
-    got = [None if row is None else (row.id, row.attempt, row.worker, row.status) for row in rows]
+    got = [(row.id, row.attempt, row.worker, row.status) if isinstance(row, ResponseRow) else None for row in rows]
     mine = ("w", Status.IN_PROGRESS)
     assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
     assert [row for row in rows if row] == [await responses.find(db, row.id) for row in rows if row]

@@ -142,9 +142,20 @@ async def test_a_bad_request_fails_alone(db: Database, inserter: Inserter, bad: 
 
 
 async def test_heavy_requests_make_small_batches(db: Database, inserter: Inserter) -> None:
-    heavy = [new_response(input="x" * 1024 * 1024) for _ in range(20)]
+    heavy = [new_response(input="x" * 400_000) for _ in range(40)]
     await asyncio.gather(*map(inserter.create, heavy))
     assert await commits(db) == 2
+
+
+async def test_others_do_not_wait_for_the_insert_of_a_large_request(db: Database, inserter: Inserter) -> None:
+    await inserter.create(keyed("a"))
+    async with db.begin() as connection:
+        await connection.execute(text("DELETE FROM responses"))  # whoever inserts that key waits for the commit
+        large = asyncio.create_task(inserter.create(keyed("a", input="x" * 1_000_000)))
+        await until(lambda: _wait_for_a_lock(db, 1))
+        assert await inserter.create(new_response()) is None
+        assert not large.done()
+    assert await large is None
 
 
 async def test_a_response_whose_caller_left_before_its_batch_is_not_inserted(db: Database, inserter: Inserter) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.exc import IntegrityError
 
 from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
-from app.store import claims, endings, journal, responses, retention
+from app.store import claims, database, endings, journal, responses, retention
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
-from app.store.rows import Idempotency
+from app.store.rows import Idempotency, ResponseRow, parsed_row
 from tests.support import grammar
 from tests.support.rows import WORKER, Writer, claim, claimed, new_response, queued
 
@@ -46,6 +49,67 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
     assert events[-1]["type"] == "response.cancelled"
     assert events[-1]["response"] == cancellation.row.as_object()
     assert reading.ended
+
+
+LARGE = "x" * 2 * responses.LARGE_BYTES
+
+
+async def finished(db: Database, **request: Any) -> ResponseRow:
+    """A response that was answered."""
+    row = await claimed(db, **request)
+    writer = Writer(row)
+    for entry in (writer.begin(), writer.say("answer"), writer.finish()):
+        await journal.append(db, [entry])
+    return row
+
+
+async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_event_loop(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = (await finished(db, input="small")).id
+    large = new_response(Idempotency("key", b"1"), input=LARGE)
+    await Inserter(db).create(large)
+    parsed_in = []
+
+    def parse(row: Row[Any]) -> ResponseRow:
+        parsed_in.append(threading.current_thread())
+        return parsed_row(row)
+
+    monkeypatch.setattr(responses, "parsed_row", parse)
+    found = [
+        await responses.find(db, large.id),
+        await responses.get(db, "default", large.id),
+        await responses.get_by_key(db, "default", "key"),
+    ]
+    assert [row and row.request for row in found] == [large.request] * 3
+    assert len(parsed_in) == 3
+    assert threading.current_thread() not in parsed_in
+    assert (await responses.find(db, small)) is not None
+    assert len(parsed_in) == 3
+
+
+async def test_a_large_output_comes_back_as_it_was(db: Database) -> None:
+    row = await claimed(db)
+    writer = Writer(row)
+    for entry in (writer.begin(), writer.say(LARGE), writer.finish()):
+        assert await journal.append(db, [entry]) == {row.id}
+    found = await responses.find(db, row.id)
+    assert found is not None
+    assert found.output is not None
+    assert found.output[0]["content"][0]["text"] == LARGE
+    assert found.request == row.request
+
+
+async def test_large_rows_leave_connections_for_the_others(db: Database) -> None:
+    large, small = await queued(db, input=LARGE), await queued(db)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(database.LARGE_READS):
+            await stack.enter_async_context(db.large_reads)
+        readers = [asyncio.create_task(responses.find(db, large)) for _ in range(100)]
+        for _ in range(3):
+            assert await responses.find(db, small) is not None
+        assert not any(reader.done() for reader in readers)
+    assert all(await asyncio.gather(*readers))
 
 
 async def test_cancel_twice_is_one_cancel(db: Database) -> None:

@@ -27,12 +27,15 @@ class Postgres:
         self.open.set()
         self.batches: list[list[str]] = []
         self.fenced: set[str] = set()
+        self.stuck: set[str] = set()
         self.fail: Callable[[Sequence[str]], None] = lambda ids: None
 
     async def append(self, db: object, entries: Sequence[Entry]) -> set[str]:
         ids = [entry.chunk.response_id for entry in entries]
         self.batches.append(ids)
         await self.open.wait()
+        if self.stuck.intersection(ids):
+            await asyncio.Event().wait()
         self.fail(ids)
         return set(ids) - self.fenced
 
@@ -149,17 +152,30 @@ async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one
     await journal.close()
 
 
-async def test_large_entries_fill_a_batch_by_their_bytes(postgres: Postgres) -> None:
+async def test_entries_fill_a_batch_by_their_bytes(postgres: Postgres) -> None:
     journal = journal_on(Redis())
     postgres.open.clear()
-    large = b"x" * (store.HEAVY_BYTES * module.MAX_BATCH // 2)
+    frames = b"x" * (store.HEAVY_BYTES * (store.LARGE_WEIGHT - 1))
+    count = 2 * module.MAX_BATCH // store.LARGE_WEIGHT
     commits = [journal.append(entry("a"))]
     await asyncio.sleep(0)
-    commits += [journal.append(entry(name, large)) for name in "bcd"]
+    commits += [journal.append(entry(f"b{number}", frames)) for number in range(count)]
     postgres.open.set()
-    assert await asyncio.gather(*commits) == [True] * 4
-    assert postgres.batches == [["a"], ["b"], ["c"], ["d"]]
+    assert await asyncio.gather(*commits) == [True] * (1 + count)
+    assert [len(batch) for batch in postgres.batches] == [1, count // 2, count // 2]
     await journal.close()
+
+
+async def test_others_do_not_wait_for_the_commit_of_a_large_entry(postgres: Postgres) -> None:
+    redis = Redis()
+    journal = journal_on(redis)
+    postgres.stuck = {"large"}
+    large = journal.append(entry("large", b"x" * store.HEAVY_BYTES * store.LARGE_WEIGHT))
+    assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
+    assert not large.done()
+    await journal.close()
+    assert large.cancelled()
+    assert redis.published == ["a", "b"]
 
 
 async def test_closing_cancels_the_waiting_commits_and_publishes_what_was_committed(postgres: Postgres) -> None:
