@@ -253,7 +253,7 @@ def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, r
         raise EngineError("the prompt is empty")
     if ANSWER not in prompt:
         raise EngineError("the prompt asks for no answer")
-    answer_at = list(prompt).index(ANSWER)
+    answer_at = prompt.index(ANSWER)
     reply = reply_to(prompt[:answer_at])
     begin = len(prompt) - answer_at - 1
     start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)

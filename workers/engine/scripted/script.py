@@ -57,12 +57,12 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    tokens: tuple[int, ...]
+    tokens: Sequence[int]
     ending: Ending = Ending.STOP
 
 
-def text_tokens(text: str) -> tuple[int, ...]:
-    return tuple(text.encode(errors="replace"))
+def text_tokens(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def marked_tokens(text: str) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def reply_to(prompt: Sequence[int]) -> Reply:
         reply = _COMMANDS[command](rest)
     except (KeyError, ValueError):
         reply = Reply(text_tokens(f"{'The tool' if role == 'tool' else 'You'} said: {text}"))
-    return Reply(reasoning + reply.tokens, reply.ending)
+    return Reply((*reasoning, *reply.tokens), reply.ending) if reasoning else reply
 
 
 def _message(message: Message) -> tuple[str, str]:
@@ -125,11 +125,12 @@ def _message(message: Message) -> tuple[str, str]:
 
 def _messages(prompt: Sequence[int]) -> Iterator[tuple[str, str]]:
     """Role and text of each message."""
-    for index, token in enumerate(prompt):
-        if token == BEGIN:
-            message = bytes(prompt[index + 1 : prompt.index(END, index)]).decode(errors="replace")
-            role, _, text = message.partition("\n")
-            yield role, text
+    end = 0
+    for _ in range(prompt.count(BEGIN)):
+        begin = prompt.index(BEGIN, end)
+        end = prompt.index(END, begin)
+        role, _, text = bytes(prompt[begin + 1 : end]).decode(errors="replace").partition("\n")
+        yield role, text
 
 
 def _turn_of(messages: Sequence[tuple[str, str]]) -> str | None:
@@ -161,7 +162,7 @@ def _cut_short(ending: Ending) -> Callable[[str], Reply]:
         numbers = count(1)
         while len(text) < length:
             text += b"%d " % next(numbers)
-        return Reply(tuple(text[:length]), ending)
+        return Reply(bytes(text[:length]), ending)
 
     return reply
 
