@@ -177,9 +177,12 @@ class Database:
         """`driver_connection` of the pool, for what may take long beside it. Raises StoreUnavailable."""
         with _named_troubles():
             async with self._engine.connect() as connection:
-                raw = await connection.get_raw_connection()
-                assert raw.driver_connection is not None
-                yield raw.driver_connection
+                driver: asyncpg.Connection = (await connection.get_raw_connection()).driver_connection
+                try:
+                    yield driver
+                except BaseException:
+                    driver.terminate()  # the pool replaces it
+                    raise
 
     @contextmanager
     def _closed_after_an_error(self) -> Iterator[None]:
