@@ -71,7 +71,8 @@ class ErrorHandler:
 
     async def cancel_rows(self, response_ids: Sequence[str]) -> list[str]:
         """Cancels these rows, and publishes it; returns the ids that this call cancelled. Raises StoreUnavailable."""
-        results = await endings.cancel_all(self.db, response_ids, None)
+        open_ids = await endings.cancellable(self.db, response_ids)  # the API has committed its own cancels
+        results = await endings.cancel_all(self.db, open_ids, None) if open_ids else []
         chunks = [result.chunk for result in results if result is not None and result.chunk is not None]
         for chunk in chunks:
             log.info("%s cancelled", chunk.response_id)

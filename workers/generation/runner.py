@@ -103,10 +103,9 @@ class Runner:
 
         Publishes their ends. Raises StoreUnavailable.
         """
-        open_ids = await endings.cancellable(self._parts.db, response_ids)  # the API has committed its own cancels
         ended: list[str] = []
-        for start in range(0, len(open_ids), endings.MAX_CANCELLED):
-            ended += await self._errors.cancel_rows(open_ids[start : start + endings.MAX_CANCELLED])
+        for start in range(0, len(response_ids), endings.MAX_CANCELLED):
+            ended += await self._errors.cancel_rows(response_ids[start : start + endings.MAX_CANCELLED])
         return ended
 
     async def _supervise(self, row: ResponseRow, worker: str) -> Outcome:

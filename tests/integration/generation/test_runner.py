@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
+from app.protocol.types import Json
 from app.store import claims, database, endings, journal, responses, workers
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.rows import ResponseRow
@@ -118,9 +119,9 @@ async def test_a_revoke_after_the_fence_interrupts_no_statement(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupted statement costs its connection, and a client that leaves a stream causes both, in any order."""
-    find, asked, told = responses.find, asyncio.Event(), asyncio.Event()
+    find, asked, told = responses.find_status, asyncio.Event(), asyncio.Event()
 
-    async def slowly(db: Database, response_id: str) -> ResponseRow | None:
+    async def slowly(db: Database, response_id: str) -> tuple[Status, Json | None] | None:
         asked.set()
         await told.wait()
         return await find(db, response_id)
@@ -129,13 +130,30 @@ async def test_a_revoke_after_the_fence_interrupts_no_statement(
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
-        monkeypatch.setattr(responses, "find", slowly)
+        monkeypatch.setattr(responses, "find_status", slowly)
         await endings.cancel(db, response_id, None)
         await asked.wait()
         stopped = asyncio.ensure_future(job.stop(Cancelled.REVOKED))
         await asyncio.sleep(0)
         told.set()
         assert await stopped is Outcome.CANCELLED
+
+
+async def test_a_run_that_the_api_has_cancelled_locks_no_row(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of runs that are cancelled at once would keep the connections from everybody else."""
+
+    async def forbidden(*_: object) -> None:
+        raise AssertionError("the row is locked")
+
+    response_id = await queued(db, input=asking("/hang 20"))
+    async with worker(db, pubsub) as w:
+        job = w.start(response_id)
+        await until(lambda: w.engine.running)
+        await endings.cancel(db, response_id, None)
+        monkeypatch.setattr(endings, "cancel_all", forbidden)
+        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
 
 
 async def test_a_revoked_job_cancels_its_row(db: Database, pubsub: PubSub) -> None:

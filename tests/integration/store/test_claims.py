@@ -14,10 +14,13 @@ from app.store import claims, endings, responses, workers
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.store.rows import LargeRow, ResponseRow
+from tests.support.requests import message
 from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
 from tests.support.waiting import until
 from workers.generation.claims import Claims
 from workers.generation.runs import ActiveRuns
+
+LARGE = [message("x" * 2 * responses.LARGE_BYTES)]
 
 
 async def status_of(db: Database, response_id: str) -> Status:
@@ -49,15 +52,15 @@ async def test_a_claim_of_an_owned_final_or_unknown_response_gets_nothing(db: Da
 
 
 async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Database) -> None:
-    large, small = await queued(db, input="x" * 2 * responses.LARGE_BYTES), await queued(db)
+    large, small = await queued(db, input=LARGE), await queued(db)
     async with living(db, "w"):
         of_large, of_small = await claims.claim_all(db, [(large, "w"), (small, "w")])
         assert of_large == LargeRow(large)
         assert isinstance(of_small, ResponseRow)
-        again = await queued(db, input="x" * 2 * responses.LARGE_BYTES)
+        again = await queued(db, input=LARGE)
         row = await Claims(db, ActiveRuns(), 9).claim(again, lambda: "w")
     assert row is not None
-    assert (row.id, row.attempt, row.worker, len(row.request["input"])) == (again, 1, "w", 2 * responses.LARGE_BYTES)
+    assert (row.id, row.attempt, row.worker, row.request["input"]) == (again, 1, "w", LARGE)
 
 
 async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> None:

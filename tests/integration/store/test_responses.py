@@ -20,6 +20,7 @@ from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import Idempotency, ResponseRow, parsed_row
 from tests.support import grammar
+from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, new_response, queued
 
 
@@ -66,8 +67,8 @@ async def finished(db: Database, **request: Any) -> ResponseRow:
 async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_event_loop(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = (await finished(db, input="small")).id
-    large = new_response(Idempotency("key", b"1"), input=LARGE)
+    small = (await finished(db, input=[message("small")])).id
+    large = new_response(Idempotency("key", b"1"), input=[message(LARGE)])
     await Inserter(db).create(large)
     parsed_in = []
 
@@ -101,7 +102,7 @@ async def test_a_large_output_comes_back_as_it_was(db: Database) -> None:
 
 
 async def test_large_rows_leave_connections_for_the_others(db: Database) -> None:
-    large, small = await queued(db, input=LARGE), await queued(db)
+    large, small = await queued(db, input=[message(LARGE)]), await queued(db)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(database.LARGE_READS):
             await stack.enter_async_context(db.large_reads)
