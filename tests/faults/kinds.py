@@ -92,3 +92,15 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "network: flower and valkey": (1, network(Role.FLOWER, "valkey")),
 }
 """Name -> its weight in random schedules, and the fault. Weight 0: only if it is asked for by name."""
+
+NEW: frozenset[str] = frozenset(
+    {
+        "postgres: queries cancelled",
+        "postgres: heartbeats cancelled",
+        "postgres: statements time out",
+        "postgres: deadlock",
+        "postgres: disk full",
+        *DAMAGES,
+    }
+)
+"""Kinds that the version before does not promise to survive: a run that upgrades has them only after the upgrade."""
