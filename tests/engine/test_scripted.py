@@ -80,12 +80,15 @@ async def test_a_long_prompt_is_read_beside_the_event_loop(monkeypatch: pytest.M
     assert threading.current_thread() not in threads
 
 
-async def test_a_prompt_that_is_too_long_is_refused_before_it_becomes_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = case_of()
-    await case.engine.start()
-    monkeypatch.delattr(scripted, "tokens_of")
-    with pytest.raises(PromptTooLong):
-        await case.engine.render([{"role": "user", "content": "x" * 10**6}], {})
+async def test_a_prompt_that_is_too_long_is_counted_and_never_made(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Grüße"}]
+    exact = len(await case.engine.render(asked, {"enable_thinking": True}))
+    length = case.engine.context_length
+    long = [*asked, {"role": "user", "content": "x" * length}]
+    monkeypatch.setattr("workers.engine.scripted.engine.tokens_of", None)
+    with pytest.raises(PromptTooLong) as caught:
+        await case.engine.render(long, {"enable_thinking": True})
+    assert caught.value.tokens == exact + length + len("user\n") + 2
 
 
 async def test_a_prompt_without_a_user_message_gets_a_reply(case: Case) -> None:

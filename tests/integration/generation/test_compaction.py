@@ -196,6 +196,23 @@ async def test_a_prompt_is_not_compacted_without_need(db: Database, pubsub: PubS
     assert types_of(await whole(db, response_id)) == ["message"]
 
 
+@pytest.mark.parametrize(("truncation", "built"), [("disabled", 1), ("auto", 2)])
+async def test_a_prompt_that_needs_no_compaction_is_not_built_again(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch, truncation: str, built: int
+) -> None:
+    response_id = await queued(db, input=[*talk("I am Ada."), message("/say Hi")], truncation=truncation, **ASKED)
+    async with worker(db, pubsub) as w:
+        prompts, render = [], w.engine.render
+
+        async def counted(*args: Any) -> Any:
+            prompts.append(await render(*args))
+            return prompts[-1]
+
+        monkeypatch.setattr(w.engine, "render", counted)
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert len(prompts) == built, "with truncation, the second prompt may be shorter"
+
+
 async def test_the_newest_calls_stay_with_their_outputs(db: Database, pubsub: PubSub) -> None:
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
     output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "42"}

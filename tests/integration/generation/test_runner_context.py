@@ -15,10 +15,13 @@ from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
 from tests.support.rows import queued
+from tests.support.waiting import until
 from tests.support.worker import Worker, items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
+from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.runs import FREE_CONTEXT_BYTES
 
 
 def asking(text: str, **more: Any) -> list[dict[str, Any]]:
@@ -75,6 +78,21 @@ async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSu
             await w.run(second)
     assert caught.value.code == "previous_response_not_found"
     await whole(db, second, Status.FAILED)
+
+
+async def test_a_response_that_generates_keeps_nobody_from_reading_a_large_context(
+    db: Database, pubsub: PubSub
+) -> None:
+    long = message("x" * (FREE_CONTEXT_BYTES + 1))
+    first = await queued(db, input=[long, message("/say Uno")])
+    async with worker(db, pubsub, context_length=2_000_000, held_context_bytes=FREE_CONTEXT_BYTES + 1) as w:
+        await w.run(first)
+        hangs = w.start(await queued(db, input=asking("/hang 1"), previous_response_id=first))
+        await until(lambda: w.engine.running == 1, what="the first response generates")
+        second = await queued(db, input=asking("/say Due"), previous_response_id=first)
+        assert await w.run(second) is Outcome.COMPLETED
+        assert text_of(await whole(db, second)) == "Due"
+        assert await hangs.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
 
 
 class TestTruncation:

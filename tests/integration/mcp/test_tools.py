@@ -26,6 +26,7 @@ from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
+from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.generation.tool_calls import TOO_MANY
 from workers.mcp.sessions import McpSessions
@@ -85,6 +86,27 @@ async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
     expected += ("mcp_call_arguments.delta", "mcp_call_arguments.done", "mcp_call.completed")
     positions = [kinds.index(kind) for kind in expected]
     assert positions == sorted(positions)
+
+
+async def test_a_large_context_is_read_again_for_each_turn(
+    db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.generation.inputs.FREE_CONTEXT_BYTES", -1)  # so every context is a large one
+    reads, read = [], Inputs.read
+
+    async def recorded(inputs: Inputs, row: ResponseRow) -> Any:
+        reads.append(row.id)
+        return await read(inputs, row)
+
+    monkeypatch.setattr(Inputs, "read", recorded)
+    asked = {"tools": [mcp_tool(allowed_tools=["echo"])]}
+    first = await answer(db, pubsub, (tools.server(),), call("tests__echo", text="one"), DONE, **asked)
+    row = await answer(
+        db, pubsub, (tools.server(),), call("tests__echo", text="two"), DONE, previous_response_id=first.id, **asked
+    )
+    assert types(row) == ["mcp_call", "message"], "the list of tools is in the context"
+    assert text_of(row) == "It said: echo two"
+    assert reads.count(row.id) == 3, "for the setup, and for two turns"
 
 
 @pytest.mark.parametrize("include", [[], ["code_interpreter_call.outputs"]])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, text
 
-from app.store import endings, journal
+from app.protocol.requests import strict_json
+from app.protocol.requests.strict_json import LARGE_BYTES
+from app.store import context, endings, journal
 from app.store.context import ContextGone, chain_items, context_items
 from app.store.database import Database
 from app.store.rows import ResponseRow
@@ -85,3 +89,26 @@ async def test_a_conversation_keeps_input_and_output_of_a_deleted_response(db: D
     assert texts(await context_items(db, second)) == ["a", "A"]
     await endings.cancel(db, second.id, None)
     assert texts(await context_items(db, second)) == ["a", "A"]
+
+
+@pytest.mark.parametrize(("length", "on_the_loop"), [(100, True), (LARGE_BYTES, False)])
+async def test_a_large_context_is_parsed_beside_the_event_loop(
+    db: Database, monkeypatch: pytest.MonkeyPatch, length: int, on_the_loop: bool
+) -> None:
+    parsed = []
+
+    def recorded(raw: bytes) -> Any:
+        parsed.append((type(raw), threading.current_thread() is threading.main_thread()))
+        return strict_json.loads(raw)
+
+    monkeypatch.setattr(context, "loads", recorded)
+    said = "\u00fc" * length
+    chained = await turn(db, said, "A")
+    async with db.begin() as connection:
+        await connection.execute(
+            insert(conversations).values(id="conv_1", project="default", metadata={}, created_at=datetime.now(UTC))
+        )
+    await turn(db, said, "A", conversation={"id": "conv_1"})
+    row = await claimed(db, conversation={"id": "conv_1"})
+    assert texts(await chain_items(db, "default", chained.id)) == texts(await context_items(db, row)) == [said, "A"]
+    assert set(parsed) == {(bytes, on_the_loop)}
