@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import orjson
-
 from app.aio import HEAVIEST, HEAVY
+from app.protocol.json_size import json_size
 
 MANY = 500
 """Items and parts of their content; preparing as many takes one or two milliseconds."""
@@ -38,10 +37,7 @@ async def tokenized(items: Items, function: Callable[..., T], *args: Any) -> T:
 
 
 def _are_large(items: Items) -> bool:
-    try:
-        return _count(items) > VERY_MANY or len(orjson.dumps(items)) > LARGE
-    except orjson.JSONEncodeError:  # a number that orjson cannot write
-        return True
+    return _count(items) > VERY_MANY or json_size(items, LARGE) > LARGE
 
 
 def _count(items: Items) -> int:

@@ -7,10 +7,10 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
 from vllm.exceptions import VLLMClientError
 
 from app.aio import behind
+from app.protocol.json_size import json_size
 from app.protocol.types import Json
 from workers.engine.base import InvalidPrompt, Message, Prompt
 from workers.engine.vllm import compat
@@ -45,7 +45,7 @@ class Rendering:
         args = {"add_generation_prompt": True, **template_args}
         if tools:
             args["tools"] = list(tools)
-        size = len(orjson.dumps(messages))
+        size = json_size(messages, LARGE)
         if not has_images and not tools and size <= SHORT:
             made = self._renderer.render(list(map(_own, messages)), args)
         else:
