@@ -300,7 +300,7 @@ ATTACKS = (
         {"200", "400 input", "400 tools"},
         demand=LARGE,
     ),
-    Attack("namespaces", "namespaces", namespaces, 1024, 100, {"200"}, full_only={"400 tools"}, demand=LARGE),
+    Attack("namespaces", "namespaces", namespaces, 1024, 100, {"200"}, full_only={"400 input"}, demand=LARGE),
     Attack("found-tools", "tool_search_output", found_tools, 10_000, 1100, {"200", "400 input"}, demand=LARGE),
     Attack(
         "large-outputs-in-parallel", "8: batches by bytes", large_outputs_in_parallel, 300, 8, {"200"}, demand=LARGE
