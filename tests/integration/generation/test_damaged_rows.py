@@ -114,3 +114,19 @@ async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Da
     await whole(db, good)
     assert (await journal.read(db, bad)).chunks == before
     assert await retention.delete_events(db, datetime.now(UTC)) == 2
+
+
+async def test_readers_need_no_tokens_so_damaged_ones_do_not_stop_them(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db)
+    async with worker(db, pubsub) as w:
+        await w.run(response_id)
+    events = (await journal.read(db, response_id)).chunks
+    async with db.begin() as connection:
+        await connection.execute(
+            text(r"UPDATE chunks SET tokens = '\x070707' WHERE response_id = :id"), {"id": response_id}
+        )
+    page = await journal.read_page(db, response_id)
+    assert page.ended
+    assert [chunk.frames for chunk in page.chunks] == [chunk.frames for chunk in events]
+    with pytest.raises(ValueError, match="item size"):
+        await journal.read(db, response_id)
