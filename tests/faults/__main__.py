@@ -51,6 +51,9 @@ def _plan() -> tuple[Plan, int]:
     parser.add_argument(
         "--upgrade", action="store_true", default=None, help="begin with the version before; upgrade in the middle"
     )
+    parser.add_argument(
+        "--standby", action="store_true", default=None, help="run Postgres with a standby, and fail over to it"
+    )
     parser.add_argument("--logs", type=Path, help="keep the logs of all processes in this folder")
     parser.add_argument("--break", dest="broken", choices=SHOWN_BY, help="switch off one promise: the run must fail")
     parser.add_argument(

@@ -70,6 +70,8 @@ async def _heal(fleet: Fleet) -> None:
     for member in fleet.members:
         member.postgres.set(Mode.OPEN)
         member.redis.set(Mode.OPEN)
+        if member.clock is not None:
+            member.clock.shift(0)
     await fleet.wait_until_whole(fleet.plan.whole_seconds)
 
 

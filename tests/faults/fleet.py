@@ -28,7 +28,8 @@ from app.local.children import Program, run
 from app.local.ports import free_port
 from app.store.database import Database, StoreUnavailable
 from config.settings import CHECKOUT, Settings, load_settings
-from tests.faults import audit, full_disk
+from tests.faults import audit, clocks, full_disk
+from tests.faults.clocks import Clock
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
@@ -68,6 +69,8 @@ class Fleet:
         self.db = Database(services.database_url, 4)
         event.listen(self.db.engine.sync_engine, "connect", _spare)
         self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
+        self.clocks: Path | None = None
+        """The library that shifts clocks (`clocks`)."""
         self._mark = services.folder.name
         self._code = "before" if plan.upgrade else "code"
         """The folder of the code that processes start with."""
@@ -148,6 +151,7 @@ class Fleet:
 
     async def prepare(self) -> None:
         self.folder.mkdir()
+        self.clocks = clocks.build(self.folder)
         for name in CODE:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
         if self.plan.upgrade:
@@ -170,27 +174,30 @@ class Fleet:
         assert status == 0, line
 
     async def add(self, role: Role, number: int, stack: AsyncExitStack) -> None:
-        postgres, valkey = Proxy(_to_postgres(self.services)), Proxy(_to_valkey(self.services))
+        to_postgres, *to_standby = _to_postgres(self.services)
+        postgres, valkey = Proxy(to_postgres, standby=next(iter(to_standby), None)), Proxy(_to_valkey(self.services))
         for proxy in (postgres, valkey):
             await proxy.start()
             stack.push_async_callback(proxy.close)
         name, port = f"{role.value}.{number}", free_port()
-        describe = partial(self._program, role, port, postgres, valkey)
+        clock = Clock(self.clocks, self.folder / f"{name}.clock") if self.clocks else None
+        describe = partial(self._program, role, port, postgres, valkey, clock)
         address = f"http://{HOST}:{port}" if role is Role.API else ""
-        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address)
+        member = Member(name, role, describe, self.folder / f"{name}.log", postgres, valkey, address, clock)
         self.members.append(member)
         member.start()
 
-    def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy) -> Program:
+    def _program(self, role: Role, port: int, postgres: Proxy, valkey: Proxy, clock: Clock | None) -> Program:
         user, password = urlsplit(self.services.database_url), urlsplit(self.services.redis_url).password
+        hosts = ",".join(f"{HOST}:{each}" for each in postgres.ports)
         urls = {
-            "DATABASE_URL": f"postgresql://{user.username}:{user.password}@{HOST}:{postgres.port}{user.path}",
+            "DATABASE_URL": f"postgresql://{user.username}:{user.password}@{hosts}{user.path}",
             "REDIS_URL": f"redis://:{password}@{HOST}:{valkey.port}/0",
         }
         home = self.folder / "home"
         settings = load_settings(**urls, home=home, models=self.models, port=port, flower_port=port)
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
-        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"}
+        env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"} | (clock.environment if clock else {})
         if self._code == "before":  # the older command knows how to start the older code
             env |= {"LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(port)}
             return Program((*COMMAND, role.value), env, self.folder / "before", grace=STOP_GRACE_SECONDS)
@@ -213,7 +220,7 @@ _LAUNCH: dict[Role, Callable[[Settings], programs.Launch]] = {
 async def running(plan: Plan) -> AsyncIterator[Fleet]:
     """A fleet that is ready. All its processes end with the block."""
     async with AsyncExitStack() as stack:
-        services = await asyncio.to_thread(Services)
+        services = await asyncio.to_thread(Services, standby=plan.standby)
         stack.push_async_callback(asyncio.to_thread, services.close)
         fleet = Fleet(plan, services)
         stack.push_async_callback(fleet.db.close)
@@ -254,9 +261,10 @@ def _keep_logs(fleet: Fleet) -> None:
             shutil.copy(log, fleet.plan.logs)
 
 
-def _to_postgres(services: Services) -> Connect:
-    folder = parse_qs(urlsplit(services.database_url).query)["host"][0]
-    return partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432")
+def _to_postgres(services: Services) -> list[Connect]:
+    """To the server, or to both servers of a pair."""
+    folders = parse_qs(urlsplit(services.database_url).query)["host"][0].split(",")
+    return [partial(asyncio.open_unix_connection, f"{folder}/.s.PGSQL.5432") for folder in folders]
 
 
 def _to_valkey(services: Services) -> Connect:

@@ -41,6 +41,7 @@ from tests.faults.store_faults import (
     queries_cancelled,
     statements_time_out,
 )
+from tests.faults.world_faults import clock_jumps, postgres_failed_over, slow_network, valkey_password_changed
 
 BEYOND = (LEASE_SECONDS + 0.7, LEASE_SECONDS + 2.5)
 """Seconds after which a silent worker counts as dead, and a little more."""
@@ -90,6 +91,16 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "network: maintenance and postgres": (3, network(Role.MAINTENANCE, "postgres")),
     "network: maintenance and valkey": (3, network(Role.MAINTENANCE, "valkey")),
     "network: flower and valkey": (1, network(Role.FLOWER, "valkey")),
+    "network: worker and postgres, slow": (4, slow_network(Role.WORKER, "postgres")),
+    "network: worker and valkey, slow": (2, slow_network(Role.WORKER, "valkey")),
+    "network: api and postgres, slow": (4, slow_network(Role.API, "postgres")),
+    "network: api and valkey, slow": (2, slow_network(Role.API, "valkey")),
+    "network: maintenance and postgres, slow": (2, slow_network(Role.MAINTENANCE, "postgres")),
+    "clock: of a worker": (3, clock_jumps(Role.WORKER)),
+    "clock: of an api": (3, clock_jumps(Role.API)),
+    "clock: of maintenance": (4, clock_jumps(Role.MAINTENANCE)),
+    "valkey: password changed": (4, valkey_password_changed),
+    "postgres: failed over": (4, postgres_failed_over),
 }
 """Name -> its weight in random schedules, and the fault. Weight 0: only if it is asked for by name."""
 

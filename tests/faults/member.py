@@ -15,6 +15,7 @@ from pathlib import Path
 from app.local.children import Child, Program
 from app.local.errors import LocalError
 from config.settings import ConfigError
+from tests.faults.clocks import Clock
 from tests.faults.proxy import Proxy
 from tests.support.services import descendants
 
@@ -41,6 +42,8 @@ class Member:
     redis: Proxy
     address: str = ""
     """URL of an API process; empty for others."""
+    clock: Clock | None = None
+    """The process's own wall clock; None without a C compiler."""
     starts: int = 0
     error_lines: list[str] = field(default_factory=list)
     """Lines of its log at ERROR or above."""

@@ -58,6 +58,8 @@ class Plan:
     settle_seconds: float = 90.0
     """How long responses may take to end once all processes and services run again."""
 
+    standby: bool = False
+    """Run Postgres with a synchronous standby, and fail over to it now and then."""
     upgrade: bool = False
     """Start with the version before, and upgrade to this one in the middle of the run."""
     demo: bool = False

@@ -110,7 +110,7 @@ def network(role: Role, service: str, minimum: float = 0.1, maximum: float = 1.5
     async def inflict(arena: Arena) -> None:
         member = arena.pick(role)
         proxy = member.postgres if service == "postgres" else member.redis
-        mode = arena.random.choice(("reset", *(each for each in Mode if each is not Mode.OPEN)))
+        mode = arena.random.choice(("reset", Mode.CUT, Mode.STALL, Mode.MUTE))
         seconds = arena.seconds(minimum, maximum)
         async with arena.lock(f"{member.name} {service}"):
             if not isinstance(mode, Mode):

@@ -4,6 +4,7 @@
     CUT       connections are reset, new ones too
     STALL     nothing passes in either direction, and connections stay open (a partition)
     MUTE      requests pass, answers do not: the client cannot know whether its commit was done
+    SLOW      everything passes, each piece 50 to 300 ms late, and at most 64 KiB at a time
 
 toxiproxy can do the same, but is a Go program that would have to be installed; this is a page of asyncio.
 """
@@ -12,14 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
+from functools import partial
 from typing import Any
 
 HOST = "127.0.0.1"
 PIECE = 64 * 1024
+SLOW_SECONDS = (0.05, 0.3)
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, zero seconds
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -30,10 +34,11 @@ class Mode(Enum):
     CUT = "cut"
     STALL = "stall"
     MUTE = "mute"
+    SLOW = "slow"
 
 
-_TO_SERVER = frozenset({Mode.OPEN, Mode.MUTE})
-_TO_CLIENT = frozenset({Mode.OPEN})
+_TO_SERVER = frozenset({Mode.OPEN, Mode.MUTE, Mode.SLOW})
+_TO_CLIENT = frozenset({Mode.OPEN, Mode.SLOW})
 
 
 class Proxy:
@@ -42,24 +47,39 @@ class Proxy:
     `watch` sees each piece before it passes, and whether it goes to the client.
     """
 
-    def __init__(self, connect: Connect, watch: Callable[[bytes, bool], None] = lambda piece, to_client: None) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        watch: Callable[[bytes, bool], None] = lambda piece, to_client: None,
+        *,
+        standby: Connect | None = None,
+    ) -> None:
+        """With `standby`, a second port leads to that server. What is set holds for both."""
         self._connect = connect
+        self._standby = standby
         self._watch = watch
         self._mode = Mode.OPEN
         self._changed = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self.port = 0
+        self._servers: list[asyncio.Server] = []
+        self.ports: list[int] = []
         """Set by `start` and kept after `close`: a program may be started again while the proxy closes."""
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, HOST, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for connect in filter(None, (self._connect, self._standby)):
+            server = await asyncio.start_server(partial(self._accept, connect), HOST, 0)
+            self._servers.append(server)
+            self.ports.append(server.sockets[0].getsockname()[1])
+
+    @property
+    def port(self) -> int:
+        """The port of the service itself."""
+        return self.ports[0] if self.ports else 0
 
     async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self.reset()
         for task in self._tasks:
             task.cancel()
@@ -78,18 +98,18 @@ class Proxy:
         for writer in list(self._open):
             _abort(writer)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
+    def _accept(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(connect, reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         upstream: asyncio.StreamWriter | None = None
         try:
             if self._mode is Mode.CUT:
                 return
-            answers, upstream = await self._connect()
+            answers, upstream = await connect()
             self._open.add(upstream)
             await _first(self._pump(reader, upstream, _TO_SERVER), self._pump(answers, writer, _TO_CLIENT))
         except OSError:
@@ -102,6 +122,8 @@ class Proxy:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, modes: frozenset[Mode]) -> None:
         with contextlib.suppress(OSError):
             while piece := await source.read(PIECE):
+                if self._mode is Mode.SLOW:
+                    await asyncio.sleep(random.uniform(*SLOW_SECONDS))
                 while self._mode not in modes:
                     await self._changed.wait()
                 self._watch(piece, modes is _TO_CLIENT)

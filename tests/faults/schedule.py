@@ -44,8 +44,13 @@ class Schedule:
     async def run(self) -> None:
         """Inflicts all faults of the plan; returns when the last one is over."""
         names = [name for name in KINDS if self._plan.kinds is None or name in self._plan.kinds]
-        names = [name for name in names if self._plan.flower or "flower" not in name]
+        names = [name for name in names if self._can_inflict(name)]
         await (self._in_turn(names) if self._plan.in_turn else self._at_random(names))
+
+    def _can_inflict(self, name: str) -> bool:
+        if name.startswith("clock: "):
+            return self._fleet.clocks is not None
+        return ("flower" not in name or self._plan.flower) and ("failed over" not in name or self._plan.standby)
 
     async def _at_random(self, names: list[str]) -> None:
         random = Random(f"faults {self._plan.seed}")

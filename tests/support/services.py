@@ -8,17 +8,22 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.local.children import Child
+from app.local.children import Child, Program
 from app.local.home import Home
 from app.local.postgres import ROLE, Postgres
 from app.local.service_account import ServiceFolders
 from app.local.services import Service, launch, launch_first
 from app.local.valkey import Valkey
+
+if TYPE_CHECKING:  # it imports this module
+    from tests.support.replicas import Pair
 
 T = TypeVar("T")
 START_SECONDS = 120.0
@@ -62,6 +67,10 @@ class Server:
         self._thread = thread
         self._service = service
         self._child: Child | None = thread.run(launch_first(service))
+
+    @property
+    def service(self) -> Service:
+        return self._service
 
     @property
     def url(self) -> str:
@@ -117,26 +126,47 @@ class Server:
 
 
 class PostgresForTests(Postgres):
-    """Its role may make databases: a test of migrations has one of its own."""
+    """Its role may make databases (a test of migrations has one of its own) and copies (replicas.py)."""
+
+    environment: Mapping[str, str] = MappingProxyType({})
+    """More variables for the server, from its next start on."""
+
+    def _program(self, *args: Any, **kwargs: Any) -> Program:
+        program = super()._program(*args, **kwargs)
+        return replace(program, env={**program.env, **self.environment})
 
     def role_statements(self) -> str:
-        return super().role_statements() + f"ALTER ROLE {ROLE} CREATEDB;\n\n"
+        return super().role_statements() + f"ALTER ROLE {ROLE} CREATEDB REPLICATION;\n\n"
 
 
 class Services:
     """`database_url` and `redis_url` name the running servers; `postgres` and `valkey` let a test break them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, standby: bool = False) -> None:
         self._exit = ExitStack()
         self.folder = self._exit.enter_context(open_folder())
         folders = ServiceFolders.choose(Home.prepare(self.folder / "home"))
         self._thread = LoopThread()
-        self.postgres = Server(self._thread, PostgresForTests(folders))
+        self.pair = self._make_pair(folders) if standby else None
+        self._postgres = None if self.pair else Server(self._thread, PostgresForTests(folders))
         self.valkey = Server(self._thread, Valkey(folders))
+
+    def _make_pair(self, folders: ServiceFolders) -> Pair:
+        from tests.support.replicas import Pair
+
+        (self.folder / "pair").mkdir(mode=0o711)
+        return Pair(self._thread, PostgresForTests(folders), self.folder / "pair")
+
+    @property
+    def postgres(self) -> Server:
+        """The Postgres that takes writes."""
+        server = self.pair.primary if self.pair else self._postgres
+        assert server is not None
+        return server
 
     @property
     def database_url(self) -> str:
-        return self.postgres.url
+        return self.pair.url if self.pair else self.postgres.url
 
     @property
     def redis_url(self) -> str:
@@ -145,6 +175,8 @@ class Services:
     def heal(self) -> None:
         """Starts the servers that a test has stopped or killed."""
         self.postgres.start()
+        if self.pair:
+            self.pair.standby.start()
         self.valkey.start()
 
     def empty_valkey(self) -> None:
@@ -154,6 +186,8 @@ class Services:
         self.valkey.start()
 
     def close(self) -> None:
+        if self.pair:
+            self.pair.standby.stop()
         self.postgres.stop()
         self.valkey.stop()
         self._thread.close()
