@@ -40,8 +40,9 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
             evidence.doorbell_failures = [] if plan.demo else await doorbells.failures(fleet)
         finally:
             progress.cancel()
+            history = [*schedule.history, *schedule.failures]
+            (fleet.folder / "faults.log").write_text("\n".join(history), encoding="utf-8")
         evidence.error_lines = [f"{member.name}: {line}" for member in fleet.members for line in member.error_lines]
-        (fleet.folder / "faults.log").write_text("\n".join(schedule.history), encoding="utf-8")
         await stop(fleet)
         evidence.left_behind = fleet.left_behind()
     report.violations = checker.check(evidence)
