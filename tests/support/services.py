@@ -8,8 +8,8 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -116,13 +116,18 @@ class Server:
     def frozen(self) -> Iterator[None]:
         """Suspends the server (SIGSTOP) within the block: connected and silent."""
         pids = self.pids
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
         try:
+            _signal_all(pids, signal.SIGSTOP)
             yield
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            _signal_all(pids, signal.SIGCONT)
+
+
+def _signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Leaves out what has ended meanwhile, such as a session of Postgres."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class PostgresForTests(Postgres):
