@@ -21,7 +21,7 @@ def clock_jumps(role: Role) -> Inflict:
     """Shifts the wall clock of a process for a while, then sets it right again. The process may die meanwhile."""
 
     async def inflict(arena: Arena) -> None:
-        member, seconds = arena.pick(role), arena.seconds(0.5, 8)
+        member, seconds = arena.pick(role), arena.seconds(0.5, 6)
         async with arena.lock(f"{member.name} clock"):
             assert member.clock is not None
             member.clock.shift(arena.random.choice(JUMPS))
