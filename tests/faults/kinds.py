@@ -111,6 +111,11 @@ NEW: frozenset[str] = frozenset(
         "postgres: statements time out",
         "postgres: deadlock",
         "postgres: disk full",
+        "postgres: failed over",
+        "valkey: password changed",
+        "clock: of a worker",
+        "clock: of an api",
+        "clock: of maintenance",
         *DAMAGES,
     }
 )
