@@ -13,7 +13,7 @@ from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.store import calls, conversations
+from app.store import calls
 from app.store.approvals import approvals_in_chain, approvals_in_conversation
 from app.store.context_size import ContextSize, conversation_size, get_with_chain_size
 from app.store.database import Database
@@ -103,9 +103,9 @@ async def check_continuation(
         return await _check_previous(db, project, previous, unstored, limits)
     if (conversation := request.fields.conversation_id) is None:
         return Continuation()
-    if not (may_exist(conversation) and await conversations.get(db, project, conversation)):
+    found = await conversation_size(db, project, conversation) if may_exist(conversation) else None
+    if found is None:
         raise no_such_conversation(conversation, "conversation")
-    found = await conversation_size(db, conversation)
     limits.check_conversation(found.size)
     return Continuation(conversation=conversation, last_position=found.last_position)
 

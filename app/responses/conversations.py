@@ -64,9 +64,11 @@ class ConversationService:
 
     async def add_items(self, project: str, conversation_id: str, request: CreateItems) -> Json:
         """Returns a list of the added items. Raises InvalidRequest, and NotFound for an unknown reference."""
-        await self._row(project, conversation_id)
+        found = await conversation_size(self._db, project, conversation_id) if may_exist(conversation_id) else None
+        if found is None:
+            raise no_such_conversation(conversation_id)
         items = await self._stored(project, request.items)
-        self._check_size((await conversation_size(self._db, conversation_id)).size, items)
+        self._check_size(found.size, items)
         try:
             if not await store.add_items(self._db, project, conversation_id, items):
                 raise no_such_conversation(conversation_id)

@@ -45,10 +45,12 @@ _WITH_SIZE: Select[Any] = (
 )
 _CONVERSATION = text(
     """
-    SELECT count(*) AS members, coalesce(max(position), 0) AS last_position, coalesce(sum(coalesce(
-        bytes, octet_length(CAST(item AS text)) + coalesce(octet_length(CAST(tool_results AS text)), 0)
+    SELECT count(i.position) AS members, coalesce(max(i.position), 0) AS last_position, coalesce(sum(coalesce(
+        i.bytes, octet_length(CAST(i.item AS text)) + coalesce(octet_length(CAST(i.tool_results AS text)), 0)
     )), 0) AS bytes
-    FROM conversation_items WHERE conversation_id = :id
+    FROM conversations c LEFT JOIN conversation_items i ON i.conversation_id = c.id
+    WHERE c.id = :id AND c.project = :project
+    GROUP BY c.id
     """
 )
 
@@ -74,7 +76,8 @@ async def context_bytes(db: Database, row: ResponseRow) -> int:
     if (previous := row.request.get("previous_response_id")) is not None:
         return row.context_bytes if row.context_bytes is not None else await _chain_bytes(db, row.project, previous)
     if row.conversation_id is not None:
-        return (await conversation_size(db, row.conversation_id)).size.bytes
+        found = await conversation_size(db, row.project, row.conversation_id)
+        return 0 if found is None else found.size.bytes
     return 0
 
 
@@ -98,8 +101,8 @@ async def get_with_chain_size(
     return None if row is None else (response_row(row), ContextSize(row.members, row.bytes))
 
 
-async def conversation_size(db: Database, conversation_id: str) -> ConversationSize:
-    """Returns the size of all items of a conversation."""
+async def conversation_size(db: Database, project: str, conversation_id: str) -> ConversationSize | None:
+    """Returns the size of all items of a conversation, or None if the project has none with that id."""
     async with db.autocommit() as connection:
-        row = (await connection.execute(_CONVERSATION, {"id": conversation_id})).one()
-    return ConversationSize(ContextSize(row.members, int(row.bytes)), row.last_position)
+        row = (await connection.execute(_CONVERSATION, {"id": conversation_id, "project": project})).one_or_none()
+    return None if row is None else ConversationSize(ContextSize(row.members, int(row.bytes)), row.last_position)

@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from app.protocol.requests.request import parse_request
 from app.responses.continuation import ContextLimits, check_continuation
 from app.store.context import NO_LIMIT, chain_items
-from app.store.context_size import ContextSize, conversation_size, get_with_chain_size
+from app.store.context_size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
 from app.store.conversations import ConversationRow, create
 from app.store.database import Database
 from app.store.responses import get
@@ -56,9 +56,17 @@ async def test_rows_of_the_version_before_are_counted(db: Database) -> None:
     assert items <= size.bytes < items + 100
 
 
-async def test_what_a_request_continues_is_read_in_one_query(db: Database) -> None:
+async def test_an_empty_conversation_has_a_size(db: Database) -> None:
+    await create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
+    assert await conversation_size(db, "default", "conv_1") == ConversationSize(ContextSize(), 0)
+
+
+@pytest.mark.parametrize("of", ["previous_response_id", "conversation"])
+async def test_what_a_request_continues_is_read_in_one_query(db: Database, of: str) -> None:
     newest = await chain(db, 2)
-    request = parse_request(orjson.dumps({"model": "m", "input": "hi", "previous_response_id": newest}))
+    await create(db, ConversationRow("conv_1", "default", {}, datetime.now(UTC)), [])
+    continued = {"previous_response_id": newest, "conversation": "conv_1"}[of]
+    request = parse_request(orjson.dumps({"model": "m", "input": "hi", of: continued}))
     made: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -67,8 +75,11 @@ async def test_what_a_request_continues_is_read_in_one_query(db: Database) -> No
     event.listen(db.engine.sync_engine, "before_cursor_execute", note)
     found = await check_continuation(db, "default", request, (), ContextLimits(2**30, 10, 10))
     event.remove(db.engine.sync_engine, "before_cursor_execute", note)
-    assert (found.chain.count, found.previous) == (2, await get(db, "default", newest))
     assert len(made) == 1
+    if of == "conversation":
+        assert (found.conversation, found.last_position) == ("conv_1", 0)
+    else:
+        assert (found.chain.count, found.previous) == (2, await get(db, "default", newest))
 
 
 async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Database) -> None:
@@ -101,7 +112,9 @@ async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
     conversation = ConversationRow("conv_1", "default", {}, datetime.now(UTC))
     await create(db, conversation, [{**message("\u00fc"), "id": "msg_1"}])
     row = await turn(db, "b", "B", conversation={"id": conversation.id})
-    found = await conversation_size(db, conversation.id)
+    found = await conversation_size(db, "default", conversation.id)
+    assert found is not None
+    assert await conversation_size(db, "theirs", conversation.id) is None
     items = [{**message("\u00fc"), "id": "msg_1"}, *row.request["input"]]
     async with db.begin() as connection:
         sizes = list(
@@ -109,7 +122,7 @@ async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
         )
         assert sizes[:2] == [size_of([item]) for item in items]
         await connection.execute(text("UPDATE conversation_items SET bytes = NULL"))
-    assert found == await conversation_size(db, conversation.id)
+    assert found == await conversation_size(db, "default", conversation.id)
     assert (found.size.count, found.size.bytes) == (3, sum(sizes))
     row = await claimed(db, conversation={"id": conversation.id})
     assert len(await items_of(db, row, found.size.bytes)) == 4
