@@ -47,5 +47,6 @@ class Lease:
             self._counted = counted
 
     def release(self) -> None:
-        self._budget.resize(self._counted, 0)
-        self._counted = 0
+        if self._counted:
+            self._budget.resize(self._counted, 0)
+            self._counted = 0
