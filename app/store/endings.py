@@ -6,17 +6,18 @@ the last committed one. Which statuses may end is in `protocol.status.TRANSITION
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Boolean, Select, Text, any_, bindparam, func, or_, select, update
+from sqlalchemy import Boolean, Row, Select, Text, any_, bindparam, cast, func, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.aio import HEAVY
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.frames import Event
@@ -26,8 +27,8 @@ from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.store.database import Database, StoreUnavailable
 from app.store.guards import has_crashed_out, may
-from app.store.responses import RESPONSE_COLUMNS
-from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, response_row
+from app.store.responses import UNPARSED_COLUMNS
+from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, parsed_row
 from app.store.tables import chunks, responses
 
 log = logging.getLogger("longhaul.store")
@@ -35,9 +36,9 @@ log = logging.getLogger("longhaul.store")
 MAX_CANCELLED = 32
 """Responses to cancel in one transaction: the next chunks of their workers wait for it."""
 MAX_LOG_BYTES = 8 * 1024 * 1024
-"""The logs that one transaction of cancels reads; a longer log is alone in its own."""
+"""The requests and logs that one transaction of cancels reads; a larger response is alone in its own."""
 OFF_LOOP_BYTES = 64 * 1024
-"""Logs of more bytes together are read into responses in a thread: 64 KiB take about a millisecond."""
+"""Rows, or logs, of more bytes together are parsed in a thread: 64 KiB take about a millisecond."""
 
 Close = Callable[[ResponseStream], list[Event]]
 """Ends a stream; returns its last events."""
@@ -46,26 +47,26 @@ Close = Callable[[ResponseStream], list[Event]]
 _BY_IDS = responses.c.id == any_(bindparam("ids", type_=ARRAY(Text)))
 _STATUSES = select(responses.c.id, responses.c.status).where(_BY_IDS)
 _LOCK_BY_IDS = (
-    select(*RESPONSE_COLUMNS)
+    select(*UNPARSED_COLUMNS)
     .where(_BY_IDS, responses.c.project == func.coalesce(bindparam("project", type_=Text), responses.c.project))
     .where(responses.c.background >= bindparam("only_background", type_=Boolean))
     .order_by(responses.c.id)
     .with_for_update()
 )
 _LOCK_TO_DELETE = (
-    select(*RESPONSE_COLUMNS)
+    select(*UNPARSED_COLUMNS)
     .where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
     .where(responses.c.store | responses.c.background)
     .with_for_update()
 )
 _LOCK_IN_STATUS = (
-    select(*RESPONSE_COLUMNS)
+    select(*UNPARSED_COLUMNS)
     .where(responses.c.id == bindparam("id"))
     .where(responses.c.status == func.coalesce(bindparam("only", type_=Text), responses.c.status))
     .with_for_update()
 )
 _LOCK_OWNED = (
-    select(*RESPONSE_COLUMNS)
+    select(*UNPARSED_COLUMNS)
     .where(responses.c.id == bindparam("id"), responses.c.status == Status.IN_PROGRESS.value)
     .where(responses.c.worker == bindparam("worker"), responses.c.attempt == bindparam("attempt"))
     .with_for_update()
@@ -75,11 +76,13 @@ _LOGS = (
     .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
     .order_by(chunks.c.response_id, chunks.c.first)
 )
-_SIZES = (
-    select(chunks.c.response_id, func.sum(func.octet_length(chunks.c.frames)).label("bytes"))
-    .where(chunks.c.response_id == any_(bindparam("ids", type_=ARRAY(Text))))
-    .group_by(chunks.c.response_id)
-)
+_LOG_BYTES = select(func.sum(func.octet_length(chunks.c.frames))).where(chunks.c.response_id == responses.c.id)
+_SIZES = select(
+    responses.c.id,
+    (func.octet_length(cast(responses.c.request, Text)) + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label(
+        "bytes"
+    ),
+).where(_BY_IDS)
 _INSERT_CHUNKS = insert(chunks)
 _UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))
 _ERASE_SECRETS = update(responses).where(responses.c.id == bindparam("ended_id")).values(request=bindparam("kept"))
@@ -105,7 +108,7 @@ async def cancel(db: Database, response_id: str, project: str | None) -> EndResu
 async def cancel_all(
     db: Database, response_ids: Sequence[str], project: str | None, *, only_background: bool = False
 ) -> list[EndResult | None]:
-    """`cancel` of several, at most MAX_LOG_BYTES of logs in a transaction; results in the same order.
+    """`cancel` of several, at most MAX_LOG_BYTES of requests and logs in a transaction; results in the same order.
 
     If an id comes twice, only the first result has the chunk. With `only_background`, foreground responses count as
     unknown.
@@ -189,9 +192,9 @@ async def find_exhausted(db: Database, max_crashes: int, max_claims: int, limit:
 
 
 async def _groups(db: Database, response_ids: Sequence[str]) -> list[list[str]]:
-    """The ids without repeats, in groups whose logs have at most MAX_LOG_BYTES together."""
+    """The ids without repeats, in groups whose requests and logs have at most MAX_LOG_BYTES together."""
     async with db.autocommit() as connection:
-        sizes = {row.response_id: int(row.bytes) for row in await connection.execute(_SIZES, {"ids": response_ids})}
+        sizes = {row.id: int(row.bytes) for row in await connection.execute(_SIZES, {"ids": response_ids})}
     groups: list[list[str]] = [[]]
     total = 0
     for response_id in dict.fromkeys(response_ids):
@@ -213,7 +216,10 @@ async def _end_rows(
     with_log: bool = True,
 ) -> dict[str, EndResult]:
     """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
-    rows = [response_row(row) for row in await connection.execute(lock, wanted)]
+    found = (await connection.execute(lock, wanted)).all()
+    is_large = sum(len(row.request) + len(row.output or "") for row in found) > OFF_LOOP_BYTES
+    parse = partial(_parsed, found)
+    rows = await HEAVY.run(parse) if is_large else parse()
     results = {row.id: EndResult(row, None) for row in rows}
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
@@ -222,13 +228,17 @@ async def _end_rows(
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
     is_long = sum(len(encoded) for each in logs.values() for encoded in each.frames) > OFF_LOOP_BYTES
-    if endings := await asyncio.to_thread(end_all) if is_long else end_all():
+    if endings := await HEAVY.run(end_all) if is_long else end_all():
         await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]
         if kept := [{"ended_id": row.id, "kept": row.request_to_keep} for row in with_secrets]:
             await connection.execute(_ERASE_SECRETS, kept)
     return results | {row.id: EndResult(row, chunk) for row, chunk in endings}
+
+
+def _parsed(rows: Sequence[Row[Any]]) -> list[ResponseRow]:
+    return [parsed_row(row) for row in rows]
 
 
 @dataclass(slots=True)

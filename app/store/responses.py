@@ -60,9 +60,10 @@ _SMALL_COLUMNS = [
     for column in RESPONSE_COLUMNS
 ]
 """Without what is large; then there is no request either (`row_or_large`)."""
-_UNPARSED_COLUMNS = [
+UNPARSED_COLUMNS = [
     cast(column, Text).label(column.name) if column.name in LARGE_COLUMNS else column for column in RESPONSE_COLUMNS
 ]
+"""For `parsed_row`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class _Query:
     @classmethod
     def where(cls, *conditions: ColumnElement[bool]) -> _Query:
         # Built once, because they come often: SQLAlchemy takes 0.1 ms of CPU to build one.
-        return cls(select(*_SMALL_COLUMNS).where(*conditions), select(*_UNPARSED_COLUMNS).where(*conditions))
+        return cls(select(*_SMALL_COLUMNS).where(*conditions), select(*UNPARSED_COLUMNS).where(*conditions))
 
 
 _IS_ID = responses.c.id == bindparam("id")

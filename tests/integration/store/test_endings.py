@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from app.protocol.events import frames
 from app.protocol.events.frames import Event
@@ -17,7 +17,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.store import endings, journal, responses
 from app.store.database import Database
-from app.store.rows import ResponseRow
+from app.store.rows import ResponseRow, parsed_row
 from tests.support.cycles import no_collector
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
@@ -120,7 +120,7 @@ async def test_only_the_owner_may_fail_its_response(db: Database) -> None:
     assert await endings.fail(db, row.id, "server_error", "late", owner=(WORKER, row.attempt)) is None
 
 
-async def test_long_logs_are_cancelled_in_groups_and_off_the_loop(
+async def test_long_logs_and_large_rows_are_cancelled_in_groups_and_off_the_loop(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
@@ -131,12 +131,25 @@ async def test_long_logs_are_cancelled_in_groups_and_off_the_loop(
         threads.append(threading.current_thread())
         return restore(events, next_sequence)
 
+    def parsed(row: Row[Any]) -> ResponseRow:
+        threads.append(threading.current_thread())
+        return parsed_row(row)
+
     monkeypatch.setattr(ResponseStream, "restore", watched)
+    monkeypatch.setattr(endings, "parsed_row", parsed)
     ids = [await queued(db) for _ in range(3)]
     assert await endings._groups(db, [*ids, ids[0]]) == [[each] for each in ids]
     results = await endings.cancel_all(db, ids, None)
     assert [result and result.row.status for result in results] == [Status.CANCELLED] * 3
-    assert len(threads) == 3 and threading.main_thread() not in threads
+    assert len(threads) == 6 and threading.main_thread() not in threads
+
+
+async def test_large_requests_are_cancelled_in_groups_by_their_bytes(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "MAX_LOG_BYTES", 100_000)
+    ids = [await queued(db, input=[message("x" * 40_000)]) for _ in range(4)]
+    assert await endings._groups(db, ids) == [ids[:2], ids[2:]]
 
 
 async def test_two_batches_of_cancels_in_opposite_order_do_not_deadlock(db: Database) -> None:
