@@ -20,7 +20,7 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from config.settings import Settings
 
-_NOTHING = ContextSize()
+_NO_CHAIN = ContextSize()
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
 
@@ -43,8 +43,11 @@ class Continuation:
     conversation: str | None = None
     last_position: int | None = None
     """In the conversation, of its last item."""
-    chain: ContextSize = _NOTHING
+    chain: ContextSize = _NO_CHAIN
     """The previous response and all that it continues."""
+
+
+_NOTHING = Continuation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ async def check_continuation(
     if (previous := request.fields.previous_response_id) is not None:
         return await _check_previous(db, project, previous, unstored, limits)
     if (conversation := request.fields.conversation_id) is None:
-        return Continuation()
+        return _NOTHING
     found = await conversation_size(db, project, conversation) if may_exist(conversation) else None
     if found is None:
         raise no_such_conversation(conversation, "conversation")

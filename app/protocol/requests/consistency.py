@@ -18,8 +18,9 @@ def check_consistent(fields: CreateResponse, body: Mapping[str, Any]) -> None:
     """Raises InvalidRequest about fields that contradict each other. `fields` is the checked form of `body`."""
     _check_context(fields, body)
     _check_trigger(fields)
-    _check_choice(fields)
-    _check_deferred(fields)
+    tools = [*fields.kept_tools, *fields.loaded_tools]
+    _check_choice(fields, tools)
+    _check_deferred(fields, tools)
     _check_min_tokens(fields)
     _check_summary(fields)
     _check_window(fields)
@@ -51,7 +52,8 @@ def check_has_input(sent: str | Sequence[Any] | None) -> None:
 
 def _check_trigger(fields: CreateResponse) -> None:
     """A trigger of a compaction ends an input, and something is there to be compacted."""
-    items = fields.input if isinstance(fields.input, list) else []
+    if not isinstance(items := fields.input, list):
+        return
     for index, item in enumerate(items[:-1]):
         if isinstance(item, CompactionTrigger):
             message = f"Invalid 'input[{index}]': a 'compaction_trigger' must be the last item of 'input'."
@@ -61,9 +63,9 @@ def _check_trigger(fields: CreateResponse) -> None:
         raise InvalidRequest(message, "input[0]", "invalid_value")
 
 
-def _check_choice(fields: CreateResponse) -> None:
-    """A choice must name tools of the request: of its `tools`, or of its items."""
-    choice, tools = fields.tool_choice, [*fields.kept_tools, *fields.loaded_tools]
+def _check_choice(fields: CreateResponse, tools: Sequence[Any]) -> None:
+    """A choice must name one of the request's `tools`: of the field, or of its items."""
+    choice = fields.tool_choice
     if choice == "required" and not tools:
         reason = "this server leaves out all of the 'tools'" if fields.tools else "there are no 'tools'"
         raise InvalidRequest(f"'tool_choice' is 'required', but {reason}.", "tool_choice", "invalid_value")
@@ -82,16 +84,16 @@ def _chosen(choice: Any) -> Iterable[tuple[str, Any]]:
         yield "tool_choice", choice
 
 
-def _check_deferred(fields: CreateResponse) -> None:
-    """Tools that load later need the client's tool search, which loads them."""
-    if any(isinstance(tool, ToolSearchTool) for tool in (*fields.kept_tools, *fields.loaded_tools)):
+def _check_deferred(fields: CreateResponse, tools: Sequence[Any]) -> None:
+    """Tools that load later need the client's tool search, which loads them. `tools`: of the field, and of items."""
+    if not tools or any(isinstance(tool, ToolSearchTool) for tool in tools):
         return
     added = fields.input if isinstance(fields.input, list) else ()
     items = (
         (f"input[{index}].tools", item.tools) for index, item in enumerate(added) if isinstance(item, AdditionalTools)
     )
-    for name, tools in (("tools", fields.tools or ()), *items):
-        _refuse_deferred(name, tools)
+    for name, sent in (("tools", fields.tools or ()), *items):
+        _refuse_deferred(name, sent)
 
 
 def _refuse_deferred(name: str, tools: Sequence[Any]) -> None:

@@ -143,8 +143,9 @@ class Prompt(RequestModel):
         return [tool for tool in self._item_tools() if not isinstance(tool, OmittedTool)]
 
     def _item_tools(self) -> list[Any]:
-        items = self.input if isinstance(self.input, list) else []
-        sources = (item for item in items if isinstance(item, ToolSearchOutput | AdditionalTools))
+        if not isinstance(self.input, list):
+            return []
+        sources = (item for item in self.input if isinstance(item, ToolSearchOutput | AdditionalTools))
         return [tool for item in sources for tool in item.tools]
 
     @property
