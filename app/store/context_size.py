@@ -13,8 +13,8 @@ from sqlalchemy import BigInteger, Integer, Select, bindparam, column, select, t
 
 from app.store.database import Database
 from app.store.items import INPUT
-from app.store.responses import RESPONSE_COLUMNS
-from app.store.rows import ResponseRow, response_row
+from app.store.responses import SMALL_COLUMNS, get
+from app.store.rows import LargeRow, ResponseRow, row_or_large
 from app.store.tables import responses
 
 BYTES = f"""(
@@ -39,7 +39,7 @@ _CHAIN_SIZE = text(
 )
 _SIZE = _CHAIN_SIZE.columns(column("members", Integer), column("bytes", BigInteger)).subquery("size")
 _WITH_SIZE: Select[Any] = (
-    select(*RESPONSE_COLUMNS, _SIZE.c.members, _SIZE.c.bytes)
+    select(*SMALL_COLUMNS, _SIZE.c.members, _SIZE.c.bytes)
     .select_from(responses.join(_SIZE, true()))
     .where(responses.c.id == bindparam("id"), responses.c.project == bindparam("project"))
 )
@@ -98,7 +98,12 @@ async def get_with_chain_size(
     values = {"id": response_id, "project": project, "most_responses": most.count, "most_bytes": most.bytes}
     async with db.autocommit() as connection:
         row = (await connection.execute(_WITH_SIZE, values)).one_or_none()
-    return None if row is None else (response_row(row), ContextSize(row.members, row.bytes))
+    if row is None:
+        return None
+    found: ResponseRow | LargeRow | None = row_or_large(row)
+    if isinstance(found, LargeRow):
+        found = await get(db, project, response_id)
+    return None if found is None else (found, ContextSize(row.members, row.bytes))
 
 
 async def conversation_size(db: Database, project: str, conversation_id: str) -> ConversationSize | None:

@@ -53,7 +53,7 @@ def _is_small(name: str) -> ColumnElement[bool]:
 
 
 _ALL_ARE_SMALL = and_(*map(_is_small, LARGE_COLUMNS))
-_SMALL_COLUMNS = [
+SMALL_COLUMNS = [
     case((_ALL_ARE_SMALL if column.name == "request" else _is_small(column.name), column)).label(column.name)
     if column.name in LARGE_COLUMNS
     else column
@@ -76,7 +76,7 @@ class _Query:
     @classmethod
     def where(cls, *conditions: ColumnElement[bool]) -> _Query:
         # Built once, because they come often: SQLAlchemy takes 0.1 ms of CPU to build one.
-        return cls(select(*_SMALL_COLUMNS).where(*conditions), select(*UNPARSED_COLUMNS).where(*conditions))
+        return cls(select(*SMALL_COLUMNS).where(*conditions), select(*UNPARSED_COLUMNS).where(*conditions))
 
 
 _IS_ID = responses.c.id == bindparam("id")

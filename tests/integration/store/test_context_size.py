@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from threading import get_ident
 from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import Row, event, text
 
 from app.protocol.requests.request import parse_request
 from app.responses.continuation import ContextLimits, check_continuation
+from app.store import responses
 from app.store.context import NO_LIMIT, chain_items
 from app.store.context_size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
 from app.store.conversations import ConversationRow, create
 from app.store.database import Database
 from app.store.responses import get
+from app.store.rows import ResponseRow, parsed_row
 from tests.integration.store.test_context import turn
 from tests.support.requests import message
 from tests.support.rows import claimed
@@ -80,6 +83,22 @@ async def test_what_a_request_continues_is_read_in_one_query(db: Database, of: s
         assert (found.conversation, found.last_position) == ("conv_1", 0)
     else:
         assert (found.chain.count, found.previous) == (2, await get(db, "default", newest))
+
+
+async def test_a_large_response_that_a_request_continues_is_parsed_beside_the_event_loop(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed_in: set[int] = set()
+
+    def parsed(row: Row[Any]) -> ResponseRow:
+        parsed_in.add(get_ident())
+        return parsed_row(row)
+
+    monkeypatch.setattr(responses, "parsed_row", parsed)
+    newest = (await turn(db, "x" * 2 * responses.LARGE_BYTES, "A")).id
+    assert (await chain_size(db, newest)).bytes > responses.LARGE_BYTES
+    assert parsed_in
+    assert get_ident() not in parsed_in
 
 
 async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Database) -> None:
