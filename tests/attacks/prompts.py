@@ -289,7 +289,7 @@ ATTACKS = (
         1100,
         5,
         {"200"},
-        full_only={"400 items"},
+        full_only={"400 items", "400 conversation"},
     ),
     Attack(
         "thousands-of-tools",
