@@ -36,7 +36,7 @@ class Session:
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
         self._project = project
-        self._streams = Streams(self._run_request, self._max_bytes)
+        self._streams = Streams(self._max_bytes)
 
     async def run(self) -> None:
         try:
@@ -69,7 +69,7 @@ class Session:
         lease = self._bodies.lease()
         lease.hold(size)
         try:
-            self._streams.add(stream_id, PendingRequest(fields, size, lease))
+            self._streams.add(stream_id, PendingRequest(fields, size, lease), self._run_request)
         except ApiError:
             lease.release()
             raise

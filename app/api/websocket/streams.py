@@ -51,10 +51,13 @@ Run = Callable[[Stream, PendingRequest], Awaitable[None]]
 
 
 class Streams:
-    """Calls `run` for each request in its turn; `run` raises nothing but CancelledError."""
+    """Runs each request in its turn.
 
-    def __init__(self, run: Run, max_bytes: int) -> None:
-        self._run = run
+    Leaves no reference cycle behind: what a slow client did not take would stay until a full garbage collection, and
+    that counts objects, not bytes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._streams: dict[str | None, Stream] = {}
         self._active = asyncio.Semaphore(MAX_ACTIVE)
@@ -67,8 +70,11 @@ class Streams:
         streams = self._streams.values()
         return frozenset(stream.last_unstored for stream in streams if stream.last_unstored is not None)
 
-    def add(self, stream_id: str | None, request: PendingRequest) -> None:
-        """Adds a request to a stream. Raises InvalidRequest, and Unavailable if too many requests wait."""
+    def add(self, stream_id: str | None, request: PendingRequest, run: Run) -> None:
+        """Adds a request to a stream; `run`, the same for all, raises nothing but CancelledError.
+
+        Raises InvalidRequest, and Unavailable if too many requests wait.
+        """
         stream = self._streams.get(stream_id) or self._new(stream_id)
         is_full = self._pending_count >= MAX_PENDING
         if is_full or (self._pending_count and self._pending_bytes + request.size > self._max_bytes):
@@ -78,7 +84,7 @@ class Streams:
         self._pending_bytes += request.size
         stream.pending.append(request)
         if stream.task is None:
-            stream.task = asyncio.create_task(self._run_all(stream))
+            stream.task = asyncio.create_task(self._run_all(stream, run))
 
     def drop_pending(self) -> None:
         """Forgets the requests that wait: their client is gone."""
@@ -101,16 +107,18 @@ class Streams:
             raise InvalidRequest(message, "stream_id", "websocket_stream_limit_reached")
         return self._streams.setdefault(stream_id, Stream(stream_id))
 
-    async def _run_all(self, stream: Stream) -> None:
-        while stream.pending:
-            async with self._active:
-                if not stream.pending:  # Dropped while this stream waited for its turn.
-                    break
-                request = stream.pending.popleft()
-                self._pending_count -= 1
-                self._pending_bytes -= request.size
-                try:
-                    await self._run(stream, request)
-                finally:
-                    request.forget()
-        stream.task = None
+    async def _run_all(self, stream: Stream, run: Run) -> None:
+        try:
+            while stream.pending:
+                async with self._active:
+                    if not stream.pending:  # Dropped while this stream waited for its turn.
+                        break
+                    request = stream.pending.popleft()
+                    self._pending_count -= 1
+                    self._pending_bytes -= request.size
+                    try:
+                        await run(stream, request)
+                    finally:
+                        request.forget()
+        finally:
+            stream.task = None

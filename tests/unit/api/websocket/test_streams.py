@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -91,3 +93,31 @@ async def test_no_pending_request_starts_after_an_error_that_could_not_be_sent()
     socket.seen.set()
     await running
     assert service.models == []
+
+
+class SlowSocket(GoneSocket):
+    """A socket whose client reads nothing and is then cut off."""
+
+    async def send_text(self, _: str) -> None:
+        self.refused += 1
+        await self.seen.wait()
+        raise WebSocketDisconnect
+
+
+@pytest.mark.parametrize("kind", [GoneSocket, SlowSocket])
+async def test_a_session_that_ends_leaves_nothing_for_the_garbage_collector(kind: type[GoneSocket]) -> None:
+    socket = kind(creation("one", "a"), creation("two", "b"))
+    session = Session(cast(Any, socket), cast(Any, SimpleNamespace(responses=Service(), settings=SETTINGS)), "default")
+    gc.collect()
+    gc.disable()
+    try:
+        running = asyncio.create_task(session.run())
+        await until(lambda: socket.refused)
+        socket.seen.set()
+        await running
+        ended = weakref.ref(session)
+        del session, running
+        await asyncio.sleep(0)
+        assert ended() is None
+    finally:
+        gc.enable()
