@@ -60,9 +60,15 @@ class Run:
         return self.row.read_at + timedelta(seconds=time.monotonic() - self._claimed)
 
     def fence(self) -> None:
-        """Cancels the run's task, which then writes nothing more for this response."""
+        """Cancels the run's task, which then writes nothing more for this response.
+
+        Takes back a chunk whose commit has not begun. If a crash of Postgres undid the claim, this worker may claim the
+        response again under the same attempt: the chunks of two runs would meet in one commit, which Postgres refuses.
+        """
         if not self.fenced:
             self.fenced = True
+            if self.last_commit is not None:
+                self.last_commit.cancel()
             self.task.cancel()
 
     def chunk(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -17,6 +17,7 @@ from app.store.journal import Entry
 from app.streaming.pubsub import PubSub
 from workers.generation import journal as module
 from workers.generation.journal import Journal
+from workers.generation.run import Run
 
 
 class Postgres:
@@ -88,6 +89,23 @@ async def test_a_fenced_entry_is_not_published_and_its_run_learns_it(postgres: P
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "abc")) == [True, False, True]
     await journal.close()
     assert redis.published == ["a", "c"]
+
+
+async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run_is_alone(postgres: Postgres) -> None:
+    journal = journal_on(Redis())
+    postgres.open.clear()
+    begun = journal.append(entry("begun"))
+    await asyncio.sleep(0)
+    task = asyncio.create_task(asyncio.sleep(60))
+    run = Run(cast(Any, None), "worker", cast(Any, task), cast(Any, None), last_commit=journal.append(entry("a")))
+    run.fence()
+    again = journal.append(entry("a"))
+    postgres.open.set()
+    assert await asyncio.gather(begun, again) == [True, True]
+    assert postgres.batches == [["begun"], ["a"]]
+    await asyncio.wait([task])
+    assert task.cancelled()
+    await journal.close()
 
 
 async def test_one_bad_entry_does_not_fail_the_others(postgres: Postgres) -> None:
