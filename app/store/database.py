@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
@@ -17,10 +16,9 @@ from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from app.store.columns import from_json
 from app.store.servers import CONNECT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
-
-log = logging.getLogger("longhaul.store")
 
 LARGE_READS = 2
 """Large rows that one process reads at once."""
@@ -70,18 +68,6 @@ def _leave_a_standby(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _read_json(stored: str) -> Any:
-    """The value of stored JSON; None if this process cannot read it, because Postgres checks less than orjson does.
-
-    It must not raise: the driver decodes all rows of a statement together, and the others would be lost with this one.
-    """
-    try:
-        return orjson.loads(stored)
-    except orjson.JSONDecodeError as error:
-        log.error("stored JSON cannot be read: %s", error.msg)
-        return None
-
-
 class Patience:
     """How long one action is repeated: while Postgres is away without an end, but for BUSY_SECONDS while it is busy."""
 
@@ -127,7 +113,7 @@ class Database:
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # an error's text must not hold a prompt
             json_serializer=lambda value: orjson.dumps(value).decode(),
-            json_deserializer=_read_json,
+            json_deserializer=from_json,
         )
         event.listen(self._engine.sync_engine, "checkout", _refuse_closed)
         event.listen(self._engine.sync_engine, "handle_error", _leave_a_standby)

@@ -9,14 +9,13 @@ from datetime import datetime
 from sys import byteorder
 from typing import Any
 
-import orjson
 from sqlalchemy import Row
 
 from app.protocol.events.chunk import Chunk
 from app.protocol.response import response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.columns import Column, to_json
+from app.store.columns import Column, from_json, to_json
 
 MESSAGES = ("input_messages", "output_messages")
 """Fields of a response object, present if the request asked for them (`Finish.messages`)."""
@@ -196,7 +195,7 @@ def row_or_large(row: Row[Any]) -> ResponseRow | LargeRow:
 def parsed_row(row: Row[Any]) -> ResponseRow:
     """`response_row` of a statement that returns the LARGE_COLUMNS as text."""
     fields = {name: row._mapping[name] for name in ResponseRow.__slots__}
-    parsed = {name: orjson.loads(fields[name]) for name in LARGE_COLUMNS if fields[name] is not None}
+    parsed = {name: from_json(fields[name]) for name in LARGE_COLUMNS if fields[name] is not None}
     return _row_of({**fields, **parsed})
 
 
