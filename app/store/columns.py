@@ -5,7 +5,6 @@ A column's name, type and value are defined in one place, so that SQL and parame
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -14,25 +13,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-log = logging.getLogger("longhaul.store")
-
 T = TypeVar("T")
 
 
 def to_json(value: Any) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
-
-
-def from_json(stored: str) -> Any:
-    """The value of stored JSON; None if this process cannot read it, because Postgres checks less than orjson does.
-
-    It must not raise: the rows of a statement are decoded together, and the others would be lost with this one.
-    """
-    try:
-        return orjson.loads(stored)
-    except orjson.JSONDecodeError as error:
-        log.error("stored JSON cannot be read: %s", error.msg)
-        return None
 
 
 @dataclass(frozen=True, slots=True)

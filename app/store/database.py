@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
@@ -16,9 +17,10 @@ from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.store.columns import from_json
 from app.store.servers import CONNECT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
+
+log = logging.getLogger("longhaul.store")
 
 LARGE_READS = 2
 """Large rows that one process reads at once."""
@@ -66,6 +68,18 @@ def _leave_a_standby(context: ExceptionContext) -> None:
     """Closes all connections of the pool once their server has become a standby: new ones find the primary."""
     if isinstance(context.original_exception.__cause__, asyncpg.ReadOnlySQLTransactionError):
         context.is_disconnect = True
+
+
+def from_json(stored: str) -> Any:
+    """The value of stored JSON; None if this process cannot read it, because Postgres checks less than orjson does.
+
+    It must not raise: the rows of a statement are decoded together, and the others would be lost with this one.
+    """
+    try:
+        return orjson.loads(stored)
+    except orjson.JSONDecodeError as error:
+        log.error("stored JSON cannot be read: %s", error.msg)
+        return None
 
 
 class Patience:

@@ -15,7 +15,8 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.response import response_object
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.columns import Column, from_json, to_json
+from app.store.columns import Column, to_json
+from app.store.database import from_json
 
 MESSAGES = ("input_messages", "output_messages")
 """Fields of a response object, present if the request asked for them (`Finish.messages`)."""
