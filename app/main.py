@@ -10,14 +10,18 @@ from functools import partial
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from app.access.directory import Directory
 from app.api import openapi, routes
+from app.api.authentication import AuthenticationMiddleware
 from app.api.dependencies import Runtime, State
 from app.api.errors import add_error_handlers
 from app.api.limits import Limits
 from app.api.middleware import HeadMiddleware, HostMiddleware, RequestIdMiddleware, cross_origin
+from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
+from app.responses.models import PermittedCatalogs
 from app.responses.references import ReferenceLimits, ReferenceResolver
 from app.responses.service import ResponseService
 from app.store.database import Database
@@ -45,6 +49,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
             setup_logging(settings.log_level)
         catalog = catalog or load_catalog(settings)
         _ = settings.database_dsn, settings.broker_url  # Raise ConfigError if they are not set.
+        settings.check_auth()
     except ConfigError as error:
         raise SystemExit(f"longhaul: {error}") from None
     app = FastAPIOffline(
@@ -60,6 +65,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(HeadMiddleware)
+    app.add_middleware(AuthenticationMiddleware, auth=settings.auth)
     app.add_middleware(HostMiddleware, allowed={settings.host.lower(), *settings.allowed_hosts})
     app.add_middleware(RequestIdMiddleware)
     if settings.cors_origins:
@@ -75,17 +81,34 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
     references = ReferenceResolver(db, sealer, ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes))
-    responses = ResponseService(db, sealer, references, pubsub, queue, catalog, settings)
+    directory = Directory(db, pubsub)
+    asks_for_keys = settings.auth == "keys"
+    catalogs = PermittedCatalogs(catalog, directory if asks_for_keys else None)
+    responses = ResponseService(db, sealer, references, pubsub, queue, catalogs, settings)
     conversations = ConversationService(db, references, settings)
     shutdown = Shutdown()
     await pubsub.start()
+    if asks_for_keys:
+        directory.start()
     freeze_gc()
     try:
         with set_by_signals(shutdown):
             started_at = int(time.time())
-            runtime = Runtime(settings, catalog, db, pubsub, responses, conversations, shutdown, started_at)
-            yield State(runtime=runtime, limits=Limits.of(settings))
+            runtime = Runtime(
+                settings=settings,
+                catalog=catalog,
+                db=db,
+                pubsub=pubsub,
+                responses=responses,
+                conversations=conversations,
+                shutdown=shutdown,
+                catalogs=catalogs,
+                readiness=RecentReadiness(db, pubsub, catalog),
+                started_at=started_at,
+            )
+            yield State(runtime=runtime, limits=Limits.of(settings), directory=directory)
     finally:
+        await directory.close()
         await responses.close()
         await queue.close()
         await pubsub.close()

@@ -77,11 +77,19 @@ class ModelCatalog:
     models: tuple[ServedModel, ...]
     tools: tuple[McpServer, ...] = ()
     """The MCP servers that run hosted tools."""
+    permitted: frozenset[str] | None = None
+    """Values of `model` that requests may have; None: all."""
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
         """All values of `model` in requests: the models, each followed by its adapters."""
-        return tuple(served for model in self.models for served in (model, *_adapters_of(model)))
+        served = (served for model in self.models for served in (model, *_adapters_of(model)))
+        return tuple(served for served in served if self.permitted is None or served.name in self.permitted)
+
+    def restricted(self, models: frozenset[str] | None, tools: frozenset[str] | None) -> ModelCatalog:
+        """The same catalog for somebody who may use these `models` and these MCP servers, by label; None: all."""
+        allowed = self.tools if tools is None else tuple(server for server in self.tools if server.label in tools)
+        return replace(self, permitted=models, tools=allowed)
 
     def get(self, name: str) -> ServedModel | None:
         """The model or adapter of that name. An adapter has the queue of its base model."""

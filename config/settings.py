@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -129,6 +130,8 @@ class Settings(BaseSettings):
     """Folder for the data of embedded services and for Flower's password."""
     host: str = "127.0.0.1"
     """Address that the API listens on."""
+    auth: Literal["open", "keys"] = "open"
+    """Whether requests need an API key; without one, only this machine may reach the API."""
     port: Port = 8000
     """Port of the API."""
     api_processes: Annotated[int, Field(ge=1, le=64)] = 1
@@ -237,12 +240,27 @@ class Settings(BaseSettings):
             raise ConfigError("DATABASE_URL is not set (`longhaul up` starts a Postgres of its own)")
         return self.database_url
 
+    def check_auth(self) -> None:
+        """Raises ConfigError if strangers could reach an API that asks for no key."""
+        if self.auth == "open" and not _is_loopback(self.host):
+            raise ConfigError(
+                f"LONGHAUL_HOST: with {self.host!r} other machines reach the API, and it asks nobody for a key; "
+                "set LONGHAUL_AUTH=keys, or LONGHAUL_HOST=127.0.0.1"
+            )
+
     @cached_property
     def broker_url(self) -> str:
         """`redis_url`. Raises ConfigError if it is unset."""
         if self.redis_url is None:
             raise ConfigError("REDIS_URL is not set (`longhaul up` starts a Valkey of its own)")
         return self.redis_url
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # A name; who knows what it stands for.
+        return False
 
 
 def variable_of(field: str) -> str:

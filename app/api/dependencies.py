@@ -1,4 +1,4 @@
-"""What routes get from FastAPI: the parts of this process, the caller's project, checked headers and parameters.
+"""What routes get from FastAPI: the parts of this process, the caller and its project, checked headers and parameters.
 
 Every dependency is async: FastAPI runs the others in threads, which costs a request more than all its checks.
 """
@@ -13,18 +13,21 @@ from typing import Annotated, TypedDict, cast
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
+from app.access.caller import Caller
+from app.access.directory import Directory
+from app.api.authentication import CALLER
 from app.api.limits import Limits
+from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.responses.conversations import ConversationService
+from app.responses.models import PermittedCatalogs
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.settings import Settings
-
-DEFAULT_PROJECT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Runtime:
     responses: ResponseService
     conversations: ConversationService
     shutdown: Shutdown
+    catalogs: PermittedCatalogs
+    readiness: RecentReadiness
     started_at: int
     """Epoch seconds."""
 
@@ -47,15 +52,24 @@ class State(TypedDict):
 
     runtime: Runtime
     limits: Limits
+    directory: Directory
 
 
 async def runtime_of(request: Request) -> Runtime:
     return cast(Runtime, request.state.runtime)
 
 
-async def current_project() -> str:
-    """Returns the project whose responses the request sees: the one project, because there are no API keys yet."""
-    return DEFAULT_PROJECT
+async def current_caller(request: HTTPConnection) -> Caller:
+    """Returns the caller that `AuthenticationMiddleware` let in."""
+    caller: Caller = request.scope["state"][CALLER]
+    return caller
+
+
+async def current_project(request: HTTPConnection) -> str:
+    """Returns the project whose responses the request sees: that of the caller's key."""
+    project = (await current_caller(request)).project
+    assert project is not None, "the scopes of a key without a project allow no such request"
+    return project
 
 
 def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPConnection], Awaitable[None]]:
@@ -98,4 +112,5 @@ async def idempotency_key(request: Request) -> str | None:
 
 Key = Annotated[str | None, Depends(idempotency_key)]
 RuntimeOf = Annotated[Runtime, Depends(runtime_of)]
+CallerOf = Annotated[Caller, Depends(current_caller)]
 Project = Annotated[str, Depends(current_project)]

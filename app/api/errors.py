@@ -25,6 +25,7 @@ from app.protocol.errors import (
     ServerFault,
     TimedOut,
     TooLarge,
+    Unauthorized,
     Unavailable,
     UnsupportedMedia,
     UrlTooLong,
@@ -42,6 +43,7 @@ MAX_URL_CHARS = 120
 
 _STATUS: dict[type[ApiError], int] = {
     InvalidRequest: 400,
+    Unauthorized: 401,
     Forbidden: 403,
     NotFound: 404,
     MethodNotAllowed: 405,
@@ -57,6 +59,13 @@ _STATUS: dict[type[ApiError], int] = {
 }
 
 
+_HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"www-authenticate": "Bearer"},
+    SERVICE_UNAVAILABLE: {"retry-after": str(RETRY_AFTER_SECONDS)},
+}
+"""Headers that belong to a status."""
+
+
 def status_of(error: ApiError) -> int:
     """Returns the HTTP status of the error's class, or of its nearest base class."""
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
@@ -70,8 +79,7 @@ def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None
 def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
     status = status_of(error)
-    retry = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == SERVICE_UNAVAILABLE else {}
-    return reply(error.error.body(), status, {**retry, **(headers or {})})
+    return reply(error.error.body(), status, {**_HEADERS.get(status, {}), **(headers or {})})
 
 
 def crash() -> ServerFault:

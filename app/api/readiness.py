@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from app.protocol.types import Json
@@ -18,7 +19,13 @@ log = logging.getLogger("longhaul.api")
 
 CHECK_SECONDS = 1.0
 
+RECENT_SECONDS = 1.0
+
 T = TypeVar("T")
+
+
+def status_text(is_ready: bool) -> str:
+    return "ready" if is_ready else "not_ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class Readiness:
 
     def body(self) -> Json:
         return {
-            "status": "ready" if self.ready else "not_ready",
+            "status": status_text(self.ready),
             "missing": list(self.missing),
             "models": {"ready": list(self.models), "without_worker": list(self.without_worker)},
         }
@@ -55,6 +62,23 @@ async def check(db: Database, pubsub: PubSub, catalog: ModelCatalog) -> Readines
     if not ready:
         missing.append("a worker with a loaded engine")
     return Readiness(tuple(missing), ready, tuple(name for name in names if name not in ready))
+
+
+class RecentReadiness:
+    """Whether the server is ready, for strangers: however many ask, there is one check in RECENT_SECONDS."""
+
+    def __init__(self, db: Database, pubsub: PubSub, catalog: ModelCatalog) -> None:
+        self._check = partial(check, db, pubsub, catalog)
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._ready = False
+
+    async def get(self) -> bool:
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if now > self._checked_at + RECENT_SECONDS:
+                self._ready, self._checked_at = (await self._check()).ready, now
+        return self._ready
 
 
 async def _is_connected(pubsub: PubSub) -> bool:

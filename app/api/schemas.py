@@ -60,8 +60,9 @@ class ModelsReady(Shape):
 
 class Ready(Shape):
     status: Literal["ready", "not_ready"]
-    missing: list[str]
-    models: ModelsReady
+    missing: list[str] | None = None
+    """Like `models` left out for a caller without an API key, where one is asked for."""
+    models: ModelsReady | None = None
 
 
 class Architecture(Shape):

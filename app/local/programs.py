@@ -73,6 +73,7 @@ def absolute_paths(settings: Settings) -> dict[str, str]:
 def api(settings: Settings) -> Launch:
     """uvicorn. Raises ConfigError if it could not start."""
     _check_shared(settings)
+    settings.check_auth()
     check_port("LONGHAUL_PORT", settings.host, settings.port)
     _allow_open_files(settings.max_connections + OTHER_FILES)
     argv = [

@@ -88,6 +88,8 @@ def _checked(settings: Settings, options: UpOptions, home: Home) -> Start:
         commands = parse(options.procfile.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LocalError(f"cannot read {options.procfile}: {getattr(error, 'strerror', 'not UTF-8')}") from None
+    if "api" in commands:
+        settings.check_auth()
     settings, models = _models(settings, options.model or settings.model, home)
     for name, variable, host, port in (
         ("api", "LONGHAUL_PORT", settings.host, settings.port),

@@ -2,7 +2,8 @@
 
 ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
- │    └── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Forbidden, Misdirected
+ │    ├── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Misdirected
+ │    └── Unauthorized, Forbidden
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
  ├── TimedOut               the response ran for longer than its run timeout
@@ -87,6 +88,12 @@ class UnsupportedMedia(InvalidRequest):
 
 class MethodNotAllowed(InvalidRequest):
     default_code = "method_not_allowed"
+
+
+class Unauthorized(InvalidRequest):
+    """The request has no API key that works."""
+
+    default_code = "invalid_api_key"
 
 
 class Forbidden(InvalidRequest):

@@ -31,13 +31,13 @@ from app.responses.continuation import (
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
-from app.responses.models import capabilities_of, served_model
+from app.responses.models import PermittedCatalogs, capabilities_of, served_model
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Idempotency, NewResponse
 from app.store.sealing import seal_headers
-from config.models import ModelCatalog, ServedModel
+from config.models import ServedModel
 from config.settings import Settings
 
 MANY_ITEMS = 500
@@ -60,13 +60,13 @@ class RequestAcceptor:
         db: Database,
         sealer: SharedSealer,
         references: ReferenceResolver,
-        catalog: ModelCatalog,
+        catalogs: PermittedCatalogs,
         settings: Settings,
     ) -> None:
         self._db = db
         self._sealer = sealer
         self._references = references
-        self._catalog = catalog
+        self._catalogs = catalogs
         self._settings = settings
         self._limits = ContextLimits.of(settings)
 
@@ -83,7 +83,8 @@ class RequestAcceptor:
         `priority` overrides the one that follows from the request. The request may continue the responses `unstored`
         although they have `store` false.
         """
-        model, response_id = served_model(self._catalog, request.model), new_response_id()
+        catalog = await self._catalogs.of(project)
+        model, response_id = served_model(catalog, request.model), new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
         continued = await check_continuation(self._db, project, request, unstored, limits)
@@ -94,7 +95,7 @@ class RequestAcceptor:
         if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
             await check_outputs(self._db, continued, items)
         _check_model(document, model)
-        check_servers(request.fields.tools or (), self._catalog.tools)
+        check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
         stored = {**document, "secrets": await self._sealed_secrets(request)}
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres

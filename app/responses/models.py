@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from app.access.directory import Directory
 from app.protocol.errors import NotFound
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from config.models import ModelCatalog, ServedModel
+
+
+class PermittedCatalogs:
+    """The models and MCP servers that each project may use. To a project the others are not there.
+
+    Without a `directory` nobody is asked for a key, and everybody may use everything.
+    """
+
+    def __init__(self, catalog: ModelCatalog, directory: Directory | None) -> None:
+        self._catalog = catalog
+        self._directory = directory
+
+    async def of(self, project: str | None) -> ModelCatalog:
+        """Returns the catalog for callers of this project, or for the operators (None). Raises StoreUnavailable."""
+        if self._directory is None or project is None:
+            return self._catalog
+        row = await self._directory.project(project)
+        if row is None or (row.models is None and row.tool_servers is None):
+            return self._catalog
+        return self._catalog.restricted(row.models, row.tool_servers)
 
 
 def served_model(catalog: ModelCatalog, name: str) -> ServedModel:

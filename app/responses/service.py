@@ -21,6 +21,7 @@ from app.responses.acceptor import RequestAcceptor
 from app.responses.attached import AttachedResponse
 from app.responses.canceller import ResponseCanceller
 from app.responses.creator import ResponseCreator
+from app.responses.models import PermittedCatalogs
 from app.responses.paging import PageQuery
 from app.responses.reader import Included, Pulse, ResponseReader
 from app.responses.references import ReferenceResolver
@@ -28,7 +29,6 @@ from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Idempotency
 from app.streaming.pubsub import PubSub
-from config.models import ModelCatalog
 from config.settings import Settings
 
 CLOSE_SECONDS = 2.0
@@ -58,12 +58,12 @@ class ResponseService:
         references: ReferenceResolver,
         pubsub: PubSub,
         queue: TaskQueue,
-        catalog: ModelCatalog,
+        catalogs: PermittedCatalogs,
         settings: Settings,
     ) -> None:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
-        self._acceptor = RequestAcceptor(db, sealer, references, catalog, settings)
+        self._acceptor = RequestAcceptor(db, sealer, references, catalogs, settings)
         self._reader = ResponseReader(db, pubsub, settings)
         self._canceller = ResponseCanceller(db, pubsub, queue, self._reader, self._background)
         self._abandoned = AbandonedResponses(self._canceller.cancel_abandoned)

@@ -23,7 +23,7 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import BOOLEAN, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
 from app.protocol.status import FINAL, Status
 
@@ -202,4 +202,39 @@ keys = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    # Names of models, and labels of MCP servers, that its requests may use; NULL: all.
+    Column("models", ARRAY(Text)),
+    Column("tool_servers", ARRAY(Text)),
+    _time("created_at", nullable=False),
+    _time("archived_at"),
+    CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    # NULL: a key of the operators, which belongs to no project.
+    Column("project", Text, ForeignKey("projects.id")),
+    Column("name", Text, nullable=False),
+    # SHA-256 of the key, which is kept nowhere.
+    Column("hash", LargeBinary, nullable=False),
+    # The beginning and the end of the key, for people.
+    Column("shown", Text, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    _time("created_at", nullable=False),
+    _time("expires_at"),
+    _time("last_used_at"),
+    _time("revoked_at"),
+    CheckConstraint("octet_length(hash) = 32", name="hash_is_sha256"),
+    CheckConstraint("(project IS NULL) = (scopes && ARRAY['admin', 'operator'])", name="operators_have_no_project"),
+    Index("api_keys_hash_idx", "hash", unique=True),
+    Index("api_keys_project_idx", "project"),
 )

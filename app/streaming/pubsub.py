@@ -27,6 +27,8 @@ log = logging.getLogger("longhaul.pubsub")
 
 CHANNEL = "longhaul:events:2:"
 """The number is the version of the messages. Processes of another version are not heard; readers then poll Postgres."""
+_DOORBELL = "doorbell."
+"""Doorbells are channels, too, whose messages hold nothing. No response's id begins like this."""
 CONNECT_SECONDS = 2.0
 RECONNECT_SECONDS = 0.5
 
@@ -132,22 +134,38 @@ class PubSub:
                 await self._load_messages()
             self._next_key_at = now + KEY_SECONDS
 
+    async def ring(self, doorbell: str) -> None:
+        """Wakes whoever listens to the doorbell, in every process. Raises PubSubUnavailable."""
+        await self.publish([Chunk(_DOORBELL + doorbell, 0, 0, 0, (), b"")])
+
     @contextlib.asynccontextmanager
     async def subscribe(self, response_id: str) -> AsyncIterator[Subscription]:
         """Subscribes one reader to one response, at once; the confirmation comes later. Works without Redis, too."""
-        channel = CHANNEL + response_id
+        async with self._subscribed(CHANNEL + response_id) as subscription:
+            self.reader_count += 1
+            try:
+                yield subscription
+            finally:
+                self.reader_count -= 1
+
+    @contextlib.asynccontextmanager
+    async def listen(self, doorbell: str) -> AsyncIterator[Subscription]:
+        """Subscribes to a doorbell. The subscription's `wait` returns when it rings, or may have rung unheard."""
+        async with self._subscribed(CHANNEL + _DOORBELL + doorbell) as subscription:
+            yield subscription
+
+    @contextlib.asynccontextmanager
+    async def _subscribed(self, channel: str) -> AsyncIterator[Subscription]:
         readers = self._readers.setdefault(channel, set())
         is_first, confirmed = channel not in self._confirmed, self._confirmed.setdefault(channel, asyncio.Event())
         subscription = Subscription(confirmed, lambda: self.connected)
         readers.add(subscription)
-        self.reader_count += 1
         try:
             if is_first:
                 self._changes.submit((True, channel))
             yield subscription
         finally:
             readers.discard(subscription)
-            self.reader_count -= 1
             if not readers and self._readers.get(channel) is readers:
                 del self._readers[channel]
                 self._confirmed.pop(channel, None)

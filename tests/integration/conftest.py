@@ -19,7 +19,9 @@ async def db(services: Any) -> AsyncIterator[Database]:
     database = Database(services.database_url, 10)
     await migrate(database)
     async with database.begin() as connection:
-        await connection.execute(text("TRUNCATE responses, conversations, workers CASCADE"))
+        await connection.execute(text("TRUNCATE responses, conversations, workers, api_keys CASCADE"))
+        await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
+        await connection.execute(text("UPDATE projects SET models = NULL, tool_servers = NULL"))
     yield database
     await database.close()
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from app.api import schemas
-from app.api.dependencies import Runtime, RuntimeOf, only_query
+from app.api.dependencies import CallerOf, Runtime, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.route_docs import CLIENT_VERSION, error_answers
 from app.responses.codex_models import codex_model
@@ -43,9 +43,9 @@ async def _lengths(runtime: Runtime) -> Mapping[str, int]:
     response_model=None,
     dependencies=[Depends(only_query("client_version"))],
 )
-async def list_models(request: Request, runtime: RuntimeOf) -> Response:
+async def list_models(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
     """With `client_version`, which Codex sends, the list has the models as Codex reads them, too."""
-    catalog, lengths = runtime.catalog, await _lengths(runtime)
+    catalog, lengths = await runtime.catalogs.of(caller.project), await _lengths(runtime)
     cards = [card_of(model, catalog.tools, lengths) for model in catalog.served]
     answer = {"object": "list", "data": [card.as_object(runtime.started_at) for card in cards]}
     if "client_version" in request.query_params:
@@ -60,6 +60,7 @@ async def list_models(request: Request, runtime: RuntimeOf) -> Response:
     response_model=None,
     dependencies=[Depends(only_query())],
 )
-async def get_model(model: str, runtime: RuntimeOf) -> Response:
-    served = served_model(runtime.catalog, model)
-    return reply(card_of(served, runtime.catalog.tools, await _lengths(runtime)).as_object(runtime.started_at))
+async def get_model(model: str, runtime: RuntimeOf, caller: CallerOf) -> Response:
+    catalog = await runtime.catalogs.of(caller.project)
+    served = served_model(catalog, model)
+    return reply(card_of(served, catalog.tools, await _lengths(runtime)).as_object(runtime.started_at))

@@ -87,7 +87,7 @@ async def create_response(request: Request, runtime: RuntimeOf, project: Project
     dependencies=[_no_query],
 )
 async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    as_request = partial(count_request, only_model=only_model(runtime.catalog))
+    as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT)
     return _foreground(runtime, attach, counted, shape=input_tokens)

@@ -25,7 +25,7 @@ async def connect(websocket: WebSocket) -> None:
         await websocket.send_denial_response(refuse(error))
         return
     await websocket.accept()
-    await Session(websocket, websocket.state.runtime, await current_project()).run()
+    await Session(websocket, websocket.state.runtime, await current_project(websocket)).run()
 
 
 def _check_origin(websocket: WebSocket) -> None:

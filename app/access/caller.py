@@ -1,0 +1,47 @@
+"""Who sent a request, and what that caller may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from app.store.projects import DEFAULT_PROJECT
+
+
+class Scope(Enum):
+    """What an API key allows."""
+
+    RESPONSES = "responses"
+    """Create, read, cancel and delete responses and conversations."""
+    BATCHES = "batches"
+    """The same for batches."""
+    FILES = "files"
+    """The same for files and uploads."""
+    READ = "read"
+    """Read everything of the project, and change nothing."""
+    OPERATOR = "operator"
+    """See and steer the work of all projects."""
+    ADMIN = "admin"
+    """Manage projects, keys and limits."""
+
+
+PROJECT_SCOPES = frozenset({Scope.RESPONSES, Scope.BATCHES, Scope.FILES, Scope.READ})
+"""The scopes of keys that belong to a project; the others belong to the operators."""
+OPERATOR_SCOPES = frozenset(Scope) - PROJECT_SCOPES
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of one request."""
+
+    project: str | None
+    """None: an operator, or a stranger."""
+    scopes: frozenset[Scope]
+    key_id: str | None = None
+    """None: nobody asked for a key."""
+
+
+ANYBODY = Caller(DEFAULT_PROJECT, frozenset(Scope))
+"""Every caller, if no key is asked for (`LONGHAUL_AUTH=open`)."""
+STRANGER = Caller(None, frozenset())
+"""A caller without a key, where one may be left out."""

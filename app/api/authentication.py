@@ -1,0 +1,218 @@
+"""The layer in front of every route: who calls, and whether that caller may.
+
+A key that ends takes along what it has open: the app is told that the client has left, so everything ends as it does
+for a client that leaves, and the client is told why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access.caller import ANYBODY, PROJECT_SCOPES, STRANGER, Caller
+from app.access.caller import Scope as KeyScope
+from app.access.directory import Directory
+from app.access.known_key import KnownKey
+from app.api.errors import api_error_of, refuse
+from app.protocol.errors import Forbidden, Unauthorized
+from app.store.database import StoreUnavailable
+
+CALLER = "caller"
+"""The key of the request's caller in its state."""
+DIRECTORY = "directory"
+"""The key of the process' directory in the lifespan's state."""
+
+OPEN_PATHS = frozenset({"/health/live"})
+"""Paths that ask nobody for a key."""
+PATHS_FOR_STRANGERS = frozenset({"/health/ready"})
+"""Paths that say less to a caller without a key."""
+
+SCOPES = {
+    "batches": KeyScope.BATCHES,
+    "conversations": KeyScope.RESPONSES,
+    "files": KeyScope.FILES,
+    "models": None,
+    "responses": KeyScope.RESPONSES,
+    "uploads": KeyScope.FILES,
+}
+"""The scope that each `/v1/...` needs; None: any key will do. To read, `read` will do as well."""
+
+_READS = frozenset({"GET", "HEAD"})
+_POLICY_VIOLATION = 1008
+
+_MISSING = "No API key was sent. Send one in the header 'Authorization: Bearer sk-lh-...'."
+_TWICE = "The header 'Authorization' comes twice; send it once."
+_NO_KEY = "The header 'Authorization' holds no API key; send 'Authorization: Bearer sk-lh-...'."
+_UNKNOWN = "The API key does not exist here. Check that it was copied whole, and that it belongs to this server."
+_MISMATCH = "The header 'OpenAI-Project' names another project than the API key's. Leave it out, or send that one's id."
+_NO_PROJECT = "This API key belongs to no project. Use a key of the project in which this shall happen."
+
+
+class AuthenticationMiddleware:
+    """Lets a request in if its API key allows it; with `auth` `open`, every request.
+
+    The request's state then has its `Caller`.
+    """
+
+    def __init__(self, app: ASGIApp, auth: Literal["open", "keys"]) -> None:
+        self._app = app
+        self._asks = auth == "keys"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if not self._asks or scope["path"] in OPEN_PATHS:
+            caller = STRANGER if self._asks else ANYBODY
+            await self._pass_on(caller, scope, receive, send)
+            return
+        try:
+            key = await _key_of(scope)
+        except (Unauthorized, Forbidden, StoreUnavailable) as raised:
+            error = api_error_of(raised)
+            assert error is not None
+            await refuse(error)(scope, receive, send)
+            return
+        if key is None:
+            await self._pass_on(STRANGER, scope, receive, send)
+            return
+        with key.in_use():
+            scope["state"][CALLER] = key.caller
+            await _Admitted(self._app, key, scope, receive, send).run()
+
+    async def _pass_on(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})[CALLER] = caller
+        await self._app(scope, receive, send)
+
+
+async def _key_of(scope: Scope) -> KnownKey | None:
+    """Returns the request's key; None: it has none, and needs none.
+
+    Raises Unauthorized, Forbidden and StoreUnavailable.
+    """
+    secret, project = _credentials(scope)
+    if secret is None:
+        if scope["path"] in PATHS_FOR_STRANGERS:
+            return None
+        raise Unauthorized(_MISSING)
+    directory: Directory = scope["state"][DIRECTORY]
+    key = await directory.key(secret)
+    if key is None:
+        raise Unauthorized(_UNKNOWN)
+    if key.refusal is not None:
+        raise Unauthorized(key.refusal)
+    if project is not None and project != key.caller.project:
+        raise Unauthorized(_MISMATCH, "OpenAI-Project", "mismatched_project")
+    _check_scopes(scope, key.caller)
+    return key
+
+
+def _credentials(scope: Scope) -> tuple[str | None, str | None]:
+    """Returns the key and the project that the headers name. Raises Unauthorized."""
+    sent = project = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            if sent is not None:
+                raise Unauthorized(_TWICE)
+            sent = value
+        elif name == b"openai-project":
+            project = value.decode("latin-1")
+    if sent is None:
+        return None, project
+    scheme, _, secret = sent.decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer" or not (secret := secret.strip()):
+        raise Unauthorized(_NO_KEY)
+    return secret, project
+
+
+def _check_scopes(scope: Scope, caller: Caller) -> None:
+    """Raises Forbidden if the caller's key does not allow what the request does."""
+    path: str = scope["path"]
+    needed = SCOPES.get(path.split("/", 3)[2]) if path.startswith("/v1/") else None
+    if needed is None or needed in caller.scopes:
+        return
+    may_read = scope["type"] == "http" and scope["method"] in _READS
+    if may_read and KeyScope.READ in caller.scopes:
+        return
+    if caller.project is None and needed in PROJECT_SCOPES:
+        raise Forbidden(_NO_PROJECT, code="insufficient_permissions")
+    names = f"'{needed.value}'" + (f" or '{KeyScope.READ.value}'" if may_read else "")
+    message = f"The API key has insufficient permissions for this operation. It needs the scope {names}."
+    raise Forbidden(message, code="insufficient_permissions")
+
+
+class _Admitted:
+    """One request of a key, which ends with the key."""
+
+    def __init__(self, app: ASGIApp, key: KnownKey, scope: Scope, receive: Receive, send: Send) -> None:
+        self._app = app
+        self._key = key
+        self._scope = scope
+        self._is_http = scope["type"] == "http"
+        self._receive = receive
+        self._send = send
+        self._has_body = False
+        self._started = self._complete = self._cut = False
+
+    async def run(self) -> None:
+        try:
+            await self._app(self._scope, self._receive_until_end, self._watch_send)
+        except ClientDisconnect:
+            if not self._cut:
+                raise
+        if self._cut and not self._complete:
+            await self._end()
+
+    async def _watch_send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.body":
+            self._complete = not message.get("more_body", False)
+        elif kind in ("http.response.start", "websocket.accept"):
+            self._started = True
+        elif kind == "websocket.close":
+            self._complete = True
+        await self._send(message)
+
+    async def _receive_until_end(self) -> Message:
+        """Receives a message. Once the key has ended, it says that the client is gone."""
+        if self._is_http and not self._has_body:
+            # The body has a deadline of its own, so most requests need no task that waits for their key's end.
+            message = await self._receive()
+            self._has_body = not message.get("more_body", False)
+        else:
+            message = await _unless(self._receive, self._key.ended)
+        if not self._key.ended.is_set():
+            return message
+        self._cut = message["type"] not in ("http.disconnect", "websocket.disconnect")
+        return {"type": "http.disconnect"} if self._is_http else {"type": "websocket.disconnect", "code": 1005}
+
+    async def _end(self) -> None:
+        refusal = self._key.refusal or _UNKNOWN
+        if not self._is_http and self._started:
+            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": refusal})
+        elif not self._started:
+            await refuse(Unauthorized(refusal))(self._scope, self._receive, self._send)
+        else:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+_KEY_ENDED: Message = {"type": "key.ended"}
+
+
+async def _unless(receive: Receive, ended: asyncio.Event) -> Message:
+    """Returns the next message, or _KEY_ENDED if the key ends first."""
+    receiving, ending = asyncio.create_task(_one(receive)), asyncio.create_task(ended.wait())
+    try:
+        await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
+        return receiving.result() if receiving.done() else _KEY_ENDED
+    finally:
+        for task in (receiving, ending):
+            task.cancel()
+        await asyncio.wait([receiving, ending])
+
+
+async def _one(receive: Receive) -> Message:
+    return await receive()

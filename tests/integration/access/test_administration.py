@@ -1,0 +1,152 @@
+"""Making, listing, rotating and ending keys and projects."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from app.access.administration import Administration, AdministrationError, create_first_key
+from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.secret import hash_of, shown
+from app.store import api_keys
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return Administration(db, pubsub)
+
+
+async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -> None:
+    made = await admin.create_key("default", "mine", {Scope.RESPONSES})
+    async with db.autocommit() as connection:
+        dumped = str((await connection.execute(text("SELECT api_keys::text FROM api_keys"))).scalars().all())
+    assert made.secret not in dumped and made.secret[10:-4] not in dumped
+    (row,) = await admin.list_keys("default")
+    assert (row.hash, row.shown) == (hash_of(made.secret), shown(made.secret))
+    assert (row.project, row.name, row.scopes) == ("default", "mine", ("responses",))
+    assert row.expires_at is row.last_used_at is row.revoked_at is None
+
+
+async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -> None:
+    plain = await admin.create_project("plain")
+    narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
+    assert [project.id for project in await admin.list_projects()] == ["default", plain.id, narrow.id]
+    assert (plain.models, plain.tool_servers) == (None, None)
+    assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())
+    wider = await admin.permit(narrow.id, None, ["python"])
+    assert (wider.models, wider.tool_servers) == (None, {"python"})
+
+
+@pytest.mark.parametrize(
+    ("project", "scopes"),
+    [("default", {Scope.ADMIN}), ("default", {Scope.OPERATOR}), (None, {Scope.RESPONSES}), ("default", set())],
+)
+async def test_a_project_s_key_is_no_operator_s_key(
+    admin: Administration, project: str | None, scopes: set[Scope]
+) -> None:
+    with pytest.raises(AdministrationError, match="has scopes of: "):
+        await admin.create_key(project, "mine", scopes)
+
+
+async def test_a_key_needs_a_project_that_is_there_and_not_archived(admin: Administration) -> None:
+    with pytest.raises(AdministrationError, match="no project 'proj_none'"):
+        await admin.create_key("proj_none", "mine", PROJECT_SCOPES)
+    project = await admin.create_project("old")
+    await admin.archive_project(project.id)
+    with pytest.raises(AdministrationError, match="is archived"):
+        await admin.create_key(project.id, "mine", PROJECT_SCOPES)
+
+
+async def test_the_default_project_cannot_be_archived(admin: Administration) -> None:
+    with pytest.raises(AdministrationError, match="cannot be archived"):
+        await admin.archive_project("default")
+
+
+@pytest.mark.parametrize("lifetime", [0.5, 1e12, float("nan"), float("inf")])
+async def test_a_lifetime_has_bounds(admin: Administration, lifetime: float) -> None:
+    with pytest.raises(AdministrationError, match="a key may live for 1 to"):
+        await admin.create_key("default", "mine", PROJECT_SCOPES, lifetime)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", "nul\0"])
+async def test_a_name_has_bounds(admin: Administration, name: str) -> None:
+    with pytest.raises(AdministrationError, match="1 to 200 printable characters"):
+        await admin.create_project(name)
+
+
+async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.administration.MAX_KEYS", 2)
+    first = await admin.create_key("default", "1", PROJECT_SCOPES)
+    await admin.create_key("default", "2", PROJECT_SCOPES)
+    with pytest.raises(AdministrationError, match="2 working keys"):
+        await admin.create_key("default", "3", PROJECT_SCOPES)
+    await admin.revoke_key(first.row.id)
+    await admin.create_key("default", "3", PROJECT_SCOPES)
+
+
+async def test_a_key_is_revoked_once(admin: Administration) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    first = await admin.revoke_key(made.row.id)
+    assert first.revoked_at is not None
+    assert (await admin.revoke_key(made.row.id)).revoked_at == first.revoked_at
+    with pytest.raises(AdministrationError, match="no key 'key_none'"):
+        await admin.revoke_key("key_none")
+
+
+async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administration) -> None:
+    old = await admin.create_key("default", "mine", {Scope.READ}, 1000)
+    new = await admin.rotate_key(old.row.id, 50)
+    before, after = await admin.list_keys("default")
+    assert (before.id, after.id) == (old.row.id, new.row.id)
+    assert (after.project, after.name, after.scopes) == ("default", "mine", ("read",))
+    assert before.remaining_seconds is not None and 0 < before.remaining_seconds <= 50
+    assert after.expires_at is not None and after.expires_at - after.created_at == timedelta(seconds=1000)
+    assert new.secret != old.secret
+
+
+async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> None:
+    old = await admin.create_key("default", "mine", PROJECT_SCOPES, 10)
+    await admin.rotate_key(old.row.id, 1000)
+    before, _ = await admin.list_keys("default")
+    assert before.expires_at == old.row.expires_at
+
+
+async def test_a_revoked_key_cannot_be_rotated(admin: Administration) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    await admin.revoke_key(made.row.id)
+    with pytest.raises(AdministrationError, match="works no longer"):
+        await admin.rotate_key(made.row.id)
+
+
+async def test_processes_that_start_together_make_one_first_key(db: Database, admin: Administration) -> None:
+    kept: list[str] = []
+    made = await asyncio.gather(*(create_first_key(db, kept.append) for _ in range(5)))
+    assert sorted(made) == [False] * 4 + [True]
+    (row,) = await admin.list_keys(None)
+    assert row.hash == hash_of(kept[0]) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
+    assert not await create_first_key(db, kept.append)
+    await admin.revoke_key(row.id)
+    assert await create_first_key(db, kept.append), "nobody could administer this deployment"
+
+
+async def test_a_first_key_that_cannot_be_kept_is_not_made(db: Database, admin: Administration) -> None:
+    def fail(_: str) -> None:
+        raise LookupError("the disk is full")
+
+    with pytest.raises(LookupError, match="full"):
+        await create_first_key(db, fail)
+    assert await admin.list_keys(None) == []
+
+
+async def test_the_time_of_a_use_never_goes_back(db: Database, admin: Administration) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    await api_keys.mark_used(db, {made.row.id: 1.0})
+    (row,) = await admin.list_keys("default")
+    await api_keys.mark_used(db, {made.row.id: 100.0})
+    assert row.last_used_at is not None
+    assert (await admin.list_keys("default"))[0].last_used_at == row.last_used_at

@@ -1,0 +1,244 @@
+"""What a process knows of keys: without queries, and no longer than they work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.access import directory as module
+from app.access.administration import Administration
+from app.access.caller import PROJECT_SCOPES, Scope
+from app.access.directory import Directory
+from app.access.known_key import ARCHIVED, DELETED, EXPIRED, REVOKED, KnownKey
+from app.access.secret import hash_of, new_secret
+from app.store import api_keys
+from app.store.database import Database
+from app.store.keys import pubsub_key
+from app.streaming.pubsub import PubSub
+from tests.support.waiting import until
+
+NEVER = 1000.0
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return Administration(db, pubsub)
+
+
+@pytest.fixture
+async def directory(db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Directory]:
+    """It never polls: what it learns, the doorbell told it."""
+    monkeypatch.setattr(module, "POLL_SECONDS", NEVER)
+    started = Directory(db, pubsub)
+    started.start()
+    yield started
+    await started.close()
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many keys each query asked for."""
+    counted: list[int] = []
+    find = api_keys.find
+
+    async def counting(db: Database, hashes: Any) -> Any:
+        counted.append(len(hashes))
+        return await find(db, hashes)
+
+    monkeypatch.setattr(api_keys, "find", counting)
+    return counted
+
+
+async def known(directory: Directory, secret: str) -> KnownKey:
+    key = await directory.key(secret)
+    assert key is not None
+    return key
+
+
+async def heard(pubsub: PubSub) -> None:
+    """Waits until Redis has confirmed that this process listens."""
+    async with pubsub.listen(module.DOORBELL) as doorbell:
+        await doorbell.wait_until_confirmed()
+
+
+async def test_a_known_key_costs_no_query(directory: Directory, admin: Administration, queries: list[int]) -> None:
+    made = await admin.create_key("default", "mine", {Scope.READ})
+    first = await known(directory, made.secret)
+    assert (first.caller.project, first.caller.scopes, first.caller.key_id) == ("default", {Scope.READ}, made.row.id)
+    assert all([await directory.key(made.secret) is first for _ in range(100)])
+    assert queries == [1]
+
+
+async def test_a_text_that_is_no_key_costs_no_query(directory: Directory, queries: list[int]) -> None:
+    for text in ("", "sk-proj-123", "sk-lh-" + "A" * 49, new_secret() + "x", "é" * 55):
+        assert await directory.key(text) is None
+    assert queries == []
+
+
+async def test_a_key_that_does_not_exist_costs_one_query(directory: Directory, queries: list[int]) -> None:
+    unknown = new_secret()
+    for _ in range(10):
+        assert await directory.key(unknown) is None
+    assert queries == [1]
+
+
+async def test_those_who_guess_keys_share_their_queries_and_are_forgotten(
+    directory: Directory, admin: Administration, queries: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_UNKNOWN", 20)
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    guesses = [new_secret() for _ in range(200)]
+    found = await asyncio.gather(*(directory.key(each) for each in guesses), directory.key(made.secret))
+    assert [key for key in found if key is not None] == [await directory.key(made.secret)]
+    assert sum(queries) == 201 and len(queries) <= 2
+    assert len(directory._unknown) == 20
+
+
+async def test_a_revoked_key_ends_by_the_doorbell(directory: Directory, admin: Administration, pubsub: PubSub) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    key = await known(directory, made.secret)
+    await heard(pubsub)
+    await admin.revoke_key(made.row.id)
+    await key.ended.wait()
+    assert (await known(directory, made.secret)).refusal == REVOKED
+
+
+async def test_without_redis_a_revoked_key_ends_by_a_poll(
+    db: Database, admin: Administration, services: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    deaf = PubSub("redis://127.0.0.1:1", pubsub_key(db))
+    directory = Directory(db, deaf)
+    directory.start()
+    try:
+        made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+        key = await known(directory, made.secret)
+        await Administration(db, deaf).revoke_key(made.row.id)
+        await key.ended.wait()
+    finally:
+        await directory.close()
+        await deaf.close()
+
+
+def test_a_revocation_is_known_within_five_seconds_without_redis() -> None:
+    assert module.POLL_SECONDS + module.PAUSE_SECONDS < 5
+
+
+async def test_the_keys_of_an_archived_project_end(directory: Directory, admin: Administration, pubsub: PubSub) -> None:
+    project = await admin.create_project("short-lived")
+    made = await admin.create_key(project.id, "mine", PROJECT_SCOPES)
+    key = await known(directory, made.secret)
+    await heard(pubsub)
+    await admin.archive_project(project.id)
+    await key.ended.wait()
+    assert key.refusal == ARCHIVED
+
+
+async def test_a_key_ends_when_it_expires(directory: Directory, admin: Administration) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES, 1.0)
+    key = await known(directory, made.secret)
+    assert key.refusal is None
+    await key.ended.wait()
+    assert key.refusal == EXPIRED
+
+
+async def test_an_overlap_that_ends_ends_the_old_key_alone(
+    directory: Directory, admin: Administration, pubsub: PubSub
+) -> None:
+    old = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    key = await known(directory, old.secret)
+    await heard(pubsub)
+    new = await admin.rotate_key(old.row.id, 0)
+    await key.ended.wait()
+    assert key.refusal == EXPIRED
+    assert (await known(directory, new.secret)).refusal is None
+
+
+async def test_a_key_that_is_found_during_a_look_misses_nothing(
+    directory: Directory, admin: Administration, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look's query is made before the revocation, and the key is looked up after it."""
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    other = await admin.create_key("default", "other", PROJECT_SCOPES)
+    await known(directory, other.secret)
+    find, begun, go_on = api_keys.find, asyncio.Event(), asyncio.Event()
+
+    async def slow(db: Database, hashes: Any) -> Any:
+        found = await find(db, hashes)
+        begun.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(api_keys, "find", slow)
+    finding = asyncio.create_task(directory.key(made.secret))
+    await begun.wait()
+    await api_keys.revoke(db, made.row.id)
+    looking = asyncio.create_task(directory.look())
+    go_on.set()
+    key = await finding
+    await looking
+    assert key is not None and key.refusal == REVOKED
+
+
+async def test_a_key_whose_row_is_deleted_ends(directory: Directory, admin: Administration, db: Database) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    key = await known(directory, made.secret)
+    async with db.begin() as connection:
+        await connection.exec_driver_sql("DELETE FROM api_keys")
+    await directory.look()
+    assert key.refusal == DELETED
+    assert await directory.key(made.secret) is None
+
+
+async def test_an_idle_key_is_forgotten_and_one_in_use_is_not(
+    directory: Directory, admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 5.0)
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    key = await known(directory, made.secret)
+    with key.in_use():
+        key.take_use()
+        monkeypatch.setattr(key, "_seen_at", key._seen_at - 10)
+        await directory.look()
+        assert directory._keys[hash_of(made.secret)] is key
+    await directory.look()
+    assert directory._keys == {}
+
+
+async def test_the_last_use_is_noted(directory: Directory, admin: Administration) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    with (await known(directory, made.secret)).in_use():
+        pass
+    await directory.close()
+    (row,) = await admin.list_keys("default")
+    assert row.last_used_at is not None and row.last_used_at >= row.created_at
+
+
+async def test_while_postgres_is_away_known_keys_work(
+    directory: Directory, admin: Administration, services: Any
+) -> None:
+    made = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    key = await known(directory, made.secret)
+    services.postgres.stop()
+    assert (await known(directory, made.secret)) is key and key.refusal is None
+    services.heal()
+
+
+async def test_a_project_is_read_once_and_again_when_it_changes(
+    directory: Directory, admin: Administration, pubsub: PubSub
+) -> None:
+    project = await admin.create_project("narrow", models=["a"])
+    first = await directory.project(project.id)
+    assert first is not None and first.models == {"a"} and await directory.project(project.id) is first
+    assert await directory.project("proj_none") is None
+    await heard(pubsub)
+    await admin.permit(project.id, ["b"], None)
+
+    async def changed() -> bool:
+        found = await directory.project(project.id)
+        return found is not None and found.models == {"b"}
+
+    await until(changed, what="the change of the project")

@@ -1,0 +1,49 @@
+"""Projects and API keys for tests, and an API that asks for keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from app.access.administration import Administration, CreatedKey
+from app.access.caller import PROJECT_SCOPES, Scope
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+from tests.support.api import Api
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One project with one key."""
+
+    project: str
+    key: CreatedKey
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key.secret}"}
+
+
+async def tenant(
+    admin: Administration, name: str, scopes: Collection[Scope] = PROJECT_SCOPES, project: str | None = None
+) -> Tenant:
+    """Makes a project, unless one is named, and a key of it."""
+    if project is None:
+        project = (await admin.create_project(name)).id
+    return Tenant(project, await admin.create_key(project, name, scopes))
+
+
+def administration(db: Database, pubsub: PubSub) -> Administration:
+    return Administration(db, pubsub)
+
+
+@asynccontextmanager
+async def as_caller(api: Api, key: Tenant | CreatedKey | str) -> AsyncIterator[Api]:
+    """The same API with a client that sends this key."""
+    secret = key if isinstance(key, str) else key.secret if isinstance(key, CreatedKey) else key.key.secret
+    headers = {"authorization": f"Bearer {secret}"}
+    async with httpx.AsyncClient(base_url=api.url, timeout=30, headers=headers) as client:
+        yield Api(api.server, client)

@@ -1,0 +1,309 @@
+"""The layer in front of the routes: who is let in, and what happens when a key ends. Without services."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from app.access.caller import ANYBODY, OPERATOR_SCOPES, PROJECT_SCOPES, STRANGER
+from app.access.caller import Scope as KeyScope
+from app.access.known_key import EXPIRED, REVOKED, KnownKey
+from app.access.secret import new_secret
+from app.api.authentication import CALLER, DIRECTORY, SCOPES, AuthenticationMiddleware
+from app.api.routes import ROUTERS
+from app.store.api_keys import KeyRow
+from app.store.database import StoreUnavailable
+from tests.support.waiting import until
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+SECRET = new_secret()
+
+
+def row_of(scopes: frozenset[KeyScope] = PROJECT_SCOPES, project: str | None = "proj_a", left: float = 1000) -> KeyRow:
+    names = tuple(scope.value for scope in scopes)
+    return KeyRow("key_1", project, "mine", b"", "sk-lh-...", names, NOW, NOW, None, None, left, False)
+
+
+class OneKey:
+    """A directory that knows one key."""
+
+    def __init__(self, row: KeyRow | None) -> None:
+        self.known = None if row is None else KnownKey(row)
+
+    async def key(self, secret: str) -> KnownKey | None:
+        return self.known if secret == SECRET else None
+
+
+class Away:
+    async def key(self, secret: str) -> KnownKey | None:
+        raise StoreUnavailable
+
+
+class Exchange:
+    """One request through the middleware to an app of the test."""
+
+    def __init__(self, app: Any = None, row: KeyRow | None = None, directory: Any = None, **scope: Any) -> None:
+        self.directory = directory or OneKey(row or row_of())
+        headers = [(b"authorization", f"Bearer {SECRET}".encode())]
+        state: dict[str, Any] = {DIRECTORY: self.directory}
+        given = {"type": "http", "method": "GET", "path": "/v1/responses/resp_1", "headers": headers, "state": state}
+        self.scope: Scope = {**given, **scope}
+        self.sent: list[Message] = []
+        self.incoming: asyncio.Queue[Message] = asyncio.Queue()
+        self._middleware = AuthenticationMiddleware(app or self._answer, "keys")
+
+    async def run(self) -> Exchange:
+        async def send(message: Message) -> None:
+            self.sent.append(message)
+
+        await self._middleware(self.scope, self.incoming.get, send)
+        return self
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = json.loads(self.sent[1]["body"])["error"]
+        return error
+
+
+def authorization(*values: str) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", value.encode("latin-1")) for value in values]
+
+
+async def test_a_key_lets_its_caller_in() -> None:
+    exchange = await Exchange().run()
+    caller = exchange.scope["state"][CALLER]
+    assert exchange.status == 204
+    assert (caller.project, caller.scopes, caller.key_id) == ("proj_a", PROJECT_SCOPES, "key_1")
+
+
+async def test_the_scheme_may_be_written_in_any_case() -> None:
+    assert (await Exchange(headers=authorization(f"bEARER  {SECRET} ")).run()).status == 204
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([], "No API key was sent"),
+        (["Bearer"], "holds no API key"),
+        ([SECRET], "holds no API key"),
+        ([f"Basic {SECRET}"], "holds no API key"),
+        ([f"Bearer {SECRET}", f"Bearer {SECRET}"], "comes twice"),
+        ([f"Bearer {SECRET}x"], "does not exist here"),
+        (["Bearer \xff\xfe"], "does not exist here"),
+        ([f"Bearer {new_secret()}"], "does not exist here"),
+    ],
+)
+async def test_a_request_without_a_key_that_works_is_a_401(sent: list[str], words: str) -> None:
+    exchange = await Exchange(headers=authorization(*sent)).run()
+    assert exchange.status == 401
+    assert words in exchange.error["message"]
+    assert (exchange.error["type"], exchange.error["code"]) == ("invalid_request_error", "invalid_api_key")
+    assert (b"www-authenticate", b"Bearer") in exchange.sent[0]["headers"]
+    assert SECRET not in str(exchange.sent)
+
+
+async def test_a_websocket_without_a_key_is_refused_before_it_is_accepted() -> None:
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    exchange = await Exchange(type="websocket", path="/v1/responses", headers=[], extensions=extensions).run()
+    assert [message["type"] for message in exchange.sent] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    assert exchange.status == 401
+
+
+async def test_a_key_that_has_ended_says_why() -> None:
+    for refusal in (REVOKED, EXPIRED):
+        directory = OneKey(row_of())
+        assert directory.known is not None
+        directory.known.end(refusal)
+        exchange = await Exchange(directory=directory).run()
+        assert (exchange.status, exchange.error["message"]) == (401, refusal)
+
+
+async def test_while_postgres_is_away_an_unknown_key_is_a_503() -> None:
+    exchange = await Exchange(directory=Away()).run()
+    assert (exchange.status, exchange.error["code"]) == (503, "service_unavailable")
+
+
+async def test_another_project_s_name_beside_a_key_is_refused() -> None:
+    own, other = (b"openai-project", b"proj_a"), (b"openai-project", b"proj_b")
+    assert (await Exchange(headers=[*authorization(f"Bearer {SECRET}"), own]).run()).status == 204
+    exchange = await Exchange(headers=[*authorization(f"Bearer {SECRET}"), other]).run()
+    assert (exchange.status, exchange.error["code"]) == (401, "mismatched_project")
+
+
+async def test_life_needs_no_key_and_readiness_tells_strangers_less() -> None:
+    for path in ("/health/live", "/health/ready"):
+        exchange = await Exchange(path=path, headers=[], directory=Away()).run()
+        assert exchange.status == 204 and exchange.scope["state"][CALLER] is STRANGER
+    known = await Exchange(path="/health/ready").run()
+    assert known.scope["state"][CALLER].project == "proj_a"
+    assert (await Exchange(path="/health/ready", headers=authorization("Bearer nonsense")).run()).status == 401
+
+
+@pytest.mark.parametrize("path", ["/docs", "/docs/static/x.css", "/openapi.json", "/", "/none", "/health/none"])
+async def test_everything_else_needs_a_key(path: str) -> None:
+    assert (await Exchange(path=path, headers=[]).run()).status == 401
+    assert (await Exchange(path=path).run()).status == 204
+
+
+def test_every_route_has_its_scope() -> None:
+    routes = [route.path for router in ROUTERS for route in router.routes]  # type: ignore[attr-defined]
+    named = {path.split("/")[2] for path in routes if path.startswith("/v1/")}
+    assert named <= set(SCOPES)
+    assert {path for path in routes if not path.startswith("/v1/")} == {"/health/live", "/health/ready"}
+
+
+READ, WRITE = {"method": "GET"}, {"method": "POST"}
+OPERATOR = {"project": None, "scopes": OPERATOR_SCOPES}
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "request_", "status"),
+    [
+        ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/responses", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/conversations/conv_1/items", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.RESPONSES})}, "/v1/files", READ, 403),
+        ({"scopes": frozenset({KeyScope.FILES})}, "/v1/responses/resp_1", READ, 403),
+        ({"scopes": frozenset({KeyScope.FILES})}, "/v1/uploads/u/parts", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.BATCHES})}, "/v1/batches", WRITE, 204),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1", READ, 204),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1", {"method": "HEAD"}, 204),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1/cancel", WRITE, 403),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/resp_1", {"method": "DELETE"}, 403),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/responses/input_tokens", WRITE, 403),
+        ({"scopes": frozenset({KeyScope.READ})}, "/v1/models", READ, 204),
+        (OPERATOR, "/v1/models", READ, 204),
+        (OPERATOR, "/v1/responses/resp_1", READ, 403),
+    ],
+)
+async def test_a_key_allows_what_its_scopes_say(
+    key: dict[str, Any], path: str, request_: dict[str, str], status: int
+) -> None:
+    exchange = await Exchange(row=row_of(**key), path=path, **request_).run()
+    assert exchange.status == status
+    if status == 403:
+        assert exchange.error["code"] == "insufficient_permissions"
+        expected = "belongs to no project" if key is OPERATOR else "needs the scope"
+        assert expected in exchange.error["message"]
+
+
+async def test_a_websocket_needs_more_than_read() -> None:
+    reading = row_of(frozenset({KeyScope.READ}))
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    exchange = await Exchange(row=reading, type="websocket", path="/v1/responses", extensions=extensions).run()
+    assert exchange.status == 403
+
+
+async def test_without_keys_everybody_is_let_in_whatever_they_send() -> None:
+    seen = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["state"][CALLER])
+
+    async def nothing(*_: Any) -> Any: ...
+
+    middleware = AuthenticationMiddleware(app, "open")
+    for headers in ([], authorization("Bearer unused"), [(b"openai-project", b"proj_x")]):
+        await middleware({"type": "http", "path": "/v1/responses", "headers": headers}, nothing, nothing)
+    assert seen == [ANYBODY] * 3
+
+
+class TestTheEndOfAKey:
+    """What a request has open ends with its key."""
+
+    @staticmethod
+    async def ended_during(app: Callable[..., Awaitable[None]], **scope: Any) -> Exchange:
+        """Runs a request, and ends its key once the app waits for its client."""
+        exchange = Exchange(app, method="POST", path="/v1/responses", **scope)
+        running = asyncio.create_task(exchange.run())
+        await exchange.incoming.put({"type": "http.request", "body": b"{}", "more_body": False})
+        await until(lambda: not exchange.incoming.qsize(), what="an app that waits")
+        exchange.directory.known.end(REVOKED)
+        return await running
+
+    async def test_a_stream_ends_cleanly(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            assert (await receive())["type"] == "http.disconnect"
+
+        exchange = await self.ended_during(app)
+        assert [message.get("more_body") for message in exchange.sent] == [None, True, False]
+
+    async def test_a_client_that_waits_for_an_answer_is_told_why(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            assert (await receive())["type"] == "http.disconnect"
+
+        exchange = await self.ended_during(app)
+        assert (exchange.status, exchange.error["message"]) == (401, REVOKED)
+
+    async def test_an_answer_that_is_complete_stays_as_it_is(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            await Exchange._answer(None, scope, receive, send)  # type: ignore[arg-type]
+            assert (await receive())["type"] == "http.disconnect"
+
+        assert len((await self.ended_during(app)).sent) == 2
+
+    async def test_a_websocket_is_closed_with_the_reason(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "websocket.accept"})
+            await receive()
+            assert (await receive())["type"] == "websocket.disconnect"
+
+        exchange = await self.ended_during(app, type="websocket")
+        assert exchange.sent[-1] == {"type": "websocket.close", "code": 1008, "reason": REVOKED}
+
+    async def test_a_client_that_left_before_gets_nothing(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            assert (await receive())["type"] == "http.disconnect"
+
+        exchange = Exchange(app)
+        await exchange.incoming.put({"type": "http.disconnect"})
+        exchange.directory.known.end(REVOKED)
+        exchange.directory.known.refusal = None  # It ended after the request was let in.
+        assert (await exchange.run()).sent == []
+
+    async def test_a_body_that_arrives_after_the_end_is_not_acted_on(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            exchange.directory.known.end(REVOKED)
+            assert (await receive())["type"] == "http.disconnect"
+
+        exchange = Exchange(app)
+        await exchange.incoming.put({"type": "http.request", "body": b"{}", "more_body": False})
+        await exchange.run()
+        assert exchange.status == 401
+
+    async def test_what_the_app_raises_reaches_the_layers_above(self) -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            raise LookupError("a bug")
+
+        with pytest.raises(LookupError):
+            await Exchange(app).run()
+
+    async def test_a_key_with_an_expiry_leaves_no_timer_behind(self) -> None:
+        key = KnownKey(row_of(left=1000))
+        assert key._expiry is not None
+        key.end(REVOKED)
+        assert key._expiry is None
+        key.update(row_of(left=1000))
+        assert key._expiry is None and key.refusal == REVOKED
