@@ -7,21 +7,23 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.local import programs
 from app.local.errors import LocalError
+from app.local.home import with_running_services
+from app.local.reporting import one_line
+from app.local.tenants_command import keys, projects
 from app.local.tools_command import tools
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings, unknown_variables
 
-CONFIG_STATUS = 2
-FAILED_STATUS = 1
+if TYPE_CHECKING:
+    from app.store.database import Database
 
 cli = typer.Typer(
     help="A self-hosted Responses API whose work outlives connections, processes and GPUs.",
@@ -29,17 +31,9 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(keys, name="keys")
+cli.add_typer(projects, name="projects")
 cli.add_typer(tools, name="tools")
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Turns an error that the user can mend into one line on stderr and a status: 2 for settings, 1 for the machine."""
-    try:
-        yield
-    except (ConfigError, LocalError) as error:
-        typer.echo(f"longhaul: {error}", err=True)
-        raise typer.Exit(CONFIG_STATUS if isinstance(error, ConfigError) else FAILED_STATUS) from None
 
 
 def _settings(**overrides: Any) -> Settings:
@@ -66,14 +60,14 @@ def up(
     from app.local.up import UpOptions
     from app.local.up import up as run
 
-    with _one_line():
+    with one_line():
         overrides: dict[str, Any] = {} if port is None else {"port": port}
         settings = _settings(**overrides)
         asyncio.run(run(settings, UpOptions(model, workers, procfile)))
 
 
 def _become(program: Callable[[Settings], programs.Launch]) -> None:
-    with _one_line():
+    with one_line():
         settings = _settings()
         program(settings).become(settings)
 
@@ -105,8 +99,8 @@ def flower() -> None:
 
 @cli.command()
 def migrate() -> None:
-    """Bring the database's schema up to date."""
-    with _one_line():
+    """Bring the database's schema up to date. With LONGHAUL_AUTH=keys, make the first admin key."""
+    with one_line():
         asyncio.run(_migrate(_settings()))
     if os.environ.get("HONCHO_PROCESS_NAME"):
         stop_signals = {signal.SIGINT, signal.SIGTERM}
@@ -123,6 +117,10 @@ async def _migrate(settings: Settings) -> None:
     db = Database(settings.database_dsn)
     try:
         await run(db)
+        if settings.auth == "keys":
+            await _make_first_key(settings, db)
+    except (ConfigError, LocalError):
+        raise
     except StoreBusy as error:
         raise LocalError(f"DATABASE_URL: other transactions hold the tables ({error}); try again later") from None
     except StoreUnavailable as error:
@@ -134,11 +132,20 @@ async def _migrate(settings: Settings) -> None:
         await db.close()
 
 
+async def _make_first_key(settings: Settings, db: Database) -> None:
+    from app.local.home import Home
+    from app.local.tenants import make_first_key
+
+    home = Home.prepare(settings.home)
+    if await make_first_key(db, home):
+        typer.echo(f"the first admin key lies in {home.admin_key_file}")
+
+
 @cli.command()
 def rotate_key() -> None:
     """Seal with a new key from now on; what was sealed before stays readable. Takes two minutes."""
-    with _one_line():
-        number = asyncio.run(_rotate_key(_settings()))
+    with one_line():
+        number = asyncio.run(_rotate_key(with_running_services(_settings())))
         typer.echo(f"key {number} seals now")
 
 
@@ -158,7 +165,7 @@ async def _rotate_key(settings: Settings) -> int:
 @cli.command()
 def models() -> None:
     """List the models of the models file."""
-    with _one_line():
+    with one_line():
         for model in load_models(_settings().models).models:
             typer.echo(f"{model.name}\t{model.engine}\t{model.path or '-'}\tqueue {model.queue}")
 

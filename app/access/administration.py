@@ -95,6 +95,10 @@ class Administration:
         """The keys of a project, or of the operators (None), revoked and expired ones included."""
         return await api_keys.find_of(self._db, project)
 
+    async def list_all_keys(self) -> list[KeyRow]:
+        """The keys of all projects and of the operators."""
+        return await api_keys.find_all(self._db)
+
     async def revoke_key(self, key_id: str) -> KeyRow:
         """The key is refused from now on, and what it has open ends."""
         row = await api_keys.revoke(self._db, key_id)

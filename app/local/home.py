@@ -8,8 +8,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from app.local.errors import LocalError
 from config.settings import Settings
 
 MARKER = "longhaul.id"
+SERVICES_FILE = "services"
+"""The URLs of the services of a running `longhaul up`."""
 _ID = re.compile(r"[0-9a-f]{12}")
 POLL_SECONDS = 0.1
 
@@ -51,6 +53,30 @@ class Home:
     def flower_file(self) -> Path:
         return self.path / "flower-auth"
 
+    @property
+    def admin_key_file(self) -> Path:
+        """The first admin key, if it was made here."""
+        return self.path / "admin-key"
+
+    @property
+    def first_key(self) -> str:
+        """Where the first admin key lies, in words."""
+        return str(self.admin_key_file) if self.admin_key_file.exists() else "it was not made in this LONGHAUL_HOME"
+
+    def keep_admin_key(self, secret: str) -> None:
+        """Raises LocalError."""
+        _write_private(self.admin_key_file, f"{secret}\n")
+
+    @contextmanager
+    def showing_services(self, urls: Mapping[str, str]) -> Iterator[None]:
+        """Tells other commands on this machine where the services run, until the block ends. Raises LocalError."""
+        file = self.path / SERVICES_FILE
+        _write_private(file, "".join(f"{name}={url}\n" for name, url in urls.items()))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
     @asynccontextmanager
     async def lock(self, max_wait: float, log: Callable[[str], None]) -> AsyncIterator[int]:
         """Locks the folder; yields the descriptor of the locked file, which guardians hold as well.
@@ -83,6 +109,33 @@ class Home:
             await asyncio.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+
+def with_running_services(settings: Settings) -> Settings:
+    """Returns the settings with the URLs of the services that `longhaul up` runs here, as far as none are set."""
+    file = settings.home / SERVICES_FILE
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return settings
+    urls = dict(line.split("=", 1) for line in lines if "=" in line)
+    found = {"database_url": urls.get("DATABASE_URL"), "redis_url": urls.get("REDIS_URL")}
+    return settings.model_copy(update={name: url for name, url in found.items() if getattr(settings, name) is None})
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Writes a file of mode 0600, whole or not at all. Raises LocalError."""
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise LocalError(f"cannot write {file}: {error.strerror}") from None
 
 
 def read_or_create(file: Path, make: Callable[[], str]) -> str:

@@ -73,7 +73,8 @@ async def up(settings: Settings, options: UpOptions) -> None:
         async with home.lock(max_wait, console.log) as lock:
             start = _checked(settings, options, home)
             async with embedded(start.settings, home, lock, stopping, console.log) as urls:
-                await _run(start, {**_environment(start.settings), **urls}, lock, stopping, console)
+                with home.showing_services(urls):
+                    await _run(start, {**_environment(start.settings), **urls}, lock, stopping, console)
     except Stopped:
         pass
     finally:
@@ -175,7 +176,8 @@ async def _print_welcome(start: Start, console: Console) -> None:
     await api_is_ready(addresses)
     auth = start.home.flower_auth(start.settings)
     login = flower_login(auth, None if start.settings.flower_auth else str(start.home.flower_file))
-    console.write(welcome(addresses, start.models[0], login) + "\n")
+    first_key = start.home.first_key if start.settings.auth == "keys" else None
+    console.write(welcome(addresses, start.models[0], login, first_key) + "\n")
     console.log(f"ready after {time.monotonic() - began:.1f} s")
 
 

@@ -41,27 +41,39 @@ async def api_is_ready(addresses: Addresses) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def welcome(addresses: Addresses, model: str, flower_login: str) -> str:
-    """The text. `flower_login` is the line about logging in to Flower."""
+_KEYS = """
+Requests need an API key. The first admin key: {first_key}. A key of the default project:
+
+  export KEY=$(longhaul keys create --project default --name mine)
+"""
+
+
+def welcome(addresses: Addresses, model: str, flower_login: str, first_key: str | None = None) -> str:
+    """The text. `flower_login` is the line about logging in to Flower; `first_key` None: nobody is asked for a key."""
+    asks = first_key is not None
+    header = '-H "Authorization: Bearer $KEY" ' if asks else ""
+    key = 'os.environ["KEY"]' if asks else '"unused"'
+    keys = _KEYS.format(first_key=first_key) if asks else ""
+    imports = "import os, time" if asks else "import time"
     return f"""
 Longhaul is ready.
 
   API      {addresses.api}/v1   (documentation: {addresses.api}/docs)
   Flower   {addresses.flower}   ({flower_login})
   Ctrl-C stops everything; no accepted response is lost.
-
+{keys}
 Create a response in the background, and retrieve it later:
 
-  curl -s {addresses.api}/v1/responses -H 'Content-Type: application/json' \\
+  curl -s {addresses.api}/v1/responses {header}-H 'Content-Type: application/json' \\
     -d '{{"model": "{model}", "input": "Hello!", "background": true}}'
-  curl -s {addresses.api}/v1/responses/THE_ID_FROM_ABOVE
+  curl -s {header}{addresses.api}/v1/responses/THE_ID_FROM_ABOVE
 
 The same in Python (pip install openai):
 
-  import time
+  {imports}
   from openai import OpenAI
 
-  client = OpenAI(base_url="{addresses.api}/v1", api_key="unused")
+  client = OpenAI(base_url="{addresses.api}/v1", api_key={key})
   response = client.responses.create(model="{model}", input="Hello!", background=True)
   while response.status in ("queued", "in_progress"):
       time.sleep(0.5)

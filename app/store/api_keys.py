@@ -88,6 +88,12 @@ async def find_of(db: Database, project: str | None) -> list[KeyRow]:
         return [_row(row) for row in await connection.execute(statement)]
 
 
+async def find_all(db: Database) -> list[KeyRow]:
+    """All keys, the oldest first."""
+    async with db.autocommit() as connection:
+        return [_row(row) for row in await connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))]
+
+
 async def create(db: Database, new: NewKey) -> KeyRow:
     """Inserts a key."""
     async with db.begin() as connection:

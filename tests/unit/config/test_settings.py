@@ -174,3 +174,15 @@ def test_no_number_is_infinite_or_too_large_for_a_clock(name: str, value: str, m
 
 def test_there_are_floats_to_check() -> None:
     assert len(FLOATS) >= 12
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST"])
+def test_without_keys_the_api_may_listen_on_this_machine(host: str) -> None:
+    load_settings(host=host).check_auth()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "longhaul.example", ""])
+def test_without_keys_the_api_listens_to_no_other_machine(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"set LONGHAUL_AUTH=keys, or LONGHAUL_HOST=127\.0\.0\.1"):
+        load_settings(host=host).check_auth()
+    load_settings(host=host, auth="keys").check_auth()

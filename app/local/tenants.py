@@ -1,0 +1,135 @@
+"""What `longhaul keys` and `longhaul projects` do and print; apart from the commands, because it imports a lot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+from app.access.administration import Administration, AdministrationError, CreatedKey, create_first_key
+from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.local.errors import LocalError
+from app.local.home import Home, with_running_services
+from app.store.api_keys import KeyRow
+from app.store.database import Database, StoreUnavailable
+from app.store.keys import pubsub_key
+from app.store.projects import ProjectRow
+from app.streaming.pubsub import PubSub
+from config.settings import ConfigError, Settings, load_settings
+
+T = TypeVar("T")
+
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
+ALL, NONE = "all", "none"
+
+_NEVER = "-"
+
+
+def create_key(project: str | None, name: str, scopes: str | None, days: float | None) -> tuple[str, str]:
+    """Returns a line about the new key, and the key. `project` None: an operator's key."""
+    allowed = OPERATOR_SCOPES if project is None else PROJECT_SCOPES
+    wanted = allowed if scopes is None else _scopes(scopes)
+    lifetime = None if days is None else days * DAY_SECONDS
+    return _new(_administer(lambda to: to.create_key(project, name, wanted, lifetime)))
+
+
+def list_keys(project: str | None) -> list[str]:
+    """Returns a line for each key, of one project or of all."""
+    found = _administer(lambda to: to.list_all_keys() if project is None else to.list_keys(project))
+    return [_key_line(key) for key in found]
+
+
+def revoke_key(key_id: str) -> str:
+    return _key_line(_administer(lambda to: to.revoke_key(key_id)))
+
+
+def rotate_key(key_id: str, overlap_hours: float) -> tuple[str, str]:
+    """Returns a line about the new key, and the key."""
+    return _new(_administer(lambda to: to.rotate_key(key_id, overlap_hours * HOUR_SECONDS)))
+
+
+def create_project(name: str, models: str, tool_servers: str) -> str:
+    """Returns the id of the new project."""
+    return _administer(lambda to: to.create_project(name, _permitted(models), _permitted(tool_servers))).id
+
+
+def list_projects() -> list[str]:
+    return [_project_line(project) for project in _administer(lambda to: to.list_projects())]
+
+
+def permit(project_id: str, models: str, tool_servers: str) -> str:
+    return _project_line(_administer(lambda to: to.permit(project_id, _permitted(models), _permitted(tool_servers))))
+
+
+def archive_project(project_id: str) -> str:
+    return _project_line(_administer(lambda to: to.archive_project(project_id)))
+
+
+async def make_first_key(db: Database, home: Home) -> bool:
+    """Makes an admin key and keeps it in the home's file, unless there is one that works; returns whether it did.
+
+    Raises LocalError and StoreUnavailable.
+    """
+    return await create_first_key(db, home.keep_admin_key)
+
+
+def _administer(act: Callable[[Administration], Awaitable[T]]) -> T:
+    """Returns what `act` returns. Raises ConfigError and LocalError."""
+    return asyncio.run(_administer_async(with_running_services(load_settings()), act))
+
+
+async def _administer_async(settings: Settings, act: Callable[[Administration], Awaitable[T]]) -> T:
+    db = Database(settings.database_dsn, 2)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db))
+    try:
+        return await act(Administration(db, pubsub))
+    except AdministrationError as error:
+        raise LocalError(str(error)) from None
+    except StoreUnavailable as error:
+        raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
+    finally:
+        await pubsub.close()
+        await db.close()
+
+
+def _scopes(sent: str) -> frozenset[Scope]:
+    try:
+        return frozenset(Scope(name.strip()) for name in sent.split(","))
+    except ValueError:
+        names = ", ".join(scope.value for scope in Scope)
+        raise ConfigError(f"--scopes: expected some of {names}, with commas") from None
+
+
+def _permitted(sent: str) -> frozenset[str] | None:
+    if sent == ALL:
+        return None
+    return frozenset() if sent == NONE else frozenset(filter(None, map(str.strip, sent.split(","))))
+
+
+def _new(made: CreatedKey) -> tuple[str, str]:
+    return _key_line(made.row), made.secret
+
+
+def _key_line(key: KeyRow) -> str:
+    state = "revoked" if key.revoked_at else "archived" if key.is_archived else "works"
+    if state == "works" and key.remaining_seconds is not None and key.remaining_seconds <= 0:
+        state = "expired"
+    fields = (key.id, key.project or "(operators)", key.name, ",".join(key.scopes), key.shown, state)
+    times = (f"expires {_time(key.expires_at)}", f"last used {_time(key.last_used_at)}")
+    return "\t".join((*fields, *times))
+
+
+def _project_line(project: ProjectRow) -> str:
+    state = "archived" if project.archived_at else "active"
+    models, servers = _listed(project.models), _listed(project.tool_servers)
+    return "\t".join((project.id, project.name, state, f"models {models}", f"tool servers {servers}"))
+
+
+def _listed(names: Iterable[str] | None) -> str:
+    return ALL if names is None else ",".join(sorted(names)) or NONE
+
+
+def _time(moment: datetime | None) -> str:
+    return _NEVER if moment is None else moment.strftime("%Y-%m-%d %H:%M")

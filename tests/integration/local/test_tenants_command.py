@@ -1,0 +1,120 @@
+"""`longhaul keys` and `longhaul projects`, and the first admin key."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from app.access.secret import is_well_formed
+from app.cli import cli
+from app.local.home import SERVICES_FILE, Home
+from app.store.database import Database
+from app.store.migrate import migrate
+from config.settings import load_settings
+
+
+@pytest.fixture
+def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The data folder of a `longhaul up` that runs: no variable names the services."""
+
+    async def prepare() -> None:
+        db = Database(load_settings(DATABASE_URL=services.database_url).database_dsn, 2)
+        await migrate(db)
+        async with db.begin() as connection:
+            await connection.execute(text("TRUNCATE api_keys"))
+            await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
+        await db.close()
+
+    asyncio.run(prepare())
+    monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
+    home = Home.prepare(tmp_path)
+    with home.showing_services({"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}):
+        yield home  # type: ignore[misc]
+
+
+def longhaul(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def printed(*arguments: str) -> str:
+    result = longhaul(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
+    project = printed("projects", "create", "team red", "--models", "a, b", "--tool-servers", "none").strip()
+    listed = printed("projects", "list").splitlines()
+    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none"
+    secret = printed("keys", "create", "--project", project, "--name", "laptop", "--days", "2").strip()
+    assert is_well_formed(secret)
+    (line,) = printed("keys", "list", "--project", project).splitlines()
+    assert secret not in line and secret[:10] in line and "batches,files,read,responses" in line
+    key = line.split("\t")[0]
+    second = printed("keys", "rotate", key, "--overlap-hours", "1").strip()
+    assert is_well_formed(second) and second != secret
+    assert "\trevoked\t" in printed("keys", "revoke", key)
+    assert "\tarchived\t" in printed("projects", "archive", project)
+    assert [line.split("\t")[5] for line in printed("keys", "list").splitlines()] == ["revoked", "archived"]
+
+
+def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
+    project = printed("projects", "create", "team blue").strip()
+    line = printed("projects", "permit", project, "--models", "all", "--tool-servers", "python")
+    assert line.strip().endswith("models all\ttool servers python")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("keys", "create"), 2, "--project ID or --admin"),
+        (("keys", "create", "--admin", "--project", "default"), 2, "--project ID or --admin"),
+        (("keys", "create", "--project", "default", "--scopes", "all"), 2, "--scopes: expected some of responses,"),
+        (("keys", "create", "--project", "default", "--scopes", "admin"), 1, "has scopes of: "),
+        (("keys", "create", "--project", "default", "--days", "0"), 1, "a key may live for"),
+        (("keys", "create", "--project", "proj_none"), 1, "no project 'proj_none'"),
+        (("keys", "revoke", "key_none"), 1, "no key 'key_none'"),
+        (("projects", "archive", "default"), 1, "cannot be archived"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_would_be_right(
+    home: Home, arguments: tuple[str, ...], status: int, words: str
+) -> None:
+    result = longhaul(*arguments)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (status, 1)
+    assert result.stderr.startswith("longhaul: ") and words in result.stderr
+
+
+def test_the_first_admin_key_lies_in_a_file_that_only_its_owner_reads(
+    home: Home, monkeypatch: pytest.MonkeyPatch, services: Any
+) -> None:
+    assert "it was not made" in printed("keys")
+    monkeypatch.setenv("LONGHAUL_AUTH", "keys")
+    monkeypatch.setenv("DATABASE_URL", services.database_url)
+    assert printed("migrate").strip() == f"the first admin key lies in {home.admin_key_file}"
+    assert stat.S_IMODE(home.admin_key_file.stat().st_mode) == 0o600
+    secret = home.admin_key_file.read_text().strip()
+    assert is_well_formed(secret) and secret not in printed("keys", "list")
+    assert printed("keys").strip().endswith(str(home.admin_key_file))
+    assert printed("migrate") == ""
+    assert home.admin_key_file.read_text().strip() == secret
+
+
+def test_without_keys_no_first_key_is_made(home: Home, monkeypatch: pytest.MonkeyPatch, services: Any) -> None:
+    monkeypatch.setenv("DATABASE_URL", services.database_url)
+    printed("migrate")
+    assert not home.admin_key_file.exists() and printed("keys", "list") == ""
+
+
+def test_the_services_of_a_start_are_known_to_nobody_else_and_only_while_it_runs(tmp_path: Path) -> None:
+    home = Home.prepare(tmp_path)
+    with home.showing_services({"DATABASE_URL": "postgresql:///x"}):
+        assert stat.S_IMODE((tmp_path / SERVICES_FILE).stat().st_mode) == 0o600
+    assert not (tmp_path / SERVICES_FILE).exists()
