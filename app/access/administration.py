@@ -14,7 +14,8 @@ from app.access.secret import hash_of, new_secret, shown
 from app.store import api_keys, projects
 from app.store.api_keys import KeyRow, NewKey
 from app.store.database import Database
-from app.store.projects import DEFAULT_PROJECT, ProjectRow
+from app.store.projects import ProjectRow
+from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 
 MAX_NAME_CHARS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from app.store.projects import DEFAULT_PROJECT
+from app.store.tables import DEFAULT_PROJECT
 
 
 class Scope(Enum):

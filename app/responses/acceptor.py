@@ -21,6 +21,7 @@ from app.protocol.response import response_object
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.responses.approvals import check_approvals, has_approvals
+from app.responses.cache_salts import CacheSalts
 from app.responses.continuation import (
     ContextLimits,
     Continuation,
@@ -34,7 +35,7 @@ from app.responses.mcp_servers import check_servers
 from app.responses.models import PermittedCatalogs, capabilities_of, served_model
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
-from app.store.keys import SharedSealer
+from app.store.keys import SharedSealer, salt_key
 from app.store.rows import Idempotency, NewResponse
 from app.store.sealing import seal_headers
 from config.models import ServedModel
@@ -65,6 +66,7 @@ class RequestAcceptor:
     ) -> None:
         self._db = db
         self._sealer = sealer
+        self._salts = CacheSalts(salt_key(db))
         self._references = references
         self._catalogs = catalogs
         self._settings = settings
@@ -91,13 +93,18 @@ class RequestAcceptor:
         as_stored = partial(request.stored, response_id, model.default_sampling)
         sent = await HEAVY.run(as_stored) if request.item_count > MANY_ITEMS else as_stored()
         items = await self._references.resolve(project, sent["input"])
-        document = {**sent, "conversation_until": continued.last_position, "input": items}
+        document = {
+            **sent,
+            "conversation_until": continued.last_position,
+            "input": items,
+            "extra": await self._salted(project, sent["extra"]),
+        }
         if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
             await check_outputs(self._db, continued, items)
         _check_model(document, model)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
-        stored = {**document, "secrets": await self._sealed_secrets(request)}
+        stored = {**document, "secrets": await self._sealed_secrets(project, request)}
         created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
         opening, response = _opening(stored, response_id, created_at)
         row = NewResponse(
@@ -117,6 +124,10 @@ class RequestAcceptor:
         )
         return AcceptedRequest(row, response)
 
+    async def _salted(self, project: str, extra: Json) -> Json:
+        salt = await self._salts.salt(project, extra.get("cache_salt"))
+        return extra if salt is None else {**extra, "cache_salt": salt}
+
     async def _check_approvals(self, project: str, document: Json, continued: Continuation) -> None:
         """Raises InvalidRequest for an approval that does not fit the items before it."""
         items = document["input"]
@@ -124,12 +135,12 @@ class RequestAcceptor:
             context = since_compaction(await earlier_approvals(self._db, project, continued))
             check_approvals(context, items, document["tools"])
 
-    async def _sealed_secrets(self, request: ResponseRequest) -> dict[str, str]:
+    async def _sealed_secrets(self, project: str, request: ResponseRequest) -> dict[str, str]:
         """Returns the headers for MCP servers by `server_label`, sealed: no reader of the table can read them."""
         secrets = request.secrets()
         if not secrets:
             return {}
-        sealer = await self._sealer.get()
+        sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
 
 

@@ -45,7 +45,7 @@ class ReferenceResolver:
         for encrypted content that this server did not make and for references that bring in too much, and
         StoreUnavailable.
         """
-        await self._check_seals(items, param)
+        await self._check_seals(project, items, param)
         references = [(index, item["id"]) for index, item in enumerate(items) if _refers(item)]
         if not references:
             return list(items)
@@ -82,11 +82,11 @@ class ReferenceResolver:
                 message = f"the items that are referred to up to here have {total} bytes; at most {limit} are accepted."
                 raise _too_large(f"{param}[{index}]", message)
 
-    async def _check_seals(self, items: Sequence[Json], param: str) -> None:
+    async def _check_seals(self, project: str, items: Sequence[Json], param: str) -> None:
         sealed = [(index, item) for index, item in enumerate(items) if item.get("encrypted_content")]
         if not sealed:
             return
-        sealer = await self._sealer.get()
+        sealer = await self._sealer.get(project)
         for index, item in sealed:
             try:
                 sealer.unseal(SealedKind(item["type"]), item["encrypted_content"])

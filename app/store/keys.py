@@ -21,6 +21,7 @@ REFRESH_SECONDS = 60.0
 """How soon every process knows a new key."""
 
 PUBSUB_KEY_BYTES = 32
+SALT_KEY_BYTES = 32
 
 _SEAL = "seal"
 _SEALING = "sealing"
@@ -51,6 +52,11 @@ class SharedKey:
         return self._key
 
 
+def salt_key(db: Database) -> SharedKey:
+    """The key from which the projects' cache salts are made."""
+    return SharedKey(db, "cache_salt", SALT_KEY_BYTES)
+
+
 def pubsub_key(db: Database) -> SharedKey:
     """The key that signs what goes over pub/sub."""
     return SharedKey(db, "pubsub", PUBSUB_KEY_BYTES)
@@ -64,8 +70,11 @@ class SharedSealer:
         self._sealer: Sealer | None = None
         self._read_at = 0.0
 
-    async def get(self) -> Sealer:
-        """Raises StoreUnavailable if the keys were never read."""
+    async def get(self, project: str) -> Sealer:
+        """Returns the sealer of a project. Raises StoreUnavailable if the keys were never read."""
+        return (await self._get()).of(project)
+
+    async def _get(self) -> Sealer:
         if self._sealer is not None and time.monotonic() < self._read_at + REFRESH_SECONDS:
             return self._sealer
         try:

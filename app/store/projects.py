@@ -12,9 +12,6 @@ from sqlalchemy import ARRAY, Row, Text, bindparam, func, insert, select, update
 from app.store.database import Database
 from app.store.tables import projects
 
-DEFAULT_PROJECT = "default"
-"""The project of callers without a key. Migration 0007 makes it."""
-
 # Built once, because every process asks for the projects that it serves every few seconds.
 _BY_ID = select(projects).where(projects.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
 

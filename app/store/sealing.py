@@ -5,7 +5,8 @@ in Postgres, so that a reader of the table does not see them.
 
 The cipher is AES-SIV (RFC 5297). It is deterministic: the same text gives the same token, as replays need, and no
 nonce has to be unique. The keys are rows of Postgres, so all processes of a deployment share them (keys.py). A token
-begins with the number of its key.
+begins with the number of its key, and is bound to its kind and its project. Tokens of the project `default` are
+bound to the kind alone, as all were before there were projects.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
+from copy import copy
 from enum import Enum
 from types import MappingProxyType
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from app.store.tables import DEFAULT_PROJECT
 
 KEY_BYTES = 64
 
@@ -37,7 +41,7 @@ class SealedKind(Enum):
 
 
 class BadSeal(Exception):
-    """The token was sealed with another key or as another kind, or it was changed."""
+    """The token was sealed with another key, as another kind or for another project, or it was changed."""
 
 
 class Sealer:
@@ -46,11 +50,21 @@ class Sealer:
     def __init__(self, key: bytes, number: int = FIRST_KEY, others: Mapping[int, bytes] = MappingProxyType({})) -> None:
         self._number = number
         self._ciphers = {each: AESSIV(value) for each, value in {**others, number: key}.items()}
+        self._project: list[bytes] = []
+
+    def of(self, project: str) -> Sealer:
+        """Returns the sealer of a project, with the same keys."""
+        sealer = copy(self)
+        sealer._project = [] if project == DEFAULT_PROJECT else [project.encode()]
+        return sealer
+
+    def _bound_to(self, kind: SealedKind) -> list[bytes]:
+        return [kind.value.encode(), *self._project]
 
     def seal(self, kind: SealedKind, text: str) -> str:
         """Returns a token of letters, digits, `-`, `_` and `=`."""
         # AES-SIV takes no empty text.
-        encrypted = self._ciphers[self._number].encrypt(b"." + text.encode(), [kind.value.encode()])
+        encrypted = self._ciphers[self._number].encrypt(b"." + text.encode(), self._bound_to(kind))
         return f"lh{self._number}_{base64.urlsafe_b64encode(encrypted).decode()}"
 
     def unseal(self, kind: SealedKind, token: str) -> str:
@@ -61,7 +75,7 @@ class Sealer:
             raise BadSeal
         try:
             encrypted = base64.b64decode(found[2], altchars=b"-_", validate=True)
-            return cipher.decrypt(encrypted, [kind.value.encode()])[1:].decode()
+            return cipher.decrypt(encrypted, self._bound_to(kind))[1:].decode()
         except (InvalidTag, binascii.Error, ValueError):
             raise BadSeal from None
 

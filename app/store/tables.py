@@ -45,6 +45,9 @@ def _time(name: str, nullable: bool = True) -> Column[object]:
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
 
+DEFAULT_PROJECT = "default"
+"""The project of callers without a key. Migration 0007 makes it."""
+
 responses = Table(
     "responses",
     metadata,

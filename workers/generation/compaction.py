@@ -62,7 +62,7 @@ class Compaction:
 
         Raises Fenced, EngineDead and EngineError.
         """
-        seal = await self._inputs.summary_seal()
+        seal = await self._inputs.summary_seal(self._run.row.project)
         if not self.is_begun():
             self._writer.buffer(Parsed((CompactionStart(),)))
         generated = await self._generator.generate(turn)
@@ -97,5 +97,6 @@ class Compaction:
         """These items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
         ended, newest = self._run.history.compaction, newest_items(items)
         assert ended is not None
-        (summary,) = await self._inputs.unseal([self._run.stream.response["output"][ended.index]])
+        summaries = [self._run.stream.response["output"][ended.index]]
+        (summary,) = await self._inputs.unseal(self._run.row.project, summaries)
         return [*(item for item in items[: len(items) - len(newest)] if is_kept(item)), summary, *newest]

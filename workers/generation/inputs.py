@@ -21,7 +21,7 @@ from app.store.context_size import context_bytes
 from app.store.database import Database, retry_until_available
 from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
-from app.store.sealing import BadSeal, SealedKind, unseal_headers
+from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
 from workers.formats.off_loop import off_loop
 from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
@@ -105,32 +105,35 @@ class Inputs:
             raise ContextTooLong(self._most_bytes)
         return size
 
-    async def unseal(self, items: list[Json]) -> list[Json]:
-        """The items with their encrypted content in plain text. Raises UnreadableItem."""
-        sealer = await retry_until_available(self._sealer.get)
+    async def unseal(self, project: str, items: list[Json]) -> list[Json]:
+        """The project's items with their encrypted content in plain text. Raises UnreadableItem."""
+        sealer = await self._project_sealer(project)
         reasoning, summaries = (partial(sealer.unseal, kind) for kind in (SealedKind.REASONING, SealedKind.COMPACTION))
         try:
             return await off_loop(items, unsealed, items, reasoning, summaries)
         except BadSeal:
             raise UnreadableItem from None
 
-    async def secrets(self, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    async def secrets(self, project: str, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         """The HTTP headers that the request brought for MCP servers, by server label. Raises UnreadableHeaders."""
         if not (sealed := request.get("secrets")):
             return {}
-        sealer = await retry_until_available(self._sealer.get)
+        sealer = await self._project_sealer(project)
         try:
             return {label: unseal_headers(sealer, token) for label, token in sealed.items()}
         except BadSeal:
             raise UnreadableHeaders from None
 
-    async def summary_seal(self) -> Callable[[str], str]:
+    async def summary_seal(self, project: str) -> Callable[[str], str]:
         """Seals the summary of a compaction."""
-        return partial((await retry_until_available(self._sealer.get)).seal, SealedKind.COMPACTION)
+        return partial((await self._project_sealer(project)).seal, SealedKind.COMPACTION)
 
-    async def reasoning_seal(self) -> Callable[[str], str]:
+    async def reasoning_seal(self, project: str) -> Callable[[str], str]:
         """Seals reasoning text, for requests that want it encrypted."""
-        return partial((await retry_until_available(self._sealer.get)).seal, SealedKind.REASONING)
+        return partial((await self._project_sealer(project)).seal, SealedKind.REASONING)
+
+    async def _project_sealer(self, project: str) -> Sealer:
+        return await retry_until_available(lambda: self._sealer.get(project))
 
 
 class Context:
@@ -161,7 +164,9 @@ class Context:
             responses = await off_loop(items, copied_from, items)
             calls = await inputs.size_of_calls(row, responses) if responses else 0
             async with inputs.calls.admit(calls):  # always after the other gate, so no two runs wait for each other
-                items = await inputs.unseal(await inputs.restore(row, items, responses) if responses else items)
+                items = await inputs.unseal(
+                    row.project, await inputs.restore(row, items, responses) if responses else items
+                )
                 if size + calls <= FREE_CONTEXT_BYTES:
                     self._kept = items
                 return await work(items)

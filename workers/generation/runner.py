@@ -150,10 +150,10 @@ class Runner:
         else:
             await run.restore(parts.db)
         context = Context(self._inputs, run.row)
-        secrets = await self._inputs.secrets(request)
+        secrets = await self._inputs.secrets(run.row.project, request)
         run.toolbox = parts.mcp_sessions.toolbox(request, secrets, images=parts.model.images)
         if ENCRYPTED_REASONING in request["include"]:
-            run.stream.seal = await self._inputs.reasoning_seal()
+            run.stream.seal = await self._inputs.reasoning_seal(run.row.project)
         granularity = parts.granularity.for_response(streamed=run.row.stream)
         with closing(ChunkWriter(parts.journal, run, self._clock, granularity)) as writer:
             if request.get("task") == COUNT:

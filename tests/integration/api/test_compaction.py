@@ -124,7 +124,7 @@ class TestCompact:
         assert compacted.object == "response.compaction"
         (item,) = compacted.output
         assert item.type == "compaction"
-        seal = await SharedSealer(db).get()
+        seal = await SharedSealer(db).get("default")
         assert seal.unseal(SealedKind.COMPACTION, item.encrypted_content) == "Summary of: /say A"
 
         sent: Any = [item, {"role": "user", "content": "b"}]
@@ -239,7 +239,7 @@ class TestSealedReasoning:
         response_id = await api.background(input="/raw <think>Hm.</think>Hi", **fields)
         await w.run(response_id)
         thought, answer = (await api.get(response_id)).json()["output"]
-        seal = await SharedSealer(db).get()
+        seal = await SharedSealer(db).get("default")
         assert seal.unseal(SealedKind.REASONING, thought["encrypted_content"]) == "Hm."
         assert answer["content"][0]["text"] == "Hi"
 
@@ -252,7 +252,7 @@ class TestSealedReasoning:
         assert error["code"] == "invalid_encrypted_content"
 
     async def test_sealed_reasoning_is_unsealed_for_the_model(self, api: Api, db: Database, w: Worker) -> None:
-        token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
+        token = (await SharedSealer(db).get("default")).seal(SealedKind.REASONING, "Hm.")
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["encrypted_content"] == token
@@ -263,7 +263,7 @@ class TestSealedReasoning:
     async def test_without_its_key_a_response_with_sealed_items_fails(self, api: Api, db: Database, w: Worker) -> None:
         from sqlalchemy import text
 
-        token = (await SharedSealer(db).get()).seal(SealedKind.REASONING, "Hm.")
+        token = (await SharedSealer(db).get("default")).seal(SealedKind.REASONING, "Hm.")
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         response_id = await api.background(input=[sent, {"role": "user", "content": "x"}])
         async with db.begin() as connection:
@@ -272,5 +272,5 @@ class TestSealedReasoning:
             await w.run(response_id)
 
     async def test_every_process_has_the_same_sealing_key(self, db: Database) -> None:
-        seals = await asyncio.gather(*(SharedSealer(db).get() for _ in range(10)))
+        seals = await asyncio.gather(*(SharedSealer(db).get("default") for _ in range(10)))
         assert len({seal.seal(SealedKind.REASONING, "x") for seal in seals}) == 1

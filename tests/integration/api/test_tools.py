@@ -190,7 +190,7 @@ async def test_headers_for_an_mcp_server_are_sealed_and_never_shown(
         assert b"secrets" not in shown
     row = await row_of(db, response_id)
     assert b"hunter" not in orjson.dumps(row.request)
-    sealer = await SharedSealer(db).get()
+    sealer = await SharedSealer(db).get("default")
     headers = unseal_headers(sealer, row.request["secrets"]["docs"])
     assert headers == {"Authorization": "Bearer hunter2", "X-Key": "hunter3"}
     assert "hunter" not in caplog.text

@@ -35,7 +35,7 @@ def talk(*texts: str) -> list[Json]:
 
 
 async def summary_of(db: Database, row: ResponseRow, index: int = 0) -> str:
-    sealer = await SharedSealer(db).get()
+    sealer = await SharedSealer(db).get("default")
     assert row.output is not None
     return sealer.unseal(SealedKind.COMPACTION, row.output[index]["encrypted_content"])
 

@@ -319,7 +319,10 @@ def test_data_of_another_postgres_are_refused(folder: Path) -> None:
             {"LONGHAUL_HOST": "203.0.113.7", "LONGHAUL_AUTH": "keys"},
             "LONGHAUL_HOST: 203.0.113.7 is not an address of this machine",
         ),
-        ({"LONGHAUL_HOST": "0.0.0.0"}, "set LONGHAUL_AUTH=keys, or LONGHAUL_HOST=127.0.0.1"),
+        (
+            {"LONGHAUL_HOST": "0.0.0.0"},
+            "LONGHAUL_HOST: with '0.0.0.0' other machines reach the API, and it asks nobody for a key",
+        ),
         ({"DATABASE_URL": "mysql://root:secret@db/x"}, "DATABASE_URL: must be a URL that starts with postgresql://"),
         ({"LONGHAUL_MODELS": "/nowhere.toml"}, "LONGHAUL_MODELS: cannot read /nowhere.toml: No such file or directory"),
     ],

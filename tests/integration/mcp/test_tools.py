@@ -419,7 +419,7 @@ async def test_headers_come_from_the_environment_and_if_allowed_from_the_request
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TESTS_TOKEN", "sesame")
-    sealed = seal_headers(await SharedSealer(db).get(), {"X-Mine": "theirs"})
+    sealed = seal_headers(await SharedSealer(db).get("default"), {"X-Mine": "theirs"})
     script = call("tests__header", text="authorization") + call("tests__header", text="x-mine")
     for allowed, theirs in ((True, "theirs"), (False, "none")):
         server = tools.server(headers={"Authorization": "Bearer ${TESTS_TOKEN}"}, request_headers=allowed)

@@ -29,30 +29,30 @@ async def test_a_new_key_is_known_before_it_seals_and_old_ones_still_unseal(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = SharedSealer(db)
-    old = (await running.get()).seal(KIND, "a")
+    old = (await running.get("default")).seal(KIND, "a")
     monkeypatch.setattr(keys, "REFRESH_SECONDS", 0.0)
     seen = []
 
     async def look(_: float) -> None:
-        seen.append((await running.get()).seal(KIND, "b"))
+        seen.append((await running.get("default")).seal(KIND, "b"))
 
     monkeypatch.setattr(keys.asyncio, "sleep", look)
     assert await rotate(db) == 2
     assert seen[0].startswith("lh1_"), "nobody seals with a key that others may not know"
-    newest = await running.get()
+    newest = await running.get("default")
     assert (token := newest.seal(KIND, "c")).startswith("lh2_")
     assert [newest.unseal(KIND, each) for each in (old, seen[0], token)] == ["a", "b", "c"]
     async with db.begin() as connection:
         await connection.execute(text("DELETE FROM keys WHERE name = 'seal'"))
     with pytest.raises(BadSeal):
-        (await running.get()).unseal(KIND, old)
-    assert (await running.get()).unseal(KIND, token) == "c"
+        (await running.get("default")).unseal(KIND, old)
+    assert (await running.get("default")).unseal(KIND, token) == "c"
     assert await rotate(db) == 3
-    started_later = await SharedSealer(db).get()
+    started_later = await SharedSealer(db).get("default")
     assert started_later.unseal(KIND, token) == "c"
 
 
 async def test_keys_are_read_again_only_after_a_while(db: Database) -> None:
     running = SharedSealer(db)
-    sealer = await running.get()
-    assert await running.get() is sealer
+    sealer = await running.get("default")
+    assert await running.get("default") is sealer

@@ -58,3 +58,18 @@ def test_a_token_names_its_key_and_every_key_that_is_known_unseals() -> None:
             SEALER.unseal(SealedKind.REASONING, token)
     with pytest.raises(BadSeal):
         rotated.unseal(SealedKind.REASONING, after.replace("lh2_", "lh1_"))
+
+
+def test_a_token_is_bound_to_its_project() -> None:
+    token = SEALER.of("proj_a").seal(SealedKind.REASONING, "a thought")
+    assert SEALER.of("proj_a").unseal(SealedKind.REASONING, token) == "a thought"
+    for other in (SEALER, SEALER.of("default"), SEALER.of("proj_b"), SEALER.of("")):
+        with pytest.raises(BadSeal):
+            other.unseal(SealedKind.REASONING, token)
+
+
+def test_what_was_sealed_before_there_were_projects_is_readable_in_the_default_project_alone() -> None:
+    token = SEALER.seal(SealedKind.REASONING, "a thought")
+    assert SEALER.of("default").unseal(SealedKind.REASONING, token) == "a thought"
+    with pytest.raises(BadSeal):
+        SEALER.of("proj_a").unseal(SealedKind.REASONING, token)
