@@ -26,6 +26,6 @@ class CacheSalts:
         """
         if project == DEFAULT_PROJECT:
             return own
-        # Neither an id nor a salt may be cut elsewhere: the id has no NUL, and a salt may be missing.
+        # No id of a project has a NUL, so no two pairs make the same message.
         message = f"{project}\0{'' if own is None else own}".encode("utf-8", "surrogatepass")
         return base64.urlsafe_b64encode(hmac.digest(await self._get_key(), message, "sha256")).decode()

@@ -1,0 +1,307 @@
+"""API keys at the running API: nobody gets in without one, and a key takes along what it has open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from app.access import directory
+from app.access.administration import Administration
+from app.access.caller import PROJECT_SCOPES
+from app.access.known_key import EXPIRED, REVOKED
+from app.access.secret import new_secret
+from app.protocol.status import Status
+from app.store import api_keys
+from app.store.database import Database
+from app.store.responses import find
+from app.streaming.pubsub import PubSub
+from config.models import ModelCatalog
+from config.tools import McpServer
+from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
+from tests.support.player import Player, one, row_of
+from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.waiting import until
+
+SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("docs", "mcp", "http://127.0.0.1:2/mcp"))
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    tools = ModelCatalog(CATALOG.models, SERVERS)
+    async with serving(settings_for(services, tmp_path, auth="keys", cors_origins="https://app.example"), tools) as run:
+        yield run
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+@pytest.fixture
+async def mine(admin: Administration) -> Tenant:
+    return await tenant(admin, "mine")
+
+
+@pytest.fixture
+async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
+    async with as_caller(api, mine) as opened:
+        yield opened
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
+
+
+def url_of(api: Api) -> str:
+    return f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+
+
+async def listens(pubsub: PubSub) -> None:
+    async with pubsub.listen(directory.DOORBELL) as doorbell:
+        await doorbell.wait_until_confirmed()
+
+
+class TestStrangers:
+    async def test_every_route_but_life_asks_for_a_key(self, api: Api) -> None:
+        for method, path in (
+            ("POST", "/v1/responses"),
+            ("GET", "/v1/responses/resp_1"),
+            ("GET", "/v1/models"),
+            ("POST", "/v1/conversations"),
+            ("GET", "/docs"),
+            ("GET", "/openapi.json"),
+            ("GET", "/none"),
+            ("HEAD", "/v1/models"),
+            ("OPTIONS", "/v1/models"),
+        ):
+            answer = await api.client.request(method, path, json={"model": MODEL, "input": "Hello!"})
+            assert answer.status_code == 401, path
+            assert "x-request-id" in answer.headers and answer.headers["www-authenticate"] == "Bearer"
+        assert (await api.client.get("/health/live")).json() == {"status": "live"}
+
+    async def test_readiness_says_no_more_than_its_status(self, api: Api, calling: Api) -> None:
+        assert (await api.client.get("/health/ready")).json() == {"status": "not_ready"}
+        assert "missing" in (await calling.client.get("/health/ready")).json()
+
+    async def test_the_official_client_raises_its_own_error(self, api: Api) -> None:
+        async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=new_secret(), max_retries=0) as client:
+            with pytest.raises(openai.AuthenticationError) as raised:
+                await client.responses.create(model=MODEL, input="Hello!")
+        assert (raised.value.status_code, raised.value.code) == (401, "invalid_api_key")
+
+    async def test_a_websocket_s_handshake_is_refused(self, api: Api, mine: Tenant) -> None:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(url_of(api))
+        assert caught.value.response.status_code == 401
+        assert json.loads(caught.value.response.body)["error"]["code"] == "invalid_api_key"
+        async with connect(url_of(api), additional_headers=mine.headers) as socket:
+            await socket.send("{")
+            assert json.loads(await socket.recv())["type"] == "error"
+
+    async def test_a_web_page_may_ask_and_read_the_refusal(self, api: Api) -> None:
+        origin = {"origin": "https://app.example"}
+        preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        assert (await api.client.options("/v1/responses", headers={**origin, **preflight})).status_code == 200
+        refused = await api.client.post("/v1/responses", headers=origin)
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://app.example"
+
+    async def test_a_body_is_not_read_before_the_key_is(self, api: Api) -> None:
+        async def endless() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(10):
+            answer = await api.client.post("/v1/responses", content=endless())
+        assert answer.status_code == 401
+
+    async def test_no_log_has_a_key(self, calling: Api, mine: Tenant, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.INFO):
+            await calling.background()
+            await calling.client.get("/v1/models", headers={"authorization": f"Bearer {mine.key.secret}x"})
+        assert mine.key.secret not in caplog.text
+
+
+class TestTheOfficialClient:
+    async def test_a_key_does_all_that_there_was_without_keys(
+        self, api: Api, mine: Tenant, player: Player, db: Database
+    ) -> None:
+        async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=mine.key.secret, max_retries=0) as client:
+            made = await client.responses.create(model=MODEL, input="Hello!", background=True)
+            await player.answer("Hi", response_id=made.id)
+            assert (await client.responses.retrieve(made.id)).output_text == "Hi"
+            async with client.responses.connect() as connection:
+                await connection.response.create(model=MODEL, input="Hello!")
+                play = await player.take(await one(db, "queued"))
+                assert play.row.project == mine.project
+
+
+class TestTheEndOfAKey:
+    async def test_a_revoked_key_is_refused(self, calling: Api, mine: Tenant, admin: Administration) -> None:
+        response_id = await calling.background()
+        await admin.revoke_key(mine.key.row.id)
+
+        async def refused() -> bool:
+            return (await calling.get(response_id)).status_code == 401
+
+        await until(refused)
+        assert (await calling.get(response_id)).json()["error"]["message"] == REVOKED
+
+    async def test_an_open_stream_ends_and_its_response_goes_on(
+        self, calling: Api, mine: Tenant, admin: Administration, player: Player, pubsub: PubSub, db: Database
+    ) -> None:
+        async with calling.streaming(background=True) as reader:
+            play = await player.begin()
+            await reader.until_event("response.in_progress")
+            await listens(pubsub)
+            await admin.revoke_key(mine.key.row.id)
+            assert b"[DONE]" not in await reader.rest()
+        assert (await row_of(db, play.id)).status is Status.IN_PROGRESS
+
+    async def test_a_resumed_stream_ends(
+        self, calling: Api, mine: Tenant, admin: Administration, player: Player, pubsub: PubSub
+    ) -> None:
+        response_id = await calling.background(input="Hello!")
+        await player.begin(response_id)
+        async with calling.resuming(response_id) as reader:
+            await reader.until_event("response.in_progress")
+            await listens(pubsub)
+            await admin.revoke_key(mine.key.row.id)
+            assert b"[DONE]" not in await reader.rest()
+
+    async def test_a_client_that_waits_is_told_and_its_response_is_cancelled(
+        self, calling: Api, mine: Tenant, admin: Administration, pubsub: PubSub, db: Database
+    ) -> None:
+        asking = asyncio.create_task(calling.post())
+        response_id = await one(db, "queued")
+        await listens(pubsub)
+        await admin.revoke_key(mine.key.row.id)
+        answer = await asking
+        assert (answer.status_code, answer.json()["error"]["message"]) == (401, REVOKED)
+
+        async def cancelled() -> bool:
+            row = await find(db, response_id)
+            return row is not None and row.status is Status.CANCELLED
+
+        await until(cancelled)
+
+    async def test_a_websocket_is_closed_with_the_reason(
+        self, api: Api, mine: Tenant, admin: Administration, pubsub: PubSub
+    ) -> None:
+        async with connect(url_of(api), additional_headers=mine.headers) as socket:
+            await listens(pubsub)
+            await admin.revoke_key(mine.key.row.id)
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, REVOKED)
+
+    async def test_an_open_stream_ends_when_its_key_expires(
+        self, api: Api, admin: Administration, player: Player
+    ) -> None:
+        project = await admin.create_project("short")
+        made = await admin.create_key(project.id, "mine", PROJECT_SCOPES, 2.0)
+        async with as_caller(api, made) as calling:
+            async with calling.streaming(background=True) as reader:
+                await player.begin()
+                assert b"[DONE]" not in await reader.rest()
+            refused = await calling.client.get("/v1/models")
+        assert (refused.status_code, refused.json()["error"]["message"]) == (401, EXPIRED)
+
+    async def test_nothing_crashes_meanwhile(
+        self, calling: Api, mine: Tenant, admin: Administration, pubsub: PubSub, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with calling.streaming():
+            await listens(pubsub)
+            await admin.revoke_key(mine.key.row.id)
+
+            async def refused() -> bool:
+                return (await calling.client.get("/v1/models")).status_code == 401
+
+            await until(refused)
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+class TestWithoutQueries:
+    async def test_a_known_key_makes_no_query_of_its_own(self, calling: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        await calling.client.get("/v1/models")
+
+        async def refuse(*_: Any) -> Any:
+            raise AssertionError("a query on the hot path")
+
+        monkeypatch.setattr(api_keys, "find", refuse)
+        for _ in range(20):
+            assert (await calling.client.get("/v1/models")).status_code == 200
+
+    async def test_a_flood_of_guesses_does_not_keep_others_out(self, api: Api, calling: Api) -> None:
+        await calling.client.get("/v1/models")
+
+        async def guess() -> int:
+            headers = {"authorization": f"Bearer {new_secret()}"}
+            return (await api.client.get("/v1/models", headers=headers)).status_code
+
+        guesses = asyncio.gather(*(guess() for _ in range(100)))
+        assert (await calling.client.get("/v1/models")).status_code == 200
+        assert set(await guesses) == {401}
+
+
+class TestPermissions:
+    async def test_a_model_that_is_not_permitted_is_not_there(
+        self, calling: Api, mine: Tenant, admin: Administration
+    ) -> None:
+        await admin.permit(mine.project, [MODEL], None)
+
+        async def narrowed() -> bool:
+            listed = (await calling.client.get("/v1/models")).json()["data"]
+            return [model["id"] for model in listed] == [MODEL]
+
+        await until(narrowed)
+        known, unknown = "org/other-model", "org/none-model"
+        for name in (known, unknown):
+            for answer in (
+                await calling.post(model=name, background=True),
+                await calling.client.get(f"/v1/models/{name}"),
+                await calling.client.post("/v1/responses/input_tokens", json={"model": name, "input": "x"}),
+            ):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+        texts = [(await calling.post(model=name, background=True)).text for name in (known, unknown)]
+        assert texts[0].replace(known, "X") == texts[1].replace(unknown, "X")
+        assert (await calling.post(background=True)).status_code == 200
+
+    async def test_a_tool_server_that_is_not_permitted_is_not_there(
+        self, calling: Api, mine: Tenant, admin: Administration
+    ) -> None:
+        await calling.client.get("/v1/models")
+        await admin.permit(mine.project, None, ["python"])
+        code = {"type": "code_interpreter", "container": {"type": "auto"}}
+        docs, none = ({"type": "mcp", "server_label": label} for label in ("docs", "none"))
+
+        async def refused() -> bool:
+            return (await calling.post(background=True, tools=[docs])).status_code == 400
+
+        await until(refused)
+        texts = [(await calling.post(background=True, tools=[tool])).text for tool in (docs, none)]
+        assert texts[0].replace("docs", "X") == texts[1].replace("none", "X")
+        assert json.loads(texts[0])["error"]["code"] == "tool_server_not_allowed"
+        assert (await calling.post(background=True, tools=[code])).status_code != 403
+
+    async def test_a_project_without_models_can_do_nothing(
+        self, calling: Api, mine: Tenant, admin: Administration
+    ) -> None:
+        await admin.permit(mine.project, [], [])
+
+        async def empty() -> bool:
+            return (await calling.client.get("/v1/models")).json()["data"] == []
+
+        await until(empty)
+        assert (await calling.post(background=True)).status_code == 404

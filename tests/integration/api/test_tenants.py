@@ -1,0 +1,352 @@
+"""What belongs to one project is not there for another: every route, and every way to name a thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from app.api.routes import ROUTERS
+from app.responses.ids import new_conversation_id, new_response_id, random_suffix
+from app.store.database import Database
+from app.store.keys import SharedSealer
+from app.store.sealing import SealedKind
+from app.streaming.pubsub import PubSub
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Player, row_of
+from tests.support.tenants import Tenant, administration, as_caller, tenant
+
+Json = dict[str, Any]
+
+SECRET_TEXT = "what only the red team knows"
+IDEMPOTENCY = "one-key-for-both"
+POST_ROUTES_THAT_CREATE = ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations")
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
+        yield running
+
+
+@pytest.fixture
+async def red(db: Database, pubsub: PubSub) -> Tenant:
+    return await tenant(administration(db, pubsub), "red")
+
+
+@pytest.fixture
+async def blue(db: Database, pubsub: PubSub) -> Tenant:
+    return await tenant(administration(db, pubsub), "blue")
+
+
+@pytest.fixture
+async def as_red(api: Api, red: Tenant) -> AsyncIterator[Api]:
+    async with as_caller(api, red) as calling:
+        yield calling
+
+
+@pytest.fixture
+async def as_blue(api: Api, blue: Tenant) -> AsyncIterator[Api]:
+    async with as_caller(api, blue) as calling:
+        yield calling
+
+
+@dataclass(frozen=True)
+class Things:
+    """What one project has: ids of each kind."""
+
+    response: str
+    running: str
+    output_item: str
+    input_item: str
+    call: str
+    conversation: str
+    item: str
+    thought: str
+    approval: str
+    sealed_thought: str
+    sealed_summary: str
+
+
+async def make_things(api: Api, db: Database, player: Player, project: str) -> Things:
+    """Makes one thing of each kind through the API."""
+    call = {"type": "function_call", "call_id": f"call_{random_suffix()}", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": SECRET_TEXT}
+    message = {"type": "message", "role": "user", "content": SECRET_TEXT}
+    response = await api.background(input=[message, call, output], stream=True)
+    await player.answer(SECRET_TEXT, response_id=response)
+    running = await api.background(input=SECRET_TEXT)
+    await player.begin(running)
+    thought = {
+        "type": "reasoning",
+        "id": f"rs_{random_suffix()}",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": SECRET_TEXT}],
+    }
+    approval = {
+        "type": "mcp_approval_request",
+        "id": f"mcpr_{random_suffix()}",
+        "server_label": "docs",
+        "name": "read",
+        "arguments": "{}",
+    }
+    made = await api.client.post("/v1/conversations", json={"items": [message, thought, approval]})
+    assert made.status_code == 200, made.text
+    conversation = made.json()["id"]
+    items = (await api.client.get(f"/v1/conversations/{conversation}/items?order=asc")).json()["data"]
+    row, sealer = await row_of(db, response), await SharedSealer(db).get(project)
+    assert row.output is not None
+    return Things(
+        response=response,
+        running=running,
+        output_item=row.output[0]["id"],
+        input_item=row.request["input"][0]["id"],
+        call=call["call_id"],
+        conversation=conversation,
+        item=items[0]["id"],
+        thought=items[1]["id"],
+        approval=items[2]["id"],
+        sealed_thought=sealer.seal(SealedKind.REASONING, SECRET_TEXT),
+        sealed_summary=sealer.seal(SealedKind.COMPACTION, SECRET_TEXT),
+    )
+
+
+def nothing() -> Things:
+    """Ids of the same forms that nobody has."""
+    suffix = random_suffix()
+    return Things(
+        response=new_response_id(),
+        running=new_response_id(),
+        output_item=f"msg_{suffix}_1",
+        input_item=f"msg_{suffix}_in0",
+        call=f"call_{suffix}",
+        conversation=new_conversation_id(),
+        item=f"msg_{suffix}_in0",
+        thought=f"rs_{suffix}",
+        approval=f"mcpr_{suffix}",
+        sealed_thought="lh1_" + "A" * 64,
+        sealed_summary="lh1_" + "B" * 64,
+    )
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to name a thing. `route` is the template of its path."""
+
+    method: str
+    route: str
+    query: str = ""
+    body: Json | None = None
+    path: str = ""
+    """If it is not `route` with the ids of the things."""
+
+    def request(self, things: Things, own: Things) -> tuple[str, str, Json | None]:
+        """`own` is what the caller itself has."""
+        values = {f"their_{name}": getattr(things, name) for name in Things.__dataclass_fields__}
+        values |= {f"own_{name}": getattr(own, name) for name in Things.__dataclass_fields__}
+        values |= {"response_id": things.response, "conversation_id": things.conversation, "item_id": things.item}
+        filled = json.loads(_filled(json.dumps(self.body), values))
+        return self.method, _filled((self.path or self.route) + self.query, values), filled
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", value)
+    return template
+
+
+CREATE, COUNT, COMPACT = "/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"
+ONE, CONVERSATION = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
+ITEMS, ITEM = f"{CONVERSATION}/items", f"{CONVERSATION}/items/{{item_id}}"
+
+
+def creating(route: str = CREATE, **fields: Any) -> Way:
+    common = {"model": MODEL, **({"background": True} if route == CREATE else {})}
+    return Way("POST", route, body={**common, "input": "Hello!", **fields})
+
+
+def referring(item_id: str) -> list[Json]:
+    return [{"type": "item_reference", "id": item_id}]
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "{their_sealed_thought}"}
+SUMMARY = {"type": "compaction", "encrypted_content": "{their_sealed_summary}"}
+OUTPUT = {"type": "function_call_output", "call_id": "{their_call}", "output": "42"}
+APPROVAL = {"type": "mcp_approval_response", "approve": True, "approval_request_id": "{their_approval}"}
+
+READING = [
+    Way("GET", ONE),
+    Way("GET", ONE, "?include=reasoning.encrypted_content"),
+    Way("GET", ONE, "?stream=true"),
+    Way("GET", ONE, "?stream=true&starting_after=0"),
+    Way("GET", f"{ONE}/input_items"),
+    Way("GET", CONVERSATION),
+    Way("GET", ITEMS),
+    Way("GET", ITEM),
+]
+CONTINUING = [
+    creating(previous_response_id="{their_response}"),
+    creating(previous_response_id="{their_response}", input=[OUTPUT]),
+    creating(conversation="{their_conversation}"),
+    creating(conversation={"id": "{their_conversation}"}),
+    creating(input=referring("{their_output_item}")),
+    creating(input=referring("{their_input_item}")),
+    creating(input=referring("{their_item}")),
+    creating(input=referring("{their_thought}")),
+    creating(input=[THOUGHT]),
+    creating(input=[SUMMARY]),
+    Way("POST", "/v1/conversations", body={"items": referring("{their_output_item}")}),
+    Way("POST", "/v1/conversations", body={"items": [SUMMARY]}),
+    Way("POST", ITEMS, body={"items": referring("{their_item}")}),
+]
+ONLY_REFUSED = [
+    creating(COUNT, previous_response_id="{their_response}"),
+    creating(COUNT, conversation="{their_conversation}"),
+    creating(COUNT, input=referring("{their_item}")),
+    creating(COMPACT, previous_response_id="{their_response}"),
+    creating(COMPACT, input=[SUMMARY]),
+    creating(previous_response_id="{own_response}", input=[OUTPUT]),
+    creating(conversation="{own_conversation}", input=[APPROVAL]),
+    creating(input=[APPROVAL]),
+    creating(input=[OUTPUT]),
+    Way("GET", ITEM, path="/v1/conversations/{own_conversation}/items/{their_item}"),
+    Way("GET", ITEM, path="/v1/conversations/{their_conversation}/items/{own_item}"),
+    Way("DELETE", ITEM, path="/v1/conversations/{own_conversation}/items/{their_item}"),
+    Way("POST", ITEMS, path="/v1/conversations/{own_conversation}/items", body={"items": referring("{their_item}")}),
+    Way("GET", ITEMS, "?after={their_item}", path="/v1/conversations/{own_conversation}/items"),
+    Way("GET", f"{ONE}/input_items", "?after={their_input_item}", path="/v1/responses/{own_response}/input_items"),
+]
+"""Ways that need a worker, or that no caller may take."""
+CHANGING = [
+    Way("POST", CONVERSATION, body={"metadata": {"a": "b"}}),
+    Way("POST", f"{ONE}/cancel", path="/v1/responses/{their_running}/cancel"),
+    Way("DELETE", ITEM),
+    Way("DELETE", CONVERSATION),
+    Way("DELETE", ONE),
+]
+WAYS = [*READING, *CONTINUING, *ONLY_REFUSED, *CHANGING]
+
+
+async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[int, str]:
+    """Returns status and body. Ids of `things` are THEIRS in the body."""
+    method, path, body = way.request(things, own)
+    answer: httpx.Response = await api.client.request(method, path, json=body)
+    text = answer.text
+    for name in Things.__dataclass_fields__:
+        text = text.replace(getattr(things, name), "THEIRS")
+    return answer.status_code, text
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
+
+
+async def snapshot(api: Api, things: Things) -> list[Any]:
+    """What its owner sees of it."""
+    paths = [f"/v1/responses/{things.response}", f"/v1/responses/{things.running}"]
+    paths += [f"/v1/conversations/{things.conversation}", f"/v1/conversations/{things.conversation}/items"]
+    return [(await api.client.get(path)).json() for path in paths]
+
+
+async def test_another_project_s_thing_is_answered_like_one_that_is_not_there(
+    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database, player: Player
+) -> None:
+    reds = await make_things(as_red, db, player, red.project)
+    blues = await make_things(as_blue, db, player, blue.project)
+    before = await snapshot(as_red, reds)
+    for way in WAYS:
+        theirs = await answer_to(as_blue, way, reds, blues)
+        assert theirs == await answer_to(as_blue, way, nothing(), blues), way
+        assert theirs[0] in (400, 404) or "after=" in way.query, (way, theirs)
+        assert SECRET_TEXT not in theirs[1] or "after=" in way.query, way
+    assert await snapshot(as_red, reds) == before
+    for way in [*READING, *CONTINUING, *CHANGING]:
+        own = await answer_to(as_red, way, reds, reds)
+        assert own[0] == 200, (way, own, "the owner may: otherwise this test shows nothing")
+
+
+async def test_a_thought_that_is_another_project_s_is_not_filled_in(
+    as_red: Api, as_blue: Api, red: Tenant, db: Database, player: Player
+) -> None:
+    """Clients that keep only ids send reasoning without its text, and the store has the text."""
+    reds = await make_things(as_red, db, player, red.project)
+    empty = [{"type": "reasoning", "id": reds.thought, "summary": []}, {"role": "user", "content": "Go on."}]
+    found, missing = [await api.background(input=empty) for api in (as_red, as_blue)]
+    assert SECRET_TEXT in str((await row_of(db, found)).request)
+    assert SECRET_TEXT not in str((await row_of(db, missing)).request)
+
+
+def test_the_matrix_has_every_route() -> None:
+    routes = {
+        (method, route.path)  # type: ignore[attr-defined]
+        for router in ROUTERS
+        for route in router.routes
+        for method in getattr(route, "methods", None) or ("WEBSOCKET",)
+    }
+    belong_to_nobody = {(method, path) for method, path in routes if path.startswith(("/health/", "/v1/models"))}
+    assert {(way.method, way.route) for way in WAYS} == routes - belong_to_nobody - {("WEBSOCKET", CREATE)}
+
+
+async def test_over_a_websocket_another_project_s_thing_is_not_there_either(
+    api: Api, as_red: Api, red: Tenant, blue: Tenant, db: Database, player: Player
+) -> None:
+    reds = await make_things(as_red, db, player, red.project)
+    ways = [way for way in CONTINUING if way.route == CREATE]
+    url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+    async with connect(url, additional_headers=blue.headers) as socket:
+
+        async def error_of(way: Way, things: Things) -> str:
+            fields = dict(way.request(things, reds)[2] or {})
+            del fields["background"]
+            await socket.send(json.dumps({"type": "response.create", **fields}))
+            event = json.loads(await socket.recv())
+            assert event["type"] == "error", event
+            text = json.dumps(event)
+            for name in Things.__dataclass_fields__:
+                text = text.replace(getattr(things, name), "THEIRS")
+            return text
+
+        for way in ways:
+            assert await error_of(way, reds) == await error_of(way, nothing()), way
+
+
+async def test_an_idempotency_key_is_each_project_s_own(as_red: Api, as_blue: Api) -> None:
+    headers = {"idempotency-key": IDEMPOTENCY}
+    bodies = [{"model": MODEL, "input": text, "background": True} for text in ("red", "blue")]
+    made = [
+        await api.client.post("/v1/responses", json=body, headers=headers)
+        for api, body in zip((as_red, as_blue), bodies, strict=True)
+    ]
+    assert [answer.status_code for answer in made] == [200, 200]
+    assert made[0].json()["id"] != made[1].json()["id"]
+    again = await as_red.client.post("/v1/responses", json=bodies[0], headers=headers)
+    assert again.json()["id"] == made[0].json()["id"]
+
+
+async def test_rows_and_the_engine_s_cache_belong_to_the_key_s_project(
+    as_red: Api, as_blue: Api, red: Tenant, blue: Tenant, db: Database
+) -> None:
+    rows = []
+    for api, tenant_ in ((as_red, red), (as_blue, blue)):
+        for fields in ({}, {"cache_salt": "mine"}):
+            row = await row_of(db, await api.background(**fields))
+            assert row.project == tenant_.project
+            rows.append(row)
+    salts = [row.request["extra"]["cache_salt"] for row in rows]
+    assert len(set(salts)) == 4 and "mine" not in salts
+    assert not any(salt in (await as_red.get(rows[0].id)).text for salt in salts), "no answer shows a salt"
+
+
+async def test_the_default_project_s_cache_stays_as_it_was(api: Api, db: Database, pubsub: PubSub, red: Tenant) -> None:
+    default = await tenant(administration(db, pubsub), "mine", project="default")
+    async with as_caller(api, default) as calling:
+        plain, salted = [await calling.background(**fields) for fields in ({}, {"cache_salt": "mine"})]
+    assert (await row_of(db, plain)).request["extra"] == {}
+    assert (await row_of(db, salted)).request["extra"] == {"cache_salt": "mine"}
