@@ -133,7 +133,7 @@ class TestCompact:
         assert kept == item.model_dump(exclude_none=True) | {"status": "completed"}
 
         async with worker(db, pubsub) as w:
-            seen = await Inputs(db).unseal([kept])
+            seen = await Inputs(db).unseal("default", [kept])
             assert await w.run(response_id) is Outcome.COMPLETED
         assert seen[0]["role"] == "user"
         assert seen[0]["content"][0]["text"] == f"{SUMMARY_HEAD}Summary of: /say A"
