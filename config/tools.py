@@ -48,6 +48,13 @@ class McpServer:
     """Deadline of one call."""
     after_crash: AfterCrash = "again"
     """For a call whose worker died during it: `again` makes the call a second time, `fail` reports it as failed."""
+    allowed_tools: frozenset[str] | None = None
+    """The names of its tools that requests may use; None: all."""
+    require_approval: bool = False
+    """Whether every call of an `mcp` tool needs approval, whatever the request would have."""
+
+    def allows(self, tool: str) -> bool:
+        return self.allowed_tools is None or tool in self.allowed_tools
 
 
 class ToolServerEntry(BaseModel):
@@ -63,6 +70,8 @@ class ToolServerEntry(BaseModel):
     request_headers: bool = False
     timeout_seconds: Seconds = TIMEOUT_SECONDS
     after_crash: AfterCrash = "again"
+    allowed_tools: list[Annotated[str, Field(min_length=1)]] | None = None
+    require_approval: Literal["always"] | None = None
 
     def server(self) -> McpServer:
         """The entry, checked. Raises ConfigError."""
@@ -83,6 +92,8 @@ class ToolServerEntry(BaseModel):
             request_headers=self.request_headers,
             timeout_seconds=self.timeout_seconds,
             after_crash=self.after_crash,
+            allowed_tools=None if self.allowed_tools is None else frozenset(self.allowed_tools),
+            require_approval=self.require_approval == "always",
         )
 
 

@@ -35,6 +35,9 @@ def _check_mcp_tool(where: str, tool: McpTool, servers: Sequence[McpServer]) -> 
     if tool.secrets() and not server.request_headers:
         field = "headers" if tool.headers else "authorization"
         raise _not_allowed("'{path}' is not allowed for this MCP server.", f"{where}.{field}")
+    if server.require_approval and tool.require_approval not in (None, "always"):
+        message = "Invalid '{path}': every call of this MCP server needs approval here; send 'always', or leave it out."
+        raise _not_allowed(message, f"{where}.require_approval")
 
 
 def _not_allowed(message: str, where: str) -> InvalidRequest:

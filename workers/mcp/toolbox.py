@@ -44,7 +44,7 @@ class Toolbox:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def list_tools(self, label: str) -> list[Json]:
-        """The tools of an MCP server that the request allows. Tries twice. Raises ListingFailed."""
+        """The tools of an MCP server that operator and request allow. Tries twice. Raises ListingFailed."""
         server = self._server(McpServerKind.MCP, label)
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
@@ -58,7 +58,8 @@ class Toolbox:
                 if attempt + 1 == LIST_ATTEMPTS:
                     raise ListingFailed(_message(error, label, server)) from None
             else:
-                return [tool for tool in tools if is_offered(self._specs[label], tool)]
+                offered = (tool for tool in tools if is_offered(self._specs[label], tool))
+                return [tool for tool in offered if server.allows(tool["name"])]
         raise AssertionError("unreachable")
 
     async def run(self, call: HostedCall, code: str | None) -> ToolResult:
@@ -70,6 +71,8 @@ class Toolbox:
             return self.failed(call, "The arguments are not a JSON object.", types.INVALID_PARAMS)
         if server is None:
             return self.failed(call, f"There is no MCP server {key!r} any more.", types.INVALID_REQUEST)
+        if call.kind is McpServerKind.MCP and not server.allows(call.tool):  # A client may have made up the list.
+            return self.failed(call, f"The MCP server {key!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
         try:
             async with asyncio.timeout(server.timeout_seconds):
                 answer = await self._session(server, key).call(call.tool, arguments)

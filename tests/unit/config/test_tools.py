@@ -38,6 +38,7 @@ def test_a_models_file_needs_no_mcp_servers(tmp_path: Path) -> None:
 
 def test_a_url_is_enough(tmp_path: Path) -> None:
     (server,) = tools(tmp_path, entry(URL))
+    assert server.allows("delete") and not server.require_approval
     assert server == McpServer("docs", "mcp", "http://127.0.0.1:1/mcp")
     assert (server.timeout_seconds, server.after_crash, server.request_headers) == (60.0, "again", False)
 
@@ -46,10 +47,13 @@ def test_every_option_of_an_mcp_server_is_read(tmp_path: Path) -> None:
     text = (
         'kind = "browser"\nurl = "https://tools.example/mcp"\nheaders = { Authorization = "Bearer ${TOKEN}" }\n'
         'request_headers = true\ntimeout_seconds = 5.5\nafter_crash = "fail"\n'
+        'allowed_tools = ["search"]\nrequire_approval = "always"\n'
     )
     (server,) = tools(tmp_path, entry(text))
     assert (server.kind, server.request_headers, server.timeout_seconds) == ("browser", True, 5.5)
     assert (dict(server.headers), server.after_crash) == ({"Authorization": "Bearer ${TOKEN}"}, "fail")
+    assert (server.allowed_tools, server.require_approval) == ({"search"}, True)
+    assert server.allows("search") and not server.allows("delete")
 
 
 def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
@@ -71,6 +75,7 @@ def test_a_command_is_kept_word_by_word(tmp_path: Path) -> None:
         (entry(URL + "timeout_seconds = 0.0\n"), "tool_servers.0.timeout_seconds"),
         (entry(URL + "timeout_seconds = inf\n"), "tool_servers.0.timeout_seconds"),
         (entry(URL + 'after_crash = "retry"\n'), "tool_servers.0.after_crash"),
+        (entry(URL + 'require_approval = "never"\n'), "tool_servers.0.require_approval"),
         (entry(URL + 'secret = "x"\n'), "tool_servers.0.secret"),
         (entry(URL + 'headers = { "a b" = "x" }\n'), "has the header 'a b'"),
         (entry(URL + 'headers = { a = "${x" }\n'), "the header 'a' is not text with ${NAME} in it"),

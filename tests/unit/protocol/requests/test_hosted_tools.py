@@ -285,3 +285,21 @@ def test_a_server_that_the_operator_did_not_allow_is_refused_with_its_path(tool:
     found = caught.value.error
     assert (found.param, found.code) == (path, "tool_server_not_allowed")
     assert f"'{path}'" in found.message
+
+
+GUARDED = (McpServer("docs", "mcp", URL, require_approval=True),)
+
+
+@pytest.mark.parametrize("rule", [None, "always"])
+def test_an_operator_s_rule_of_approval_may_be_repeated(rule: str | None) -> None:
+    allowed({**MCP, "require_approval": rule}, servers=GUARDED)
+
+
+@pytest.mark.parametrize("rule", ["never", {"never": {"tool_names": ["read"]}}, {"always": {"read_only": True}}])
+def test_no_request_has_less_approval_than_the_operator_demands(rule: Json | str) -> None:
+    allowed({**MCP, "require_approval": rule})
+    with pytest.raises(InvalidRequest) as caught:
+        allowed({**MCP, "require_approval": rule}, servers=GUARDED)
+    found = caught.value.error
+    assert (found.param, found.code) == ("tools[0].require_approval", "tool_server_not_allowed")
+    assert "send 'always'" in found.message
