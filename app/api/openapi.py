@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from app.api.authentication import OPEN_PATHS
 from app.api.schemas import ErrorBody
 from app.protocol.requests.compaction import Compact
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
@@ -19,9 +20,11 @@ BODIES = (CreateResponse, CountTokens, Compact, CreateConversation, UpdateConver
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 _REF = "#/components/schemas/{model}"
-_CRASH = {
-    "description": "Internal Server Error",
-    "content": {"application/json": {"schema": {"$ref": _REF.format(model=ErrorBody.__name__)}}},
+_ERROR = {"application/json": {"schema": {"$ref": _REF.format(model=ErrorBody.__name__)}}}
+_CRASH = {"500": {"description": "Internal Server Error", "content": _ERROR}}
+_REFUSED = {
+    "401": {"description": "Unauthorized, if the server asks for API keys", "content": _ERROR},
+    "403": {"description": "Forbidden: the API key does not allow it", "content": _ERROR},
 }
 
 
@@ -59,11 +62,12 @@ def _quoted(name: str) -> bytes:
 
 
 def _with_our_errors(schema: Json) -> Json:
-    """Removes FastAPI's 422, which no route answers, and adds the 500 of a crash to every route."""
-    for path in schema["paths"].values():
+    """Removes FastAPI's 422, which no route answers, and adds the errors that every route may answer."""
+    for name, path in schema["paths"].items():
+        own = _CRASH if name in OPEN_PATHS else {**_REFUSED, **_CRASH}
         for operation in path.values():
             operation["responses"].pop("422", None)
-            operation["responses"].setdefault("500", _CRASH)
+            operation["responses"] = {**own, **operation["responses"]}
     for name in _FASTAPI_ERRORS:
         schema["components"]["schemas"].pop(name, None)
     return schema

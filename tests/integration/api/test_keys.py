@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("d
 
 @pytest.fixture
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
-    tools = ModelCatalog(CATALOG.models, SERVERS)
+    models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
+    tools = ModelCatalog(models, SERVERS)
     async with serving(settings_for(services, tmp_path, auth="keys", cors_origins="https://app.example"), tools) as run:
         yield run
 
@@ -117,13 +119,11 @@ class TestStrangers:
         assert refused.headers["access-control-allow-origin"] == "https://app.example"
 
     async def test_a_body_is_not_read_before_the_key_is(self, api: Api) -> None:
-        async def endless() -> AsyncIterator[bytes]:
-            yield b"{"
-            await asyncio.Event().wait()
-
-        async with asyncio.timeout(10):
-            answer = await api.client.post("/v1/responses", content=endless())
-        assert answer.status_code == 401
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.client.base_url.port)
+        writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
+        await writer.wait_closed()
 
     async def test_no_log_has_a_key(self, calling: Api, mine: Tenant, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
@@ -171,7 +171,7 @@ class TestTheEndOfAKey:
     async def test_a_resumed_stream_ends(
         self, calling: Api, mine: Tenant, admin: Administration, player: Player, pubsub: PubSub
     ) -> None:
-        response_id = await calling.background(input="Hello!")
+        response_id = await calling.background(stream=True)
         await player.begin(response_id)
         async with calling.resuming(response_id) as reader:
             await reader.until_event("response.in_progress")

@@ -203,7 +203,7 @@ CONTINUING = [
     creating(input=[SUMMARY]),
     Way("POST", "/v1/conversations", body={"items": referring("{their_output_item}")}),
     Way("POST", "/v1/conversations", body={"items": [SUMMARY]}),
-    Way("POST", ITEMS, body={"items": referring("{their_item}")}),
+    Way("POST", ITEMS, body={"items": referring("{their_output_item}")}),
 ]
 ONLY_REFUSED = [
     creating(COUNT, previous_response_id="{their_response}"),
@@ -341,7 +341,8 @@ async def test_rows_and_the_engine_s_cache_belong_to_the_key_s_project(
             rows.append(row)
     salts = [row.request["extra"]["cache_salt"] for row in rows]
     assert len(set(salts)) == 4 and "mine" not in salts
-    assert not any(salt in (await as_red.get(rows[0].id)).text for salt in salts), "no answer shows a salt"
+    shown = (await as_red.get(rows[0].id)).text
+    assert not any(salt in shown for salt in salts), "no answer shows a salt"
 
 
 async def test_the_default_project_s_cache_stays_as_it_was(api: Api, db: Database, pubsub: PubSub, red: Tenant) -> None:

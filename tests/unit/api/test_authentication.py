@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from app.access.caller import ANYBODY, OPERATOR_SCOPES, PROJECT_SCOPES, STRANGER
 from app.access.caller import Scope as KeyScope
 from app.access.known_key import EXPIRED, REVOKED, KnownKey
 from app.access.secret import new_secret
-from app.api.authentication import CALLER, DIRECTORY, SCOPES, AuthenticationMiddleware
+from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
 from app.api.routes import ROUTERS
+from app.main import create_app
 from app.store.api_keys import KeyRow
 from app.store.database import StoreUnavailable
+from config.settings import load_settings
+from tests.support.api import CATALOG
 from tests.support.waiting import until
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -168,6 +172,18 @@ def test_every_route_has_its_scope() -> None:
     named = {path.split("/")[2] for path in routes if path.startswith("/v1/")}
     assert named <= set(SCOPES)
     assert {path for path in routes if not path.startswith("/v1/")} == {"/health/live", "/health/ready"}
+
+
+def test_the_openapi_document_says_which_routes_may_refuse_a_key(tmp_path: Path) -> None:
+    urls = {"DATABASE_URL": "postgresql://nowhere/x", "REDIS_URL": "redis://nowhere"}
+    document = create_app(load_settings(**urls, home=tmp_path), CATALOG).openapi()
+    without = {
+        path
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+        if not {"401", "403"} <= operation["responses"].keys()
+    }
+    assert without == OPEN_PATHS
 
 
 READ, WRITE = {"method": "GET"}, {"method": "POST"}
