@@ -44,7 +44,7 @@ async def api_is_ready(addresses: Addresses) -> None:
 _KEYS = """
 Requests need an API key. The first admin key: {first_key}. A key of the default project:
 
-  export KEY=$(longhaul keys create --project default --name mine)
+  export KEY=$({command} keys create --project default --name mine)
 """
 
 
@@ -53,7 +53,7 @@ def welcome(addresses: Addresses, model: str, flower_login: str, first_key: str 
     asks = first_key is not None
     header = '-H "Authorization: Bearer $KEY" ' if asks else ""
     key = 'os.environ["KEY"]' if asks else '"unused"'
-    keys = _KEYS.format(first_key=first_key) if asks else ""
+    keys = _KEYS.format(first_key=first_key, command=sys.argv[0]) if asks else ""
     imports = "import os, time" if asks else "import time"
     return f"""
 Longhaul is ready.

@@ -24,7 +24,9 @@ class PermittedCatalogs:
         if self._directory is None or project is None:
             return self._catalog
         row = await self._directory.project(project)
-        if row is None or (row.models is None and row.tool_servers is None):
+        if row is None:  # It was deleted by hand.
+            return self._catalog.restricted(frozenset(), frozenset())
+        if row.models is None and row.tool_servers is None:
             return self._catalog
         return self._catalog.restricted(row.models, row.tool_servers)
 

@@ -256,7 +256,7 @@ class TestSealedReasoning:
         sent = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": token}
         row = await row_of(db, await api.background(input=[sent, {"role": "user", "content": "x"}]))
         assert row.request["input"][0]["encrypted_content"] == token
-        (seen, _) = await Inputs(db).unseal(row.request["input"])
+        (seen, _) = await Inputs(db).unseal("default", row.request["input"])
         assert seen["content"] == [{"type": "reasoning_text", "text": "Hm."}]
         assert await w.run(row.id) is Outcome.COMPLETED
 

@@ -17,7 +17,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.access import directory
 from app.access.administration import Administration
-from app.access.caller import PROJECT_SCOPES
 from app.access.known_key import EXPIRED, REVOKED
 from app.access.secret import new_secret
 from app.protocol.status import Status
@@ -207,15 +206,15 @@ class TestTheEndOfAKey:
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, REVOKED)
 
     async def test_an_open_stream_ends_when_its_key_expires(
-        self, api: Api, admin: Administration, player: Player
+        self, calling: Api, mine: Tenant, admin: Administration, player: Player, pubsub: PubSub
     ) -> None:
-        project = await admin.create_project("short")
-        made = await admin.create_key(project.id, "mine", PROJECT_SCOPES, 2.0)
-        async with as_caller(api, made) as calling:
-            async with calling.streaming(background=True) as reader:
-                await player.begin()
-                assert b"[DONE]" not in await reader.rest()
-            refused = await calling.client.get("/v1/models")
+        async with calling.streaming(background=True) as reader:
+            await player.begin()
+            await reader.until_event("response.in_progress")
+            await listens(pubsub)
+            await admin.rotate_key(mine.key.row.id, 0)
+            assert b"[DONE]" not in await reader.rest()
+        refused = await calling.client.get("/v1/models")
         assert (refused.status_code, refused.json()["error"]["message"]) == (401, EXPIRED)
 
     async def test_nothing_crashes_meanwhile(

@@ -316,6 +316,11 @@ class TestTheEndOfAKey:
         with pytest.raises(LookupError):
             await Exchange(app).run()
 
+    async def test_a_key_ends_by_itself_when_it_expires(self) -> None:
+        key = KnownKey(row_of(left=0.01))
+        await key.ended.wait()
+        assert key.refusal == EXPIRED
+
     async def test_a_key_with_an_expiry_leaves_no_timer_behind(self) -> None:
         key = KnownKey(row_of(left=1000))
         assert key._expiry is not None
