@@ -1,0 +1,102 @@
+"""`LONGHAUL_AUTH=keys longhaul up`: two projects of one installation, with the commands and the official client."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.support.installations import running
+from tests.support.longhaul import COMMAND, Longhaul
+from tests.support.services import open_folder
+from tests.support.waiting import until_sync
+
+MODEL = "scripted"
+
+
+@pytest.fixture(scope="module")
+def guarded(scripted_models: Path) -> Iterator[Longhaul]:
+    with open_folder() as folder:
+        installation = Longhaul(folder / "home", scripted_models, LONGHAUL_AUTH="keys")
+        with running(installation):
+            yield installation
+
+
+def command(installation: Longhaul, *arguments: str) -> str:
+    """Runs a command in another terminal, which knows the data folder alone; returns what it printed."""
+    env = {**os.environ, "LONGHAUL_HOME": str(installation.home)}
+    done = subprocess.run([str(COMMAND), *arguments], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def client_of(installation: Longhaul, key: str) -> OpenAI:
+    return OpenAI(base_url=f"{installation.url}/v1", api_key=key, max_retries=0)
+
+
+def completed(client: OpenAI, response_id: str) -> Any:
+    def final() -> Any:
+        response = client.responses.retrieve(response_id)
+        return response if response.status == "completed" else None
+
+    return until_sync(final, 30, f"{response_id} is completed")
+
+
+def test_two_projects_work_side_by_side_and_neither_sees_the_other(guarded: Longhaul) -> None:
+    clients = []
+    for name in ("red", "blue"):
+        project = command(guarded, "projects", "create", name)
+        clients.append(client_of(guarded, command(guarded, "keys", "create", "--project", project, "--name", name)))
+    made = [client.responses.create(model=MODEL, input="Hello!", background=True) for client in clients]
+    answers = [completed(client, response.id) for client, response in zip(clients, made, strict=True)]
+    for client, own, other in zip(clients, answers, reversed(answers), strict=True):
+        continued = client.responses.create(model=MODEL, input="Again!", previous_response_id=own.id)
+        assert continued.status == "completed"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(other.id)
+        with pytest.raises(openai.BadRequestError, match="not found"):
+            client.responses.create(model=MODEL, input="Again!", previous_response_id=other.id)
+
+
+def test_a_revoked_key_is_refused_and_the_rotated_one_works(guarded: Longhaul) -> None:
+    first = command(guarded, "keys", "create", "--project", "default")
+    with client_of(guarded, first) as client:
+        client.models.list()
+        key_id = next(
+            line.split("\t")[0] for line in command(guarded, "keys", "list").splitlines() if first[:10] in line
+        )
+        second = command(guarded, "keys", "rotate", key_id)
+        client.models.list()
+        command(guarded, "keys", "revoke", key_id)
+
+        def is_refused() -> bool:
+            try:
+                client.models.list()
+            except openai.AuthenticationError:
+                return True
+            return False
+
+        until_sync(is_refused, 10, "the key is refused")
+    with client_of(guarded, second) as client:
+        assert [model.id for model in client.models.list()] == [MODEL]
+
+
+def test_the_first_admin_key_lies_where_up_says(guarded: Longhaul) -> None:
+    file = guarded.home / "admin-key"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    until_sync(lambda: f"The first admin key: {file}" in guarded.log.read_text(), 10, "the welcome")
+    key = file.read_text().strip()
+    assert key not in guarded.log.read_text()
+    with client_of(guarded, key) as client:
+        client.models.list()
+        with pytest.raises(openai.PermissionDeniedError, match="belongs to no project"):
+            client.responses.create(model=MODEL, input="Hello!")
+    assert httpx.get(f"{guarded.url}/v1/models").status_code == 401
