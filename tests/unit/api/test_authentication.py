@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.access.caller import ANYBODY, OPERATOR_SCOPES, PROJECT_SCOPES, STRANGER
 from app.access.caller import Scope as KeyScope
 from app.access.known_key import EXPIRED, REVOKED, KnownKey
 from app.access.secret import new_secret
+from app.aio import run_until
 from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
 from app.api.routes import ROUTERS
 from app.main import create_app
@@ -23,6 +25,7 @@ from app.store.api_keys import KeyRow
 from app.store.database import StoreUnavailable
 from config.settings import load_settings
 from tests.support.api import CATALOG
+from tests.support.cycles import no_collector
 from tests.support.waiting import until
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -328,3 +331,48 @@ class TestTheEndOfAKey:
         assert key._expiry is None
         key.update(row_of(left=1000))
         assert key._expiry is None and key.refusal == REVOKED
+
+
+class Held:
+    """Something that a request holds."""
+
+
+async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await Exchange._answer(None, scope, receive, send)  # type: ignore[arg-type]
+
+
+async def answers_before_its_client_leaves(scope: Scope, receive: Receive, send: Send) -> None:
+    """As `ForegroundReply` does: the wait for the client is cancelled."""
+    await receive()
+    assert await run_until(Exchange._answer(None, scope, receive, send), _left(receive))  # type: ignore[arg-type]
+
+
+async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    assert not await run_until(asyncio.sleep(1000), _left(receive))
+
+
+async def _left(receive: Receive) -> None:
+    assert (await receive())["type"] == "http.disconnect"
+
+
+@pytest.mark.parametrize("app", [answers, answers_before_its_client_leaves, waits])
+async def test_no_request_leaves_anything_for_the_garbage_collector(app: Any) -> None:
+    held = Held()
+    ended = weakref.ref(held)
+    key = OneKey(row_of())
+    assert key.known is not None
+    exchange = Exchange(app, directory=key, method="POST", held=held)
+    del held
+    incoming = exchange.incoming
+    await incoming.put({"type": "http.request", "body": b"{}", "more_body": False})
+    with no_collector():
+        running = asyncio.create_task(exchange.run())
+        await until(lambda: not incoming.qsize(), what="an app that has its body")
+        if app is waits:
+            key.known.end(REVOKED)
+        await running
+        del running, exchange
+        await asyncio.sleep(0)
+        assert ended() is None
