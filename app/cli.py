@@ -17,7 +17,7 @@ from app.local import programs
 from app.local.errors import LocalError
 from app.local.home import with_running_services
 from app.local.reporting import one_line
-from app.local.tenants_command import keys, projects
+from app.local.tenants_command import keys, limits, projects
 from app.local.tools_command import tools
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings, unknown_variables
@@ -32,6 +32,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.add_typer(keys, name="keys")
+cli.add_typer(limits, name="limits")
 cli.add_typer(projects, name="projects")
 cli.add_typer(tools, name="tools")
 

@@ -203,6 +203,10 @@ class Settings(BaseSettings):
     """The same for a response with `store=false`."""
     event_retention_seconds: Seconds = 86400.0
     """Seconds after its end during which a response can be streamed again."""
+    usage_retention_seconds: Seconds = 400 * 86400.0
+    """Seconds for which the ledger of usage keeps what projects used, by the minute."""
+    reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
+    """Output tokens that a response without `max_output_tokens` reserves, if its project has limits."""
 
     # Timing, which hardly anybody changes
 

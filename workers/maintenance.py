@@ -18,7 +18,7 @@ from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import claims, endings, redelivery, retention, workers
+from app.store import claims, endings, limits, redelivery, retention, usage, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
@@ -33,6 +33,8 @@ MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
 BATCH = 500
 """Rows per statement."""
+ENTRIES = 10_000
+"""Notes of usage that one statement adds to the ledger."""
 
 _OVERDUE = {
     Status.QUEUED: ("queue_timeout", "no worker took it within its queue timeout"),
@@ -62,6 +64,7 @@ class Maintenance:
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.sweep),
+            self._repeat(SWEEP_SECONDS, self.add_up),
         )
         tasks = [asyncio.create_task(step) for step in steps]
         try:
@@ -135,6 +138,14 @@ class Maintenance:
         unstored = now - timedelta(seconds=settings.unstored_retention_seconds)
         while deleted := await retention.delete_expired(self._db, stored, unstored, BATCH):
             log.info("deleted %d responses at the end of their retention", deleted)
+
+    async def add_up(self) -> None:
+        """Adds up what ended responses used and gave back; deletes what the ledger keeps no longer."""
+        await limits.settle(self._db)
+        while await usage.add_up(self._db, ENTRIES) == ENTRIES:
+            pass
+        kept = timedelta(seconds=self._settings.usage_retention_seconds)
+        await usage.forget(self._db, await retention.now(self._db) - kept)
 
     async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         name = getattr(step, "__name__", "maintenance")

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.directory import DOORBELL
 from app.access.secret import hash_of, new_secret, shown
-from app.store import api_keys, projects
+from app.protocol.limits import ALL_MODELS, TIERS, LimitKind, LimitState
+from app.store import api_keys, limits, projects
 from app.store.api_keys import KeyRow, NewKey
 from app.store.database import Database
+from app.store.limits import LimitRow
 from app.store.projects import ProjectRow
 from app.store.tables import DEFAULT_PROJECT
 from app.streaming.pubsub import PubSub, PubSubUnavailable
@@ -23,10 +25,16 @@ MAX_PERMITTED = 1000
 """Models, or MCP servers, that one project may be permitted by name."""
 MAX_KEYS = 1000
 """Working keys of one project, or of the operators."""
+MAX_LIMITS = 200
+"""Limits of one project."""
+MAX_LIMIT = 2**53
+"""The largest value of a limit: beyond it, a double counts no longer by one."""
 MIN_SECONDS = 1.0
 MAX_SECONDS = 10 * 366 * 86400.0
 """The longest lifetime of a key that expires."""
 DEFAULT_OVERLAP_SECONDS = 86400.0
+DEFAULT_TIER = "default"
+"""The best service tier of a new project: `priority` is granted, not asked for."""
 
 
 class AdministrationError(Exception):
@@ -49,22 +57,36 @@ class Administration:
         self._pubsub = pubsub
 
     async def create_project(
-        self, name: str, models: Collection[str] | None = None, tool_servers: Collection[str] | None = None
+        self,
+        name: str,
+        models: Collection[str] | None = None,
+        tool_servers: Collection[str] | None = None,
+        top_tier: str = DEFAULT_TIER,
     ) -> ProjectRow:
-        """Makes a project. `models` and `tool_servers` are all that it may use; None permits everything."""
+        """Makes a project. `models` and `tool_servers` are all that it may use; None permits everything.
+
+        `top_tier` is the best service tier that its responses get.
+        """
         _check_name(name)
         _check_permitted(models, tool_servers)
-        return await projects.create(self._db, _new_id("proj"), name, models, tool_servers)
+        _check_tier(top_tier)
+        return await projects.create(self._db, _new_id("proj"), name, models, tool_servers, top_tier)
 
     async def list_projects(self) -> list[ProjectRow]:
         return await projects.find_all(self._db)
 
     async def permit(
-        self, project_id: str, models: Collection[str] | None, tool_servers: Collection[str] | None
+        self,
+        project_id: str,
+        models: Collection[str] | None,
+        tool_servers: Collection[str] | None,
+        top_tier: str | None = None,
     ) -> ProjectRow:
-        """Sets what the project's next requests may use; None permits everything."""
+        """Sets what the project's next requests may use; None permits everything, and leaves the tier as it is."""
         _check_permitted(models, tool_servers)
-        row = await projects.permit(self._db, project_id, models, tool_servers)
+        if top_tier is not None:
+            _check_tier(top_tier)
+        row = await projects.permit(self._db, project_id, models, tool_servers, top_tier)
         await self._ring()
         return _existing(row, project_id)
 
@@ -123,6 +145,31 @@ class Administration:
         await self._ring()
         return CreatedKey(row, secret)
 
+    async def list_limits(self, project: str | None = None) -> list[LimitRow]:
+        """The limits of a project, or of all."""
+        return await limits.find(self._db, project)
+
+    async def limit_states(self, project: str) -> list[LimitState]:
+        """The limits of a project with what is taken of them now."""
+        return await limits.states(self._db, project)
+
+    async def set_limit(self, project: str, kind: LimitKind, value: int, model: str = ALL_MODELS) -> None:
+        """Sets what the project may use of a model, or of all models together. Holds within a second, as keys do."""
+        if not 1 <= value <= MAX_LIMIT:
+            raise AdministrationError(f"a limit is a number from 1 to {MAX_LIMIT}")
+        if not 1 <= len(model) <= MAX_NAME_CHARS or not model.isprintable():
+            raise AdministrationError(f"the name of a model has 1 to {MAX_NAME_CHARS} printable characters")
+        await self._check_project(project)
+        if not await limits.put(self._db, LimitRow(project, model, kind, value), MAX_LIMITS):
+            raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
+        await self._ring()
+
+    async def remove_limit(self, project: str, kind: LimitKind, model: str = ALL_MODELS) -> None:
+        """From now on the project may use as much as there is."""
+        if not await limits.remove(self._db, project, model, kind):
+            raise AdministrationError(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
+        await self._ring()
+
     async def _check_project(self, project_id: str) -> None:
         found = (await projects.find(self._db, [project_id])).get(project_id)
         if _existing(found, project_id).archived_at is not None:
@@ -171,6 +218,11 @@ def _check_permitted(*lists: Collection[str] | None) -> None:
             raise AdministrationError(f"at most {MAX_PERMITTED} names can be permitted, but there are {len(names)}")
         if names is not None and not all(1 <= len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
             raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")
+
+
+def _check_tier(tier: str) -> None:
+    if tier not in TIERS:
+        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
 
 
 def _check_scopes(project: str | None, scopes: Collection[Scope]) -> None:

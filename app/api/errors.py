@@ -12,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
+from app.api.rate_limits import headers_of_error
 from app.budget import OverBudget
 from app.protocol.errors import (
     ApiError,
     Forbidden,
     HeadTooLarge,
     InvalidRequest,
+    LimitReached,
     MethodNotAllowed,
     Misdirected,
     NotFound,
@@ -52,6 +54,7 @@ _STATUS: dict[type[ApiError], int] = {
     UrlTooLong: 414,
     UnsupportedMedia: 415,
     Misdirected: 421,
+    LimitReached: 429,
     HeadTooLarge: 431,
     ServerFault: 500,
     Unavailable: SERVICE_UNAVAILABLE,
@@ -79,7 +82,7 @@ def reply(body: Json, status: int = OK, headers: Mapping[str, str] | None = None
 def refuse(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Returns the answer to a refused request."""
     status = status_of(error)
-    return reply(error.error.body(), status, {**_HEADERS.get(status, {}), **(headers or {})})
+    return reply(error.error.body(), status, {**_HEADERS.get(status, {}), **headers_of_error(error), **(headers or {})})
 
 
 def crash() -> ServerFault:

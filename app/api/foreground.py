@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from app.aio import run_until
 from app.api.errors import refuse, reply
 from app.api.limits import release_body
+from app.api.rate_limits import headers_of
 from app.api.shutdown import Shutdown
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
@@ -88,7 +89,7 @@ class ForegroundReply(Response):
     async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._attached() as response:
             body = await self._shape(await response.result())
-        await reply(body)(scope, receive, send)
+        await reply(body, headers=headers_of(response.allowance))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
         async with self._attached() as response:
@@ -99,7 +100,7 @@ class ForegroundReply(Response):
         """The events that the request is repeated in; nothing of them stays in memory."""
         beginning = await response.beginning()
         self._started = True
-        await send_start(send)
+        await send_start(send, headers_of(response.allowance))
         await send_at_once(send, beginning, obfuscation=self._obfuscation)
 
     @contextlib.asynccontextmanager

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.aio import run_until
+from app.api import rate_limits
 from app.api.errors import crash, refuse
 from app.api.limits import release_body
 from app.protocol.errors import Misdirected, Unavailable
@@ -139,7 +140,14 @@ def is_allowed_host(sent: Sequence[str], allowed: Collection[str]) -> bool:
     return name in allowed or name == "localhost" or name.endswith(".localhost")
 
 
-EXPOSED = ("openai-poll-after-ms", "openai-processing-ms", "retry-after", "x-request-id")
+EXPOSED = (
+    "openai-poll-after-ms",
+    "openai-processing-ms",
+    "retry-after",
+    "retry-after-ms",
+    "x-request-id",
+    *rate_limits.HEADERS,
+)
 """Headers of answers that a web page of another origin may read."""
 
 cross_origin = partial(

@@ -6,8 +6,9 @@ bytes, several go out in one write, and our rules for keep-alives and shutdown d
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from contextlib import aclosing
+from types import MappingProxyType
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -23,6 +24,7 @@ HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 async def disconnected(receive: Receive) -> None:
@@ -31,9 +33,9 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
-async def send_start(send: Send) -> None:
+async def send_start(send: Send, more: Mapping[str, str] = NO_HEADERS) -> None:
     """Sends the headers of a stream."""
-    headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    headers = [(name.encode(), value.encode()) for name, value in {**HEADERS, **more}.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
@@ -68,14 +70,22 @@ class EventStream(Response):
     `starting_after`.
     """
 
-    def __init__(self, pulses: AsyncGenerator[Pulse, None], shutdown: Shutdown, *, obfuscation: bool = False) -> None:
+    def __init__(
+        self,
+        pulses: AsyncGenerator[Pulse, None],
+        shutdown: Shutdown,
+        *,
+        obfuscation: bool = False,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
         super().__init__()
+        self._headers = headers
         self._pulses = pulses
         self._shutdown = shutdown
         self._obfuscation = obfuscation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_start(send)
+        await send_start(send, self._headers)
         finished = await run_until(self._send(send), disconnected(receive), self._shutdown.wait())
         if not finished and self._shutdown.is_set:
             await send_end(send)

@@ -11,9 +11,11 @@ from app.access.administration import Administration, AdministrationError, Creat
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.local.errors import LocalError
 from app.local.home import Home, with_running_services
+from app.protocol.limits import LimitKind, LimitState
 from app.store.api_keys import KeyRow
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
+from app.store.limits import LimitRow
 from app.store.projects import ProjectRow
 from app.streaming.pubsub import PubSub
 from config.settings import ConfigError, Settings, load_settings
@@ -50,21 +52,53 @@ def rotate_key(key_id: str, overlap_hours: float) -> tuple[str, str]:
     return _new(_administer(lambda to: to.rotate_key(key_id, overlap_hours * HOUR_SECONDS)))
 
 
-def create_project(name: str, models: str, tool_servers: str) -> str:
+def create_project(name: str, models: str, tool_servers: str, top_tier: str) -> str:
     """Returns the id of the new project."""
-    return _administer(lambda to: to.create_project(name, _permitted(models), _permitted(tool_servers))).id
+    return _administer(lambda to: to.create_project(name, _permitted(models), _permitted(tool_servers), top_tier)).id
 
 
 def list_projects() -> list[str]:
     return [_project_line(project) for project in _administer(lambda to: to.list_projects())]
 
 
-def permit(project_id: str, models: str, tool_servers: str) -> str:
-    return _project_line(_administer(lambda to: to.permit(project_id, _permitted(models), _permitted(tool_servers))))
+def permit(project_id: str, models: str, tool_servers: str, top_tier: str | None) -> str:
+    permitted = _permitted(models), _permitted(tool_servers)
+    return _project_line(_administer(lambda to: to.permit(project_id, *permitted, top_tier)))
 
 
 def archive_project(project_id: str) -> str:
     return _project_line(_administer(lambda to: to.archive_project(project_id)))
+
+
+def set_limit(project_id: str, kind: str, value: int, model: str) -> list[str]:
+    """Returns a line for each limit of the project."""
+    _administer(lambda to: to.set_limit(project_id, _kind(kind), value, model))
+    return list_limits(project_id)
+
+
+def remove_limit(project_id: str, kind: str, model: str) -> list[str]:
+    """Returns a line for each limit that the project still has."""
+    _administer(lambda to: to.remove_limit(project_id, _kind(kind), model))
+    return list_limits(project_id)
+
+
+def list_limits(project_id: str | None) -> list[str]:
+    """Returns a line for each limit: of one project with what is taken of it now, or of all."""
+    if project_id is None:
+        return ["\t".join(_limit_fields(row)) for row in _administer(lambda to: to.list_limits())]
+    states = _administer(lambda to: to.limit_states(project_id))
+    return ["\t".join((*_limit_fields(state), f"taken {state.value - state.remaining}")) for state in states]
+
+
+def _limit_fields(limit: LimitRow | LimitState) -> tuple[str, ...]:
+    return limit.project, limit.model, limit.kind.value, str(limit.value)
+
+
+def _kind(sent: str) -> LimitKind:
+    try:
+        return LimitKind(sent)
+    except ValueError:
+        raise ConfigError(f"limits: expected one of {', '.join(kind.value for kind in LimitKind)}") from None
 
 
 async def make_first_key(db: Database, home: Home) -> bool:
@@ -124,7 +158,8 @@ def _key_line(key: KeyRow) -> str:
 def _project_line(project: ProjectRow) -> str:
     state = "archived" if project.archived_at else "active"
     models, servers = _listed(project.models), _listed(project.tool_servers)
-    return "\t".join((project.id, project.name, state, f"models {models}", f"tool servers {servers}"))
+    permitted = (f"models {models}", f"tool servers {servers}", f"tier {project.top_tier}")
+    return "\t".join((project.id, project.name, state, *permitted))
 
 
 def _listed(names: Iterable[str] | None) -> str:

@@ -1,4 +1,4 @@
-"""`longhaul keys ...` and `longhaul projects ...`: what operators do with API keys and projects."""
+"""`longhaul keys`, `longhaul projects` and `longhaul limits`: what operators do with callers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ ALL = "all"
 
 keys = typer.Typer(help="Make, list and end API keys.", invoke_without_command=True)
 projects = typer.Typer(help="Make, list and archive projects.", no_args_is_help=True)
+limits = typer.Typer(help="Set, list and remove what projects may use at most.", no_args_is_help=True)
 
 ProjectOption = Annotated[str | None, typer.Option("--project", help="The id of the key's project.")]
 ModelsOption = Annotated[str, typer.Option(help="Names of the models that it may use, with commas; `all`; `none`.")]
 ServersOption = Annotated[str, typer.Option(help="Labels of the MCP servers that it may use; `all`; `none`.")]
+
+KindArgument = Annotated[str, typer.Argument(help="What is limited: requests_per_minute, tokens_per_day, ...")]
+ProjectArgument = Annotated[str, typer.Argument(help="The id of the project.")]
+ModelOption = Annotated[str, typer.Option(help="The name of a model; `*`: all models together.")]
 
 
 @keys.callback()
@@ -84,12 +89,13 @@ def create_project(
     name: Annotated[str, typer.Argument(help="Whom or what it is for.")],
     models: ModelsOption = ALL,
     tool_servers: ServersOption = ALL,
+    tier: Annotated[str, typer.Option(help="The best service tier of its responses.")] = "default",
 ) -> None:
     """Make a project and print its id."""
     with one_line():
         from app.local import tenants
 
-        typer.echo(tenants.create_project(name, models, tool_servers))
+        typer.echo(tenants.create_project(name, models, tool_servers, tier))
 
 
 @projects.command("list")
@@ -107,12 +113,13 @@ def permit(
     project: Annotated[str, typer.Argument(help="The id of the project.")],
     models: ModelsOption,
     tool_servers: ServersOption,
+    tier: Annotated[str | None, typer.Option(help="The best service tier; by default it stays.")] = None,
 ) -> None:
     """Set what a project may use from now on."""
     with one_line():
         from app.local import tenants
 
-        typer.echo(tenants.permit(project, models, tool_servers))
+        typer.echo(tenants.permit(project, models, tool_servers, tier))
 
 
 @projects.command()
@@ -122,6 +129,41 @@ def archive(project: Annotated[str, typer.Argument(help="The id of the project."
         from app.local import tenants
 
         typer.echo(tenants.archive_project(project))
+
+
+@limits.command("set")
+def set_limit(
+    project: ProjectArgument,
+    kind: KindArgument,
+    value: Annotated[int, typer.Argument(help="The most of it.")],
+    model: ModelOption = "*",
+) -> None:
+    """Set a limit, and list those of the project."""
+    with one_line():
+        from app.local import tenants
+
+        for line in tenants.set_limit(project, kind, value, model):
+            typer.echo(line)
+
+
+@limits.command("list")
+def list_limits(project: ProjectOption = None) -> None:
+    """List the limits of all projects, or of one with what is taken of them."""
+    with one_line():
+        from app.local import tenants
+
+        for line in tenants.list_limits(project):
+            typer.echo(line)
+
+
+@limits.command("remove")
+def remove_limit(project: ProjectArgument, kind: KindArgument, model: ModelOption = "*") -> None:
+    """Remove a limit, and list those that the project still has."""
+    with one_line():
+        from app.local import tenants
+
+        for line in tenants.remove_limit(project, kind, model):
+            typer.echo(line)
 
 
 def _print_new(line: str, secret: str) -> None:

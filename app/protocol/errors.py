@@ -4,6 +4,7 @@ ApiError
  ├── InvalidRequest         the client's fault: a field, a value, or a state that does not allow the request
  │    ├── TooLarge, UrlTooLong, HeadTooLarge, RequestTimeout, UnsupportedMedia, MethodNotAllowed, Misdirected
  │    └── Unauthorized, Forbidden
+ ├── LimitReached           the request does not fit into a limit of its project
  ├── NotFound               no such response, model or route
  ├── Unavailable            Postgres, Redis or the workers are away; the same request may succeed later
  ├── TimedOut               the response ran for longer than its run timeout
@@ -13,10 +14,12 @@ ApiError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+from app.protocol.limits import ALL_MODELS, TOKENS, LimitKind, Shortage
 
 
 class ErrorType(Enum):
@@ -24,6 +27,9 @@ class ErrorType(Enum):
 
     INVALID_REQUEST = "invalid_request_error"
     SERVER = "server_error"
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    QUOTA = "insufficient_quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,32 @@ class Unauthorized(InvalidRequest):
 
 class Forbidden(InvalidRequest):
     default_code = "forbidden"
+
+
+class LimitReached(ApiError):
+    """The request does not fit into a limit of its project. Nothing was stored."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        kind = shortage.limit.kind
+        is_spent = kind is LimitKind.TOKENS_PER_DAY and shortage.wait_seconds is not None
+        super().__init__(_shortage_message(shortage), code="insufficient_quota" if is_spent else "rate_limit_exceeded")
+        type_ = ErrorType.QUOTA if is_spent else ErrorType.TOKENS if kind in TOKENS else ErrorType.REQUESTS
+        self.error = replace(self.error, type=type_)
+        self.wait_seconds = shortage.wait_seconds
+        """Until the same request probably fits; None: it never will."""
+        self.allowance = shortage.allowance
+
+
+def _shortage_message(shortage: Shortage) -> str:
+    limit = shortage.limit
+    scope = "all models" if limit.model == ALL_MODELS else f"the model '{limit.model}'"
+    where = f"Limit '{limit.kind.value}' of project '{limit.project}' for {scope}"
+    if shortage.wait_seconds is None:
+        advice = "Such a request never fits; send a shorter input or a smaller 'max_output_tokens'."
+    else:
+        advice = f"Please try again in {shortage.wait_seconds:.3g}s."
+    taken = f"{limit.value}, taken {limit.value - limit.remaining}, requested {shortage.requested}"
+    return f"{where} reached: {taken}. {advice}"
 
 
 class NotFound(ApiError):

@@ -15,7 +15,7 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.requests.capabilities import check_capabilities
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.request import COUNT, ResponseRequest
 from app.protocol.requests.unsealing import since_compaction
 from app.protocol.response import response_object
 from app.protocol.types import Json
@@ -36,7 +36,7 @@ from app.responses.models import PermittedCatalogs, capabilities_of, served_mode
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
-from app.store.rows import Idempotency, NewResponse
+from app.store.rows import Idempotency, NewResponse, Reserving
 from app.store.sealing import seal_headers
 from config.models import ServedModel
 from config.settings import Settings
@@ -79,13 +79,14 @@ class RequestAcceptor:
         idempotency: Idempotency | None = None,
         priority: Priority | None = None,
         unstored: Collection[str] = (),
+        api_key_id: str | None = None,
     ) -> AcceptedRequest:
         """Returns the row of a new response. Raises NotFound, InvalidRequest and StoreUnavailable.
 
         `priority` overrides the one that follows from the request. The request may continue the responses `unstored`
         although they have `store` false.
         """
-        catalog = await self._catalogs.of(project)
+        catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
         model, response_id = served_model(catalog, request.model), new_response_id()
         deadlines = deadlines_of(request.fields, model, self._settings)
         limits = self._limits.for_compaction() if request.fields.compacts else self._limits
@@ -93,8 +94,10 @@ class RequestAcceptor:
         as_stored = partial(request.stored, response_id, model.default_sampling)
         sent = await HEAVY.run(as_stored) if request.item_count > MANY_ITEMS else as_stored()
         items = await self._references.resolve(project, sent["input"])
+        tier = terms.tier(request.tier)
         document = {
             **sent,
+            "service_tier": tier,
             "conversation_until": continued.last_position,
             "input": items,
             "extra": await self._salted(project, sent["extra"]),
@@ -112,7 +115,7 @@ class RequestAcceptor:
             project=project,
             model=model.name,
             queue=model.queue,
-            priority=Priority.of(request.tier, background=request.background) if priority is None else priority,
+            priority=Priority.of(tier, background=request.background) if priority is None else priority,
             request=stored,
             created_at=created_at,
             opening=opening,
@@ -121,8 +124,18 @@ class RequestAcceptor:
             idempotency=idempotency,
             chain_length=continued.chain.count + 1,
             context_bytes=continued.chain.bytes,
+            key_id=api_key_id,
+            reserving=self._reserving(request, continued) if terms.is_limited else None,
         )
         return AcceptedRequest(row, response)
+
+    def _reserving(self, request: ResponseRequest, continued: Continuation) -> Reserving:
+        """Returns what the response reserves of its project's limits. Counting tokens takes none."""
+        if request.task == COUNT:
+            return Reserving(0, None)
+        asked = request.fields.max_output_tokens
+        output = self._settings.reserved_output_tokens if asked is None else asked
+        return Reserving(continued.chain.bytes + continued.conversation_bytes, output)
 
     async def _salted(self, project: str, extra: Json) -> Json:
         salt = await self._salts.salt(project, extra.get("cache_salt"))

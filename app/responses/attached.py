@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from app.protocol.errors import BAD_PROMPT_CODES, FAILURES, InvalidRequest, NotFound, ServerFault
+from app.protocol.limits import Allowance
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.status import Status
 from app.protocol.types import Json
@@ -34,7 +35,10 @@ class AttachedResponse:
         pulses: AsyncGenerator[Pulse, None],
         read_row: Callable[[], Awaitable[ResponseRow | None]],
         abandon: Callable[[], None],
+        allowance: Allowance | None = None,
     ) -> None:
+        self.allowance = allowance
+        """What the limits of the project leave; None: it has none, or the response was created before."""
         self._id = response_id
         self._pulses = pulses
         self._read_row = read_row

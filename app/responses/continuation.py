@@ -43,6 +43,8 @@ class Continuation:
     conversation: str | None = None
     last_position: int | None = None
     """In the conversation, of its last item."""
+    conversation_bytes: int = 0
+    """Of all items of the conversation."""
     chain: ContextSize = _NO_CHAIN
     """The previous response and all that it continues."""
 
@@ -110,7 +112,9 @@ async def check_continuation(
     if found is None:
         raise no_such_conversation(conversation, "conversation")
     limits.check_conversation(found.size)
-    return Continuation(conversation=conversation, last_position=found.last_position)
+    return Continuation(
+        conversation=conversation, last_position=found.last_position, conversation_bytes=found.size.bytes
+    )
 
 
 async def check_outputs(db: Database, continued: Continuation, items: Sequence[Json]) -> None:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 
 from app.aio import BackgroundTasks
-from app.protocol.errors import InvalidRequest
+from app.protocol.errors import InvalidRequest, LimitReached
+from app.protocol.limits import Allowance
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import responses
 from app.store.database import Database, StoreUnavailable
@@ -44,15 +45,16 @@ class ResponseCreator:
             _check_same_body(row, idempotency)
         return row
 
-    async def insert(self, row: NewResponse) -> ResponseRow | None:
-        """Inserts the row and returns None, or returns the response that its key has already: then nothing is inserted.
+    async def insert(self, row: NewResponse) -> ResponseRow | Allowance | None:
+        """Inserts the row and returns what its project's limits leave, or None without limits.
 
-        If the caller leaves, or nobody knows whether the insert was committed, the response is abandoned. With a key
-        it is not: its client can repeat the request. Raises StoreUnavailable, and InvalidRequest as `find_repeated`.
+        Returns the response that its key has already: then nothing is inserted. If the caller leaves, or nobody knows
+        whether the insert was committed, the response is abandoned. With a key it is not: its client can repeat the
+        request. Raises StoreUnavailable, LimitReached, and InvalidRequest as `find_repeated`.
         """
         inserting = self._background.start(self._insert_and_send(row))
         try:
-            existing = await asyncio.shield(inserting)
+            result = await asyncio.shield(inserting)
         except asyncio.CancelledError:
             if row.idempotency is None:
                 inserting.add_done_callback(lambda _: self._abandon(row.id))
@@ -61,15 +63,20 @@ class ResponseCreator:
             if row.idempotency is None:
                 self._abandon(row.id)
             raise
-        if existing is not None:
-            _check_same_body(existing, row.idempotency)
-        return existing
+        if isinstance(result, LimitReached):
+            raise result
+        if isinstance(result, ResponseRow):
+            _check_same_body(result, row.idempotency)
+        return result
 
-    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | None:
-        existing = await self._inserter.create(row)
-        if existing is None:
+    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | Allowance | LimitReached | None:
+        try:
+            result = await self._inserter.create(row)
+        except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
+            return refused
+        if not isinstance(result, ResponseRow):
             self._background.start(self._send(row))
-        return existing
+        return result
 
     async def _send(self, row: NewResponse) -> None:
         try:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from app.access.directory import Directory
 from app.protocol.errors import NotFound
+from app.protocol.limits import TIERS
 from app.protocol.requests.capabilities import Capabilities
 from app.protocol.text import shortened
 from config.models import ModelCatalog, ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for the responses of one project."""
+
+    top_tier: str = TIERS[-1]
+    is_limited: bool = False
+    """Whether the project has limits."""
+
+    def tier(self, asked: str) -> str:
+        """Returns the service tier that a response gets: the one asked for, but none above the project's best."""
+        return min(asked, self.top_tier, key=TIERS.index)
+
+
+_UNLIMITED = Terms()
 
 
 class PermittedCatalogs:
@@ -29,6 +48,12 @@ class PermittedCatalogs:
         if row.models is None and row.tool_servers is None:
             return self._catalog
         return self._catalog.restricted(row.models, row.tool_servers)
+
+    async def terms(self, project: str) -> Terms:
+        """Returns the terms for responses of this project. Raises StoreUnavailable."""
+        if self._directory is None or (row := await self._directory.project(project)) is None:
+            return _UNLIMITED
+        return Terms(row.top_tier, row.is_limited)
 
 
 def served_model(catalog: ModelCatalog, name: str) -> ServedModel:

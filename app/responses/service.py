@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from app.aio import BackgroundTasks
 from app.protocol.errors import Unavailable
+from app.protocol.limits import Allowance
 from app.protocol.requests.request import ResponseRequest
 from app.protocol.types import Json
 from app.queue.message import Priority
@@ -27,11 +29,20 @@ from app.responses.reader import Included, Pulse, ResponseReader
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer
-from app.store.rows import Idempotency
+from app.store.rows import Idempotency, ResponseRow
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 
 CLOSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedResponse:
+    """A new response, or the one that a repeated key has."""
+
+    response: Json
+    allowance: Allowance | None = None
+    """What the limits of the project leave; None: it has none, or the response was created before."""
 
 
 @asynccontextmanager
@@ -77,22 +88,25 @@ class ResponseService:
         await self._creator.close()
         await self._canceller.close()
 
-    async def start(self, project: str, request: ResponseRequest, key: str | None = None) -> Json:
-        """Creates a background response; returns its object, `queued`.
+    async def start(
+        self, project: str, request: ResponseRequest, key: str | None = None, api_key_id: str | None = None
+    ) -> CreatedResponse:
+        """Creates a background response, `queued`.
 
-        If the project has used the idempotency key before, returns that response as it is now. Raises NotFound and
-        InvalidRequest.
+        If the project has used the idempotency key before, returns that response as it is now. Raises NotFound,
+        InvalidRequest and LimitReached.
         """
         if request.stream:
             self._reader.check_room()
         idempotency = _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
-            accepted = await self._acceptor.accept(project, request, idempotency)
-            existing = await self._creator.insert(accepted.row)
-            if existing is None:
-                return accepted.response
-        return await self.get(project, existing.id)
+            accepted = await self._acceptor.accept(project, request, idempotency, api_key_id=api_key_id)
+            inserted = await self._creator.insert(accepted.row)
+            if not isinstance(inserted, ResponseRow):
+                return CreatedResponse(accepted.response, inserted)
+            existing = inserted
+        return CreatedResponse(await self.get(project, existing.id))
 
     @asynccontextmanager
     async def attach(
@@ -102,30 +116,34 @@ class ResponseService:
         key: str | None = None,
         priority: Priority | None = None,
         unstored: Collection[str] = (),
+        api_key_id: str | None = None,
     ) -> AsyncIterator[AttachedResponse]:
         """Creates a foreground response; leaving the context before its end cancels the response.
 
         With an idempotency key it goes on, and a repeated request is attached to it. The request may continue the
-        responses `unstored`, too. Raises NotFound and InvalidRequest, and Unavailable while Redis cannot be reached:
-        then nothing is stored.
+        responses `unstored`, too. Raises NotFound, InvalidRequest and LimitReached, and Unavailable while Redis cannot
+        be reached: then nothing is stored.
         """
         self._reader.check_room()
         idempotency = _idempotency(request, key)
         existing = await self._creator.find_repeated(project, idempotency)
         if existing is None:
-            row = (await self._acceptor.accept(project, request, idempotency, priority, unstored)).row
+            accepted = await self._acceptor.accept(project, request, idempotency, priority, unstored, api_key_id)
+            row = accepted.row
+            del accepted
             if not self._pubsub.connected:
                 raise Unavailable("Redis cannot be reached at the moment; try again, or send 'background': true.")
             async with self._pubsub.subscribe(row.id) as subscription:
-                existing = await self._creator.insert(row)
-                if existing is None:
+                inserted = await self._creator.insert(row)
+                if not isinstance(inserted, ResponseRow):
                     pulses = self._reader.follow(row.id, subscription, opening=row.opening)
                     abandon = partial(self._abandoned.add, row.id) if row.idempotency is None else _keep
-                    attached = self._attached(project, row.id, pulses, abandon)
+                    attached = self._attached(project, row.id, pulses, abandon, inserted)
                     del request, row  # They are large, and stored; this response may take hours.
                     async with _attached_to(attached, pulses):
                         yield attached
                     return
+                existing = inserted
         if request.stream:
             self._reader.check_log(existing)
         del request
@@ -133,9 +151,15 @@ class ResponseService:
             yield self._attached(project, existing.id, pulses)
 
     def _attached(
-        self, project: str, response_id: str, pulses: AsyncGenerator[Pulse, None], abandon: Callable[[], None] = _keep
+        self,
+        project: str,
+        response_id: str,
+        pulses: AsyncGenerator[Pulse, None],
+        abandon: Callable[[], None] = _keep,
+        allowance: Allowance | None = None,
     ) -> AttachedResponse:
-        return AttachedResponse(response_id, pulses, partial(self._reader.find, project, response_id), abandon)
+        read_row = partial(self._reader.find, project, response_id)
+        return AttachedResponse(response_id, pulses, read_row, abandon, allowance)
 
     async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
         """See `ResponseReader.get`."""

@@ -1,4 +1,7 @@
-"""Inserting new responses: those that come during one insert share the next one, in one statement and one commit."""
+"""Inserting new responses: those that come during one insert share the next one, in one statement and one commit.
+
+Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.batching import Batcher
+from app.protocol.errors import LimitReached
 from app.protocol.events.chunk import Chunk
+from app.protocol.limits import Allowance, LimitState, Reservation, Shortage, admit
+from app.store import limits
 from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.formats import FORMAT
@@ -47,10 +54,17 @@ class _Row:
     chain_length: int | None
     context_bytes: int | None
     format: int
+    key_id: str | None
+    reserved_input: int | None
+    reserved_output: int | None
+    reserved_bytes: int | None
+    """NULL, like the two before: the project has no limits."""
 
     @classmethod
     def of(cls, new: NewResponse) -> _Row:
         request, idempotency = new.request, new.idempotency
+        encoded = to_json(request) or ""
+        reserved = _reservation(new, len(encoded))
         return cls(
             id=new.id,
             project=new.project,
@@ -60,7 +74,7 @@ class _Row:
             background=request["background"],
             stream=request["stream"],
             store=request["store"],
-            request=to_json(request) or "",
+            request=encoded,
             previous_response_id=request.get("previous_response_id"),
             conversation_id=(request.get("conversation") or {}).get("id"),
             created_at=new.created_at,
@@ -71,7 +85,28 @@ class _Row:
             chain_length=new.chain_length,
             context_bytes=new.context_bytes,
             format=FORMAT,
+            key_id=new.key_id,
+            reserved_input=reserved and reserved.input_tokens,
+            reserved_output=reserved and reserved.output_tokens,
+            reserved_bytes=reserved and reserved.bytes,
         )
+
+    @property
+    def reservation(self) -> Reservation:
+        return Reservation(self.reserved_input or 0, self.reserved_output or 0, self.reserved_bytes or 0)
+
+
+def _reservation(new: NewResponse, size: int) -> Reservation | None:
+    """Returns the most that a response may use, if its project has limits. `size` is that of the stored request.
+
+    Every token stands for one byte at least: a prompt has no more tokens than the request and its context have bytes.
+    Their JSON is longer than what a chat template writes around the texts.
+    """
+    if (reserving := new.reserving) is None:
+        return None
+    if reserving.output_tokens is None:
+        return Reservation(0, 0, size)
+    return Reservation(size + reserving.context_bytes, reserving.output_tokens, size)
 
 
 _ROW: Columns[_Row] = Columns(
@@ -94,6 +129,10 @@ _ROW: Columns[_Row] = Columns(
     Column("chain_length", "int"),
     Column("context_bytes", "bigint"),
     Column("format", "int"),
+    Column("key_id", "text"),
+    Column("reserved_input", "bigint"),
+    Column("reserved_output", "bigint"),
+    Column("reserved_bytes", "bigint"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
@@ -106,8 +145,9 @@ _INSERT = text(
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) AS b({names(_ROW, _OPENING)})
     ), created AS (
-        INSERT INTO responses ({_ROW.names}, status, sent_at, sends)
-        SELECT {_ROW.select("b")}, 'queued', now(), 1 FROM batch b ORDER BY project, idempotency_key
+        INSERT INTO responses ({_ROW.names}, status, sent_at, sends, reserved_at)
+        SELECT {_ROW.select("b")}, 'queued', now(), 1, CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
+        FROM batch b ORDER BY project, idempotency_key
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id
     ), opened AS (
@@ -119,6 +159,9 @@ _INSERT = text(
 )
 
 
+_Item = tuple[_Row, Chunk]
+
+
 class Inserter:
     """Inserts responses as `queued`, each with its opening events, committed together.
 
@@ -127,17 +170,25 @@ class Inserter:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
-        self._large = Batcher(self._insert, max_items=1, shared_errors=(StoreUnavailable,))
+        away = (StoreUnavailable,)
+        self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
+        self._large = Batcher(self._insert, max_items=1, shared_errors=away)
+        self._limited = Batcher(self._reserve, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
+        self._large_limited = Batcher(self._reserve, max_items=1, shared_errors=away)
 
-    async def create(self, new: NewResponse) -> ResponseRow | None:
-        """Inserts a response and returns None; the caller then sends its message. Raises StoreUnavailable.
+    async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
+        """Inserts a response; the caller then sends its message. Returns what its project's limits leave, if any.
 
-        If the project has a response with the same idempotency key, returns that one, and inserts nothing.
+        If the project has a response with the same idempotency key, returns that one, and inserts nothing. Raises
+        StoreUnavailable, and LimitReached if the response does not fit into a limit.
         """
         row = _Row.of(new)
-        batches = self._large if _weight((row, new.opening)) > LARGE_WEIGHT else self._batches
-        while not await batches.submit((row, new.opening)):
+        item = (row, new.opening)
+        while (result := await self._submit(item)) is not True:
+            if isinstance(result, Shortage):
+                raise LimitReached(result)
+            if isinstance(result, Allowance):
+                return result
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing
@@ -147,16 +198,60 @@ class Inserter:
     async def close(self) -> None:
         await self._batches.close()
         await self._large.close()
+        await self._limited.close()
+        await self._large_limited.close()
 
-    async def _insert(self, batch: Sequence[tuple[_Row, Chunk]]) -> list[bool]:
+    async def _submit(self, item: _Item) -> Allowance | Shortage | bool:
+        is_large = _weight(item) > LARGE_WEIGHT
+        if item[0].reserved_bytes is not None:
+            return await (self._large_limited if is_large else self._limited).submit(item)
+        return await (self._large if is_large else self._batches).submit(item)
+
+    async def _insert(self, batch: Sequence[_Item]) -> list[bool]:
         """Returns for each row whether it was inserted."""
-        rows, openings = zip(*batch, strict=True)
-        parameters = {**_ROW.named_parameters(rows), **_OPENING.named_parameters(openings)}
         async with self._db.autocommit() as connection:
-            ids = set((await connection.execute(_INSERT, parameters)).scalars())
-        return [row.id in ids for row in rows]
+            ids = await _insert(connection, batch)
+        return [row.id in ids for row, _ in batch]
+
+    async def _reserve(self, batch: Sequence[_Item]) -> list[Allowance | Shortage | bool]:
+        """Returns for each row what its project's limits leave, or why it was not inserted; False: its key is taken."""
+        async with self._db.begin() as connection:
+            held = await limits.hold(connection, [row.project for row, _ in batch])
+            admitted = _admitted(held.states, [row for row, _ in batch])
+            fitting = [item for item, result in zip(batch, admitted, strict=True) if isinstance(result, Allowance)]
+            ids = await _insert(connection, fitting) if fitting else set()
+            await held.write(connection, _taken(held.states, [row for row, _ in fitting if row.id in ids]))
+        pairs = zip(batch, admitted, strict=True)
+        return [result if isinstance(result, Shortage) or row.id in ids else False for (row, _), result in pairs]
 
 
-def _weight(item: tuple[_Row, Chunk]) -> int:
+async def _insert(connection: AsyncConnection, batch: Sequence[_Item]) -> set[str]:
+    """Returns the ids of the rows that were inserted."""
+    rows, openings = zip(*batch, strict=True)
+    parameters = {**_ROW.named_parameters(rows), **_OPENING.named_parameters(openings)}
+    return set((await connection.execute(_INSERT, parameters)).scalars())
+
+
+def _admitted(states: list[LimitState], rows: Sequence[_Row]) -> list[Allowance | Shortage]:
+    """Returns for each row what is left after it, or why it does not fit; the earlier ones come first."""
+    results: list[Allowance | Shortage] = []
+    for row in rows:
+        after = admit(states, row.project, row.model, row.reservation)
+        if isinstance(after, Shortage):
+            results.append(after)
+        else:
+            states = after
+            results.append(Allowance.of(state for state in states if state.covers(row.project, row.model)))
+    return results
+
+
+def _taken(states: list[LimitState], rows: Sequence[_Row]) -> list[LimitState]:
+    """Returns the states after the rows, which fit, have reserved."""
+    for row in rows:
+        states = [state.take(row.reservation) if state.covers(row.project, row.model) else state for state in states]
+    return states
+
+
+def _weight(item: _Item) -> int:
     row, opening = item
     return 1 + (len(row.request) + len(opening.frames)) // HEAVY_BYTES

@@ -35,6 +35,16 @@ class Idempotency:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserving:
+    """What a response of a project with limits reserves, besides what the size of its request says."""
+
+    context_bytes: int
+    """Of what it continues."""
+    output_tokens: int | None
+    """None: it only counts tokens, and reserves none."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewResponse:
     """An accepted request, about to be inserted as `queued`."""
 
@@ -55,6 +65,10 @@ class NewResponse:
     """Responses in its chain, itself included."""
     context_bytes: int | None = None
     """Of the responses in its chain before it (context_size.py)."""
+    key_id: str | None = None
+    """Of the API key that its caller has; None: no key was asked for."""
+    reserving: Reserving | None = None
+    """None: its project has no limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     Float,
     ForeignKey,
     Identity,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     Table,
     Text,
@@ -93,6 +95,13 @@ responses = Table(
     Column("log", Text, nullable=False, server_default=text("'live'")),
     # Of the newest process that may have written to the row or its log (formats.py).
     Column("format", SmallInteger, nullable=False, server_default=text("1")),
+    # The API key of its caller; NULL: no key was asked for.
+    Column("key_id", Text),
+    # What the response has reserved of its project's limits, and when; NULL: the project had none (limits.py).
+    _time("reserved_at"),
+    Column("reserved_input", BigInteger),
+    Column("reserved_output", BigInteger),
+    Column("reserved_bytes", BigInteger),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -217,6 +226,9 @@ projects = Table(
     Column("tool_servers", ARRAY(Text)),
     _time("created_at", nullable=False),
     _time("archived_at"),
+    # The best service tier that its responses get.
+    Column("top_tier", Text, nullable=False, server_default="priority"),
+    CheckConstraint("top_tier IN ('flex', 'default', 'priority')", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
 )
 
@@ -240,4 +252,72 @@ api_keys = Table(
     CheckConstraint("(project IS NULL) = (scopes && ARRAY['admin', 'operator'])", name="operators_have_no_project"),
     Index("api_keys_hash_idx", "hash", unique=True),
     Index("api_keys_project_idx", "project"),
+)
+
+# What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of` (limits.py).
+limits = Table(
+    "limits",
+    metadata,
+    Column("project", Text, ForeignKey("projects.id"), primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    # Responses that were inserted before are not counted.
+    _time("since", nullable=False),
+    Column("used", Double, nullable=False, server_default=text("0")),
+    Column("drained_per_second", Double, nullable=False, server_default=text("0")),
+    _time("as_of", nullable=False),
+    CheckConstraint("value > 0", name="value_positive"),
+    CheckConstraint("used >= 0", name="used_not_negative"),
+)
+
+# Notes of a trigger (migration 0009): a response with a reservation left the queue, or ended. Whoever adds them to the
+# project's limits deletes them.
+settlements = Table(
+    "settlements",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    _time("reserved_at", nullable=False),
+    _time("at", nullable=False),
+    Column("left_queue", BOOLEAN, nullable=False),
+    Column("ended", BOOLEAN, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    # Of the reserved ones; negative: more were used.
+    Column("unused_tokens", BigInteger, nullable=False),
+    Index("settlements_project_idx", "project"),
+)
+
+
+def _usage_counts() -> list[Column[object]]:
+    names = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+    return [Column(name, BigInteger, nullable=False) for name in names]
+
+
+# Notes of the same trigger: what an ended response used. Whoever adds them to `usage` deletes them.
+usage_entries = Table(
+    "usage_entries",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("key_id", Text),
+    Column("model", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    _time("at", nullable=False),
+    *_usage_counts(),
+)
+
+# The ledger, by the minute in which responses ended; `key_id` is empty where no key was asked for.
+usage = Table(
+    "usage",
+    metadata,
+    _time("minute", nullable=False),
+    Column("project", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    *_usage_counts(),
+    PrimaryKeyConstraint("minute", "project", "key_id", "model", "tier"),
 )

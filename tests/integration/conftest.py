@@ -13,15 +13,17 @@ from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 
+TABLES = "responses, conversations, workers, api_keys, limits, settlements, usage, usage_entries"
+
 
 @pytest.fixture
 async def db(services: Any) -> AsyncIterator[Database]:
     database = Database(services.database_url, 10)
     await migrate(database)
     async with database.begin() as connection:
-        await connection.execute(text("TRUNCATE responses, conversations, workers, api_keys CASCADE"))
+        await connection.execute(text(f"TRUNCATE {TABLES} CASCADE"))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
-        await connection.execute(text("UPDATE projects SET models = NULL, tool_servers = NULL"))
+        await connection.execute(text("UPDATE projects SET models = NULL, tool_servers = NULL, top_tier = 'priority'"))
     yield database
     await database.close()
 

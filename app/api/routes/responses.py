@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from fastapi import APIRouter, Depends, Request
@@ -9,12 +10,13 @@ from starlette.responses import Response
 
 from app.api import route_docs, schemas
 from app.api.body import read_request
-from app.api.dependencies import Key, Project, Runtime, RuntimeOf, only_query
+from app.api.dependencies import CallerOf, Key, Project, Runtime, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.params import INCLUDE, LIST, READ, page_query, read_query
+from app.api.rate_limits import headers_of
 from app.api.route_docs import error_answers
-from app.api.sse import EventStream
+from app.api.sse import NO_HEADERS, EventStream
 from app.protocol.requests.compaction import Compact, compact_request
 from app.protocol.requests.input_tokens import CountTokens, count_request
 from app.protocol.requests.request import ResponseRequest
@@ -33,10 +35,10 @@ POLL_AFTER_MS = 1000
 _no_query = Depends(only_query())
 
 
-def _response(body: Json) -> Response:
+def _response(body: Json, headers: Mapping[str, str] = NO_HEADERS) -> Response:
     """Replies with a response object, and tells when to poll again unless the response is final."""
     final = Status(body["status"]).final
-    return reply(body, headers=None if final else {"openai-poll-after-ms": str(POLL_AFTER_MS)})
+    return reply(body, headers=headers if final else {**headers, "openai-poll-after-ms": str(POLL_AFTER_MS)})
 
 
 def _foreground(
@@ -59,37 +61,40 @@ def _foreground(
     "",
     summary="Create a response",
     description=route_docs.CREATE_HELP,
-    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
     openapi_extra={"requestBody": route_docs.CREATE_BODY, "parameters": route_docs.CREATE_PARAMETERS},
     response_model=None,
     dependencies=[_no_query],
 )
-async def create_response(request: Request, runtime: RuntimeOf, project: Project, key: Key) -> Response:
+async def create_response(
+    request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf, key: Key
+) -> Response:
     service, sent = runtime.responses, await read_request(request, runtime.settings)
     if not sent.background:
-        attach = partial(service.attach, project, sent, key)
+        attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
         return _foreground(runtime, attach, sent, detachable=key is not None)
-    created = await service.start(project, sent, key)
+    created = await service.start(project, sent, key, caller.key_id)
+    response, headers = created.response, headers_of(created.allowance)
     if not sent.stream:
-        return _response(created)
+        return _response(response, headers)
     # A repeated key may name an old response, whose events may be deleted already.
-    events = service.events(created["id"]) if key is None else await service.replay(project, created["id"], -1)
-    return EventStream(events, runtime.shutdown, obfuscation=sent.obfuscation)
+    events = service.events(response["id"]) if key is None else await service.replay(project, response["id"], -1)
+    return EventStream(events, runtime.shutdown, obfuscation=sent.obfuscation, headers=headers)
 
 
 @router.post(
     "/input_tokens",
     summary="Count the tokens of a prompt",
     description=route_docs.COUNT_HELP,
-    responses={200: {"model": schemas.InputTokens}, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    responses={200: {"model": schemas.InputTokens}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
     openapi_extra={"requestBody": route_docs.body_of(CountTokens)},
     response_model=None,
     dependencies=[_no_query],
 )
-async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+async def count_tokens(request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf) -> Response:
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
-    attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT)
+    attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT, api_key_id=caller.key_id)
     return _foreground(runtime, attach, counted, shape=input_tokens)
 
 
@@ -97,14 +102,14 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project) -
     "/compact",
     summary="Compact a conversation",
     description=route_docs.COMPACT_HELP,
-    responses={200: {"model": schemas.Compaction}, **error_answers(400, 404, 413, 415, 500, 503, 504)},
+    responses={200: {"model": schemas.Compaction}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
     openapi_extra={"requestBody": route_docs.body_of(Compact)},
     response_model=None,
     dependencies=[_no_query],
 )
-async def compact(request: Request, runtime: RuntimeOf, project: Project) -> Response:
+async def compact(request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf) -> Response:
     summarised = await read_request(request, runtime.settings, compact_request)
-    attach = partial(runtime.responses.attach, project, summarised)
+    attach = partial(runtime.responses.attach, project, summarised, api_key_id=caller.key_id)
     return _foreground(runtime, attach, summarised, shape=compacted)
 
 

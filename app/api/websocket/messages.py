@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from app.api.errors import status_of
+from app.api.rate_limits import headers_of_error
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
 from app.protocol.requests.omitted import omit_tools
@@ -116,8 +117,10 @@ def steer_refused(fields: Mapping[str, Any]) -> str:
 
 
 def error_event(error: ApiError, stream_id: str | None) -> str:
-    """Returns the frame of a request that is refused."""
-    return _text({"type": "error", "status": status_of(error), **error.error.body()}, stream_id)
+    """Returns the frame of a request that is refused; with the headers of the HTTP answer, if they say how to wait."""
+    headers = headers_of_error(error)
+    more = {"headers": headers} if headers else {}
+    return _text({"type": "error", "status": status_of(error), **error.error.body(), **more}, stream_id)
 
 
 def server_events(encoded: bytes, stream_id: str | None) -> Iterator[str]:

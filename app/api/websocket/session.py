@@ -29,13 +29,14 @@ from app.responses.reader import Pulse
 class Session:
     """Reads the client's events and runs its requests. `run` returns when the client is gone."""
 
-    def __init__(self, socket: WebSocket, runtime: Runtime, project: str) -> None:
+    def __init__(self, socket: WebSocket, runtime: Runtime, project: str, api_key_id: str | None = None) -> None:
         self._socket = socket
         self._responses = runtime.responses
         self._bodies: Budget = socket.state.limits.bodies
         self._max_bytes = runtime.settings.max_body_bytes
         self._omitted_tools = runtime.settings.omit_tools
         self._project = project
+        self._api_key_id = api_key_id
         self._streams = Streams(self._max_bytes)
 
     async def run(self) -> None:
@@ -118,7 +119,9 @@ class Session:
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
         request = await self._request(pending)
         obfuscation, unstored = request.obfuscation, request.fields.store is False
-        attaching = self._responses.attach(self._project, request, unstored=self._streams.unstored)
+        attaching = self._responses.attach(
+            self._project, request, unstored=self._streams.unstored, api_key_id=self._api_key_id
+        )
         del request  # It may be large, and the response may take hours.
         async with attaching as response:
             pending.forget()

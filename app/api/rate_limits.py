@@ -1,0 +1,51 @@
+"""What a project's limits leave, as OpenAI's headers."""
+
+from __future__ import annotations
+
+import math
+
+from app.protocol.errors import ApiError, LimitReached
+from app.protocol.limits import Allowance, LimitState
+
+HEADERS = tuple(
+    f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")
+)
+
+
+def headers_of(allowance: Allowance | None) -> dict[str, str]:
+    """Returns the headers for what the project's limits leave; those of a limit that it does not have are missing."""
+    if allowance is None:
+        return {}
+    return _headers("requests", allowance.requests) | _headers("tokens", allowance.tokens)
+
+
+def headers_of_error(error: ApiError) -> dict[str, str]:
+    """Returns the headers that belong to the error itself: how long to wait, and what is left."""
+    if not isinstance(error, LimitReached):
+        return {}
+    headers = headers_of(error.allowance)
+    if error.wait_seconds is None:
+        return {**headers, "x-should-retry": "false"}
+    seconds = max(1, math.ceil(error.wait_seconds))
+    return {**headers, "retry-after": str(seconds), "retry-after-ms": str(math.ceil(1000 * error.wait_seconds))}
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as OpenAI writes it: `60ms`, `1s`, `6m0s`, `2h0m3.5s`."""
+    milliseconds = math.ceil(1000 * seconds)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds else "0s"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    ahead = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{ahead}{rest / 1000:g}s"
+
+
+def _headers(unit: str, state: LimitState | None) -> dict[str, str]:
+    if state is None:
+        return {}
+    return {
+        f"x-ratelimit-limit-{unit}": str(state.value),
+        f"x-ratelimit-remaining-{unit}": str(state.remaining),
+        f"x-ratelimit-reset-{unit}": duration(state.reset_seconds),
+    }

@@ -1,0 +1,183 @@
+"""What a project may use at most: limits as numbers, without clocks and without a store.
+
+A limit on a minute is a bucket: it is full at first and refills evenly. A limit on a day starts anew at midnight UTC.
+The other limits count what is there now. A request reserves the most that it may use; its end settles that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+
+ALL_MODELS = "*"
+"""In place of a model: the limit is on all models together."""
+TIERS = ("flex", "default", "priority")
+"""Service tiers, the best one last. A project has a best one."""
+MINUTE_SECONDS = 60.0
+DRAIN_SECONDS = 30.0
+"""The time over which the speed of leaving a queue is averaged."""
+MIN_WAIT_SECONDS = 1.0
+MAX_WAIT_SECONDS = 120.0
+"""A client is told to wait for no longer where waiting helps. The official clients give up beyond that."""
+UNKNOWN_WAIT_SECONDS = 10.0
+"""The wait if nothing has left the queue yet."""
+_NO_DRAIN = 1e-9
+
+
+class LimitKind(Enum):
+    """What is limited."""
+
+    REQUESTS_PER_MINUTE = "requests_per_minute"
+    TOKENS_PER_MINUTE = "tokens_per_minute"
+    TOKENS_PER_DAY = "tokens_per_day"
+    QUEUED_RESPONSES = "queued_responses"
+    """Responses that no worker has claimed yet."""
+    QUEUED_BYTES = "queued_bytes"
+    """The bytes of their requests, as they are stored."""
+    UNFINISHED_RESPONSES = "unfinished_responses"
+    """Responses that are queued or in progress."""
+
+
+PER_MINUTE = frozenset({LimitKind.REQUESTS_PER_MINUTE, LimitKind.TOKENS_PER_MINUTE})
+TOKENS = frozenset({LimitKind.TOKENS_PER_MINUTE, LimitKind.TOKENS_PER_DAY})
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The most that one response may use."""
+
+    input_tokens: int
+    output_tokens: int
+    bytes: int
+    """Of its request, as it is stored."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+_AMOUNTS: Mapping[LimitKind, Callable[[Reservation], int]] = MappingProxyType(
+    {
+        LimitKind.REQUESTS_PER_MINUTE: lambda _: 1,
+        LimitKind.TOKENS_PER_MINUTE: lambda reserved: reserved.tokens,
+        LimitKind.TOKENS_PER_DAY: lambda reserved: reserved.tokens,
+        LimitKind.QUEUED_RESPONSES: lambda _: 1,
+        LimitKind.QUEUED_BYTES: lambda reserved: reserved.bytes,
+        LimitKind.UNFINISHED_RESPONSES: lambda _: 1,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """One limit of a project, and how much of it is taken at one moment."""
+
+    project: str
+    model: str
+    """Or ALL_MODELS."""
+    kind: LimitKind
+    value: int
+    used: float
+    drained_per_second: float = 0.0
+    """How fast the queue has drained; 0: nothing has left it."""
+    day_seconds: float = 0.0
+    """Until midnight UTC."""
+
+    def covers(self, project: str, model: str) -> bool:
+        return project == self.project and self.model in (ALL_MODELS, model)
+
+    def has_room(self, reserved: Reservation) -> bool:
+        return self.used + _AMOUNTS[self.kind](reserved) <= self.value
+
+    def take(self, reserved: Reservation) -> LimitState:
+        return replace(self, used=self.used + _AMOUNTS[self.kind](reserved))
+
+    @property
+    def remaining(self) -> int:
+        return max(0, math.floor(self.value - self.used))
+
+    @property
+    def reset_seconds(self) -> float:
+        """Until nothing of the limit is taken any more."""
+        if self.used <= 0:
+            return 0.0
+        return self.used * MINUTE_SECONDS / self.value if self.kind in PER_MINUTE else self.day_seconds
+
+    def wait_seconds(self, reserved: Reservation) -> float | None:
+        """Returns the time until the request, which has no room now, probably fits; None: it never will."""
+        amount = _AMOUNTS[self.kind](reserved)
+        if amount > self.value:
+            return None
+        if self.kind is LimitKind.TOKENS_PER_DAY:
+            return self.day_seconds
+        missing = self.used + amount - self.value
+        if self.kind in PER_MINUTE:
+            return missing * MINUTE_SECONDS / self.value
+        rate = self.drained_per_second
+        estimated = missing / rate if rate > _NO_DRAIN else UNKNOWN_WAIT_SECONDS
+        return min(max(estimated, MIN_WAIT_SECONDS), MAX_WAIT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What is left to a project: of its tightest limit on requests, and on tokens; None: it has none."""
+
+    requests: LimitState | None
+    tokens: LimitState | None
+
+    @classmethod
+    def of(cls, states: Iterable[LimitState]) -> Allowance:
+        found = list(states)
+        requests = [state for state in found if state.kind is LimitKind.REQUESTS_PER_MINUTE]
+        tokens = [state for state in found if state.kind in TOKENS]
+        return cls(_tightest(requests), _tightest(tokens))
+
+
+def _tightest(states: Sequence[LimitState]) -> LimitState | None:
+    return min(states, key=lambda state: state.remaining, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A limit that a request does not fit into."""
+
+    limit: LimitState
+    allowance: Allowance
+    requested: int
+    wait_seconds: float | None
+    """Until it probably fits; None: it never will."""
+
+
+def admit(states: Sequence[LimitState], project: str, model: str, reserved: Reservation) -> Shortage | list[LimitState]:
+    """Returns all `states` after the request has reserved, or why it may not: then nothing of any limit is taken.
+
+    If several limits have no room, the shortage is that with the longest wait.
+    """
+    covering = [state for state in states if state.covers(project, model)]
+    if short := [state for state in covering if not state.has_room(reserved)]:
+        waits = [(state, state.wait_seconds(reserved)) for state in short]
+        limit, wait = max(waits, key=lambda each: math.inf if each[1] is None else each[1])
+        return Shortage(limit, Allowance.of(covering), _AMOUNTS[limit.kind](reserved), wait)
+    return [state.take(reserved) if state.covers(project, model) else state for state in states]
+
+
+def decayed(used: float, value: int, seconds: float) -> float:
+    """Returns what is taken of a limit on a minute `seconds` later, if nothing more is reserved."""
+    return max(0.0, used - value * max(0.0, seconds) / MINUTE_SECONDS)
+
+
+def drain_after(drained_per_second: float, seconds: float, recent: float) -> float:
+    """Returns the average speed of draining `seconds` later.
+
+    `recent` is the sum of what has left since, each amount weighted by exp(-age / DRAIN_SECONDS).
+    """
+    later = drained_per_second * math.exp(-max(0.0, seconds) / DRAIN_SECONDS) + recent / DRAIN_SECONDS
+    return later if later > _NO_DRAIN else 0.0
+
+
+def unbiased_drain(drained_per_second: float, age_seconds: float) -> float:
+    """Returns the average corrected for a limit that is younger than the time over which it is taken."""
+    return drained_per_second / -math.expm1(-max(age_seconds, 0.1) / DRAIN_SECONDS)

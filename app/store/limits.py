@@ -1,0 +1,218 @@
+"""Limits of projects: reserved with the insert, settled by the end.
+
+A reservation locks the project's row, reads its limits, and adds what a trigger has noted since (`settlements`,
+migration 0009). Whoever ends a response or claims it only adds such a note: nobody waits for a reservation but other
+reservations of the same project. Projects are locked in the order of their ids.
+
+Time never gives room twice: unused tokens of a minute are given back less what has been refilled since they were
+reserved, because the refill counted them already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Row, bindparam, delete, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.protocol.limits import (
+    ALL_MODELS,
+    DRAIN_SECONDS,
+    PER_MINUTE,
+    LimitKind,
+    LimitState,
+    decayed,
+    drain_after,
+    unbiased_drain,
+)
+from app.store.columns import Column, Columns, named_arrays
+from app.store.database import Database
+from app.store.tables import limits
+
+_LOCK = text("SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE")
+
+# What each settlement gives back, by the kind of limit. `extract` of a negative age would give more than was taken.
+_AGE = "greatest(0, CAST(extract(epoch FROM c.now - {}) AS float8))"
+_GIVEN = f"""CASE l.kind
+    WHEN 'tokens_per_minute' THEN CASE WHEN t.unused_tokens > 0
+        THEN greatest(0, t.unused_tokens - l.value * {_AGE.format("t.reserved_at")} / 60) ELSE t.unused_tokens END
+    WHEN 'tokens_per_day' THEN CASE WHEN t.reserved_at >= c.today THEN t.unused_tokens ELSE 0 END
+    WHEN 'queued_responses' THEN CAST(t.left_queue AS int)
+    WHEN 'queued_bytes' THEN CAST(t.left_queue AS int) * t.bytes
+    WHEN 'unfinished_responses' THEN CAST(t.ended AS int)
+    ELSE 0 END"""
+
+# exp() of less than about -700 is an error.
+_READ = text(
+    f"""
+    WITH moment AS MATERIALIZED (
+        SELECT clock_timestamp() AS now
+    ), clock AS MATERIALIZED (
+        SELECT now, date_trunc('day', now, 'UTC') AS today FROM moment
+    ), taken AS (
+        DELETE FROM settlements WHERE project = ANY(:projects)
+        RETURNING project, model, reserved_at, at, left_queue, ended, bytes, unused_tokens
+    ), gained AS (
+        SELECT l.project, l.model, l.kind, sum({_GIVEN}) AS given,
+            sum(({_GIVEN}) * exp(-least(50, {_AGE.format("t.at")} / {DRAIN_SECONDS}))) AS recent
+        FROM taken t CROSS JOIN clock c
+        JOIN limits l ON l.project = t.project AND l.model IN ('{ALL_MODELS}', t.model) AND t.reserved_at >= l.since
+        GROUP BY l.project, l.model, l.kind
+    )
+    SELECT l.project, l.model, l.kind, l.value, l.drained_per_second, c.now,
+        CASE WHEN l.kind = 'tokens_per_day' AND l.as_of < c.today THEN 0 ELSE l.used END AS used,
+        {_AGE.format("l.as_of")} AS idle_seconds, {_AGE.format("l.since")} AS age_seconds,
+        CAST(extract(epoch FROM c.today + interval '1 day' - c.now) AS float8) AS day_seconds,
+        CAST(coalesce(g.given, 0) AS float8) AS given, CAST(coalesce(g.recent, 0) AS float8) AS recent
+    FROM limits l CROSS JOIN clock c
+    LEFT JOIN gained g ON g.project = l.project AND g.model = l.model AND g.kind = l.kind
+    WHERE l.project = ANY(:projects) ORDER BY l.project, l.model, l.kind
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A row of `limits` as it is written."""
+
+    project: str
+    model: str
+    kind: str
+    used: float
+    drained_per_second: float
+    as_of: datetime
+
+
+_TAKEN: Columns[_Taken] = Columns(
+    Column("project", "text"),
+    Column("model", "text"),
+    Column("kind", "text"),
+    Column("used", "float8"),
+    Column("drained_per_second", "float8"),
+    Column("as_of", "timestamptz"),
+)
+_WRITE = text(
+    f"""
+    UPDATE limits l SET used = t.used, drained_per_second = t.drained_per_second, as_of = greatest(l.as_of, t.as_of)
+    FROM unnest({named_arrays(_TAKEN)}) AS t({_TAKEN.names})
+    WHERE l.project = t.project AND l.model = t.model AND l.kind = t.kind
+    """
+)
+
+_WITH_SETTLEMENTS = text("SELECT DISTINCT project FROM settlements")
+_ALL = select(limits).order_by(limits.c.project, limits.c.model, limits.c.kind)
+_COUNT = select(func.count()).select_from(limits).where(limits.c.project == bindparam("project"))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One limit, as the operator set it."""
+
+    project: str
+    model: str
+    """Or ALL_MODELS."""
+    kind: LimitKind
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The limits of locked projects, up to date; `write` stores them before the transaction ends."""
+
+    states: list[LimitState]
+    _rows: Sequence[Row[tuple[object, ...]]]
+    _drains: Sequence[float]
+
+    async def write(self, connection: AsyncConnection, states: Iterable[LimitState]) -> None:
+        """Stores `states`, which have the order of `self.states`."""
+        taken = [
+            _Taken(state.project, state.model, state.kind.value, max(0.0, state.used), drain, row.now)
+            for state, row, drain in zip(states, self._rows, self._drains, strict=True)
+        ]
+        if taken:
+            await connection.execute(_WRITE, _TAKEN.named_parameters(taken))
+
+
+async def hold(connection: AsyncConnection, project_ids: Collection[str]) -> Held:
+    """Locks the projects for the rest of the transaction, and returns their limits with everything settled.
+
+    The caller must write them: the settlements are gone.
+    """
+    wanted = {"projects": sorted(set(project_ids))}
+    await connection.execute(_LOCK, wanted)
+    rows = (await connection.execute(_READ, wanted)).all()
+    drains = [drain_after(row.drained_per_second, row.idle_seconds, row.recent) for row in rows]
+    return Held([_state(row, drain) for row, drain in zip(rows, drains, strict=True)], rows, drains)
+
+
+def _state(row: Row[tuple[object, ...]], drain: float) -> LimitState:
+    kind = LimitKind(row.kind)
+    used = decayed(row.used, row.value, row.idle_seconds) if kind in PER_MINUTE else row.used
+    return LimitState(
+        project=row.project,
+        model=row.model,
+        kind=kind,
+        value=row.value,
+        used=max(0.0, used - row.given),
+        drained_per_second=unbiased_drain(drain, row.age_seconds),
+        day_seconds=row.day_seconds,
+    )
+
+
+async def settle(db: Database) -> None:
+    """Adds up settlements of projects that reserve nothing at the moment, so that they do not pile up."""
+    async with db.autocommit() as connection:
+        waiting = list((await connection.execute(_WITH_SETTLEMENTS)).scalars())
+    for project in waiting:
+        async with db.begin() as connection:
+            held = await hold(connection, [project])
+            await held.write(connection, held.states)
+
+
+async def find(db: Database, project: str | None = None) -> list[LimitRow]:
+    """The limits of a project, or of all."""
+    wanted = _ALL if project is None else _ALL.where(limits.c.project == project)
+    async with db.autocommit() as connection:
+        return [
+            LimitRow(row.project, row.model, LimitKind(row.kind), row.value) for row in await connection.execute(wanted)
+        ]
+
+
+async def states(db: Database, project: str) -> list[LimitState]:
+    """The limits of a project with what is taken of them now."""
+    async with db.begin() as connection:
+        held = await hold(connection, [project])
+        await held.write(connection, held.states)
+    return held.states
+
+
+async def put(db: Database, limit: LimitRow, max_limits: int) -> bool:
+    """Sets a limit. One that is there keeps what is taken of it. Returns False if the project has `max_limits` others.
+
+    Responses that were inserted before a new limit do not count in it. The project must exist.
+    """
+    key = {"project": limit.project, "model": limit.model, "kind": limit.kind.value}
+    now = func.clock_timestamp()
+    statement = insert(limits).values(**key, value=limit.value, since=now, as_of=now)
+    update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
+    async with db.begin() as connection:
+        # Brings every limit up to date: one on a minute has been refilled at its old speed until now.
+        held = await hold(connection, [limit.project])
+        await held.write(connection, held.states)
+        count = int((await connection.execute(_COUNT, {"project": limit.project})).scalar_one())
+        known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
+        if not known and count >= max_limits:
+            return False
+        await connection.execute(update)
+    return True
+
+
+async def remove(db: Database, project: str, model: str, kind: LimitKind) -> bool:
+    """Removes a limit; returns whether there was one."""
+    statement = delete(limits).where(limits.c.project == project, limits.c.model == model, limits.c.kind == kind.value)
+    async with db.begin() as connection:
+        await connection.execute(_LOCK, {"projects": [project]})
+        return bool((await connection.execute(statement)).rowcount)

@@ -1,0 +1,293 @@
+"""Limits at the running API: what clients are told, and what survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from websockets.asyncio.client import connect
+
+from app.access import directory
+from app.access.administration import Administration, AdministrationError
+from app.api.rate_limits import HEADERS
+from app.protocol.limits import LimitKind
+from app.store.database import Database
+from app.store.limits import states
+from app.streaming.pubsub import PubSub
+from tests.support.api import MODEL, Api, serving, settings_for
+from tests.support.player import Player, row_of
+from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    async with serving(settings_for(services, tmp_path, auth="keys")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+@pytest.fixture
+async def mine(admin: Administration) -> Tenant:
+    return await tenant(admin, "mine")
+
+
+@pytest.fixture
+async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
+    async with as_caller(api, mine) as opened:
+        yield opened
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
+
+
+async def limit(admin: Administration, mine: Tenant, **values: int) -> None:
+    for kind, value in values.items():
+        await admin.set_limit(mine.project, LimitKind(kind), value)
+
+
+async def taken(db: Database, mine: Tenant) -> dict[str, float]:
+    return {state.kind.value: state.used for state in await states(db, mine.project)}
+
+
+class TestHeaders:
+    async def test_every_way_to_create_a_response_has_all_six_headers(
+        self, admin: Administration, mine: Tenant, calling: Api, player: Player
+    ) -> None:
+        await limit(admin, mine, requests_per_minute=1000, tokens_per_minute=10**6)
+        async with player.at_work("Hi"):
+            for fields in ({"background": True}, {}):
+                answer = await calling.post(**fields)
+                assert answer.status_code == 200 and set(HEADERS) <= set(answer.headers)
+                assert answer.headers["x-ratelimit-limit-requests"] == "1000"
+                assert int(answer.headers["x-ratelimit-remaining-requests"]) < 1000
+                async with calling.streaming(**fields) as reader:
+                    assert set(HEADERS) <= set(reader.response.headers)
+                    await reader.rest()
+
+    async def test_without_limits_there_are_no_such_headers(self, calling: Api) -> None:
+        answer = await calling.post(background=True)
+        assert answer.status_code == 200 and not set(HEADERS) & set(answer.headers)
+
+
+class TestRefusals:
+    async def test_the_official_client_raises_its_own_error_and_reads_which_limit(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        await limit(admin, mine, unfinished_responses=1, requests_per_minute=100, tokens_per_minute=10**6)
+        base = f"{calling.url}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key=mine.key.secret, max_retries=0) as client:
+            await client.responses.create(model=MODEL, input="Hello!", background=True)
+            with pytest.raises(openai.RateLimitError) as raised:
+                await client.responses.create(model=MODEL, input="Hello!", background=True)
+        error, headers = raised.value, raised.value.response.headers
+        assert (error.status_code, error.code, error.type) == (429, "rate_limit_exceeded", "requests")
+        assert f"Limit 'unfinished_responses' of project '{mine.project}' for all models" in error.message
+        assert set(HEADERS) <= set(headers)
+        assert 1 <= int(headers["retry-after"]) <= 120 and "retry-after-ms" in headers
+
+    async def test_a_client_that_waits_as_told_gets_in(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database
+    ) -> None:
+        await limit(admin, mine, requests_per_minute=120)
+        answers = await asyncio.gather(*(calling.post(background=True) for _ in range(130)))
+        assert sum(answer.status_code == 200 for answer in answers) <= 125
+        refused = await calling.post(background=True)
+        if refused.status_code == 429:  # The bucket may have been refilled by one in the meantime.
+            assert int(refused.headers["retry-after-ms"]) <= 500
+        base = f"{calling.url}/v1"
+        async with openai.AsyncOpenAI(base_url=base, api_key=mine.key.secret, max_retries=3) as client:
+            await client.responses.create(model=MODEL, input="Hello!", background=True)
+
+    async def test_a_spent_quota_tells_the_true_time(
+        self, admin: Administration, mine: Tenant, calling: Api, player: Player
+    ) -> None:
+        await limit(admin, mine, tokens_per_day=5000)
+        assert (await calling.post(background=True, max_output_tokens=100)).status_code == 200
+        refused = await calling.post(background=True, max_output_tokens=3900)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == refused.json()["error"]["code"] == "insufficient_quota"
+        assert 0 < int(refused.headers["retry-after"]) <= 86400
+        await player.answer("Hi")
+        assert (await calling.post(background=True, max_output_tokens=3900)).status_code == 200
+
+    async def test_a_request_that_never_fits_is_not_worth_a_retry(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        await limit(admin, mine, tokens_per_minute=100)
+        refused = await calling.post(background=True)
+        assert refused.status_code == 429 and refused.headers["x-should-retry"] == "false"
+        assert "retry-after" not in refused.headers and "max_output_tokens" in refused.json()["error"]["message"]
+
+    async def test_foreground_and_streams_are_refused_with_a_status(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        await limit(admin, mine, tokens_per_minute=100)
+        for fields in ({}, {"stream": True}, {"background": True, "stream": True}):
+            assert (await calling.post(**fields)).status_code == 429
+
+    async def test_a_websocket_s_request_is_refused_and_the_next_one_served(
+        self, admin: Administration, mine: Tenant, api: Api, player: Player
+    ) -> None:
+        await limit(admin, mine, tokens_per_minute=4000, requests_per_minute=100)
+        url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+        event = {"type": "response.create", "model": MODEL, "input": "Hello!"}
+        async with connect(url, additional_headers=mine.headers) as socket:
+            await socket.send(json.dumps(event))
+            refused = json.loads(await socket.recv())
+            assert (refused["type"], refused["status"]) == ("error", 429)
+            assert refused["error"]["code"] == "rate_limit_exceeded"
+            assert refused["headers"]["x-ratelimit-limit-tokens"] == "4000"
+            async with player.at_work("Hi"):
+                await socket.send(json.dumps({**event, "max_output_tokens": 10}))
+                while (got := json.loads(await socket.recv()))["type"] != "response.completed":
+                    assert got["type"].startswith("response.")
+
+    async def test_another_project_is_not_refused(
+        self, admin: Administration, mine: Tenant, calling: Api, api: Api
+    ) -> None:
+        await limit(admin, mine, tokens_per_minute=100)
+        assert (await calling.post(background=True)).status_code == 429
+        async with as_caller(api, await tenant(admin, "other")) as other:
+            assert (await other.post(background=True)).status_code == 200
+
+
+class TestLimits:
+    async def test_a_limit_holds_for_a_project_that_is_known_already(
+        self, admin: Administration, mine: Tenant, calling: Api, pubsub: PubSub
+    ) -> None:
+        assert (await calling.post(background=True)).status_code == 200
+        async with pubsub.listen(directory.DOORBELL) as doorbell:
+            await doorbell.wait_until_confirmed()
+        await limit(admin, mine, tokens_per_minute=100)
+
+        async def refused() -> bool:
+            return (await calling.post(background=True)).status_code == 429
+
+        await until(refused, what="a refusal")
+
+    async def test_a_flush_of_redis_changes_nothing(
+        self, admin: Administration, mine: Tenant, calling: Api, services: Any, db: Database
+    ) -> None:
+        await limit(admin, mine, unfinished_responses=2)
+        for _ in range(2):
+            await calling.background()
+        await asyncio.to_thread(services.empty_valkey)
+        assert (await calling.post(background=True)).status_code == 429
+        assert await taken(db, mine) == {"unfinished_responses": 2}
+
+    async def test_a_client_that_leaves_gives_its_place_back(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database
+    ) -> None:
+        await limit(admin, mine, unfinished_responses=1)
+        async with calling.streaming() as reader:
+            await reader.event()
+            assert await taken(db, mine) == {"unfinished_responses": 1}
+
+        async def free() -> bool:
+            return await taken(db, mine) == {"unfinished_responses": 0}
+
+        await until(free, what="a free place")
+
+    async def test_what_a_response_continues_is_reserved_too(
+        self, admin: Administration, mine: Tenant, calling: Api, player: Player, db: Database
+    ) -> None:
+        await limit(admin, mine, tokens_per_day=10**6)
+        first = await calling.background(input="x" * 5000)
+        await player.answer("Hi", response_id=first)
+        before = (await taken(db, mine))["tokens_per_day"]
+        await calling.background(previous_response_id=first, max_output_tokens=16)
+        assert (await taken(db, mine))["tokens_per_day"] > before + 5000
+
+    async def test_a_repeated_key_is_answered_though_there_is_no_room(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        await limit(admin, mine, unfinished_responses=1)
+        body = {"model": MODEL, "input": "Hello!", "background": True}
+        key = {"idempotency-key": "one"}
+        answers = [await calling.client.post("/v1/responses", json=body, headers=key) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert answers[0].json()["id"] == answers[1].json()["id"]
+
+    async def test_the_caller_s_key_is_noted(self, mine: Tenant, calling: Api, db: Database, player: Player) -> None:
+        await calling.background()
+        await player.answer("Hi")
+        async with db.autocommit() as connection:
+            found = await connection.exec_driver_sql("SELECT project, key_id FROM usage_entries")
+            assert [tuple(row) for row in found] == [(mine.project, mine.key.row.id)]
+
+
+class TestTiers:
+    @pytest.mark.parametrize(
+        ("top", "asked", "served"),
+        [("default", "priority", "default"), ("default", "flex", "flex"), ("flex", "auto", "flex")],
+    )
+    async def test_no_response_gets_a_better_tier_than_its_project(
+        self, admin: Administration, api: Api, db: Database, top: str, asked: str, served: str
+    ) -> None:
+        project = (await admin.create_project("tiers", top_tier=top)).id
+        async with as_caller(api, await tenant(admin, "tiers", project=project)) as caller:
+            created = (await caller.post(background=True, service_tier=asked)).json()
+        assert created["service_tier"] == served
+        row = await row_of(db, created["id"])
+        assert row.as_object()["service_tier"] == served
+        assert row.priority == {"default": 6, "flex": 9}[served]
+
+    async def test_a_project_with_priority_gets_it(self, admin: Administration, calling: Api, mine: Tenant) -> None:
+        assert (await calling.post(background=True, service_tier="priority")).json()["service_tier"] == "default"
+        row = await admin.permit(mine.project, None, None, "priority")
+        assert row.top_tier == "priority"
+
+        async def served() -> bool:
+            answer = await calling.post(background=True, service_tier="priority")
+            return bool(answer.json()["service_tier"] == "priority")
+
+        await until(served, what="the better tier")
+
+    async def test_a_tier_that_is_none_is_refused(self, admin: Administration, mine: Tenant) -> None:
+        with pytest.raises(AdministrationError, match="flex, default, priority"):
+            await admin.permit(mine.project, None, None, "best")
+
+
+class TestAdministration:
+    async def test_limits_are_listed_and_removed(self, admin: Administration, mine: Tenant) -> None:
+        await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 5)
+        await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 7, MODEL)
+        found = [(row.project, row.model, row.kind.value, row.value) for row in await admin.list_limits()]
+        assert found == [
+            (mine.project, "*", "tokens_per_day", 5),
+            (mine.project, MODEL, "tokens_per_day", 7),
+        ]
+        await admin.remove_limit(mine.project, LimitKind.TOKENS_PER_DAY)
+        assert [row.model for row in await admin.list_limits(mine.project)] == [MODEL]
+        with pytest.raises(AdministrationError, match="no such limit"):
+            await admin.remove_limit(mine.project, LimitKind.TOKENS_PER_DAY)
+
+    @pytest.mark.parametrize("value", [0, -1, 2**53 + 1])
+    async def test_a_limit_has_bounds(self, admin: Administration, mine: Tenant, value: int) -> None:
+        with pytest.raises(AdministrationError, match="a number from 1 to"):
+            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, value)
+
+    async def test_the_number_of_limits_is_bounded(
+        self, admin: Administration, mine: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.access.administration.MAX_LIMITS", 1)
+        for _ in range(2):
+            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 5)
+        with pytest.raises(AdministrationError, match="has 1 limits"):
+            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_MINUTE, 5)
+
+    async def test_a_limit_needs_a_project(self, admin: Administration) -> None:
+        with pytest.raises(AdministrationError, match="no project 'proj_none'"):
+            await admin.set_limit("proj_none", LimitKind.TOKENS_PER_DAY, 5)

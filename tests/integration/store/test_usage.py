@@ -1,0 +1,94 @@
+"""The ledger of usage: the sum of what responses say of themselves, at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import text
+
+from app.store import endings, journal, usage
+from app.store.database import Database
+from app.store.inserts import Inserter
+from app.store.usage import UsageRow
+from tests.support.rows import WORKER, Writer, claim, new_response
+
+DAY = timedelta(days=1)
+
+
+async def finished(db: Database, project: str = "default", key_id: str | None = None, priority: int = 6) -> str:
+    new = replace(new_response(None, project), key_id=key_id, priority=priority)
+    await Inserter(db).create(new)
+    row = await claim(db, new.id, WORKER)
+    assert row is not None
+    await journal.append(db, [Writer(row).finish()])
+    return new.id
+
+
+async def ledger(db: Database, project: str | None = None) -> list[UsageRow]:
+    now = datetime.now(UTC)
+    return await usage.find(db, now - DAY, now + DAY, project)
+
+
+def totals(rows: list[UsageRow]) -> tuple[int, int, int]:
+    return sum(r.requests for r in rows), sum(r.input_tokens for r in rows), sum(r.output_tokens for r in rows)
+
+
+async def test_the_ledger_is_by_project_key_model_and_tier(db: Database) -> None:
+    await finished(db)
+    await finished(db, "proj_a", "key_1")
+    await finished(db, "proj_a", "key_1")
+    await finished(db, "proj_a", "key_2", priority=1)
+    await finished(db, "proj_a", "key_2", priority=9)
+    for _ in range(2):
+        found = [(r.project, r.key_id, r.model, r.tier) for r in await ledger(db)]
+        assert sorted(set(found)) == [
+            ("default", "", "scripted", "default"),
+            ("proj_a", "key_1", "scripted", "default"),
+            ("proj_a", "key_2", "scripted", "flex"),
+            ("proj_a", "key_2", "scripted", "priority"),
+        ]
+        assert totals(await ledger(db)) == (5, 5, 10)
+        assert totals(await ledger(db, "proj_a")) == (4, 4, 8)
+        await usage.add_up(db, 100)
+
+
+async def test_the_ledger_outlives_its_responses(db: Database) -> None:
+    response_id = await finished(db, "proj_a")
+    await endings.delete(db, "proj_a", response_id)
+    assert totals(await ledger(db)) == (1, 1, 2)
+
+
+async def test_a_response_without_usage_and_the_server_s_own_work_are_not_in_it(db: Database) -> None:
+    await finished(db, priority=0)
+    new = new_response()
+    await Inserter(db).create(new)
+    await endings.cancel(db, new.id, None)
+    assert await ledger(db) == []
+
+
+async def test_copies_of_maintenance_add_up_each_note_once(db: Database) -> None:
+    for number in range(30):
+        await finished(db, f"proj_{number % 3}")
+    seen = []
+
+    async def look() -> None:
+        while len(seen) < 20:
+            seen.append(totals(await ledger(db)))
+
+    await asyncio.gather(look(), *(usage.add_up(db, 4) for _ in range(12)))
+    assert set(seen) == {(30, 30, 60)}
+    async with db.autocommit() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM usage_entries"))).scalar_one() == 0
+    assert totals(await ledger(db)) == (30, 30, 60)
+
+
+async def test_the_ledger_forgets_what_is_old(db: Database) -> None:
+    await finished(db)
+    await usage.add_up(db, 10)
+    now = datetime.now(UTC)
+    await usage.forget(db, now - DAY)
+    assert len(await ledger(db)) == 1
+    await usage.forget(db, now + DAY)
+    assert await ledger(db) == []

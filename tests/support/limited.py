@@ -1,0 +1,75 @@
+"""Projects with limits, and responses that reserve; as a program, an API process that inserts many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from app.protocol.errors import LimitReached
+from app.protocol.limits import ALL_MODELS, LimitKind
+from app.store import limits, projects
+from app.store.database import Database
+from app.store.inserts import Inserter
+from app.store.limits import LimitRow
+from app.store.rows import NewResponse, Reserving
+from tests.support.rows import new_response
+
+PROJECT = "proj_limited"
+OUTPUT = 100
+"""Output tokens that a response reserves."""
+
+
+async def limited_project(db: Database, project: str = PROJECT, **values: int) -> str:
+    """Makes a project with these limits on all models."""
+    await projects.create(db, project, project)
+    for kind, value in values.items():
+        await put(db, LimitKind(kind), value, project=project)
+    return project
+
+
+async def put(db: Database, kind: LimitKind, value: int, model: str = ALL_MODELS, project: str = PROJECT) -> None:
+    assert await limits.put(db, LimitRow(project, model, kind, value), 100)
+
+
+async def used(db: Database, project: str = PROJECT) -> dict[str, float]:
+    """What is taken of each limit on all models."""
+    states = await limits.states(db, project)
+    return {state.kind.value: state.used for state in states if state.model == ALL_MODELS}
+
+
+def reserving(project: str = PROJECT, output_tokens: int | None = OUTPUT, **request: Any) -> NewResponse:
+    return replace(new_response(None, project, **request), reserving=Reserving(0, output_tokens))
+
+
+async def insert_many(db: Database, count: int, project: str = PROJECT) -> Counter[str]:
+    """Inserts so many at once; returns how many were inserted, and how many were refused by each kind of limit."""
+    inserter = Inserter(db)
+    made = [inserter.create(reserving(project)) for _ in range(count)]
+    results = await asyncio.gather(*made, return_exceptions=True)
+    await inserter.close()
+    return Counter(_outcome(result) for result in results)
+
+
+def _outcome(result: object) -> str:
+    if isinstance(result, LimitReached):
+        return "refused"
+    if isinstance(result, BaseException):
+        raise result
+    return "inserted"
+
+
+async def _main(url: str, count: int) -> None:
+    db = Database(url, 4)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.readline)
+    outcomes = await insert_many(db, count)
+    await db.close()
+    sys.stdout.write(f"{outcomes['inserted']}\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,160 @@
+"""Limits as numbers: what fits, how long to wait, what is refilled."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.protocol.errors import ErrorType, LimitReached
+from app.protocol.limits import (
+    DRAIN_SECONDS,
+    MAX_WAIT_SECONDS,
+    UNKNOWN_WAIT_SECONDS,
+    Allowance,
+    LimitKind,
+    LimitState,
+    Reservation,
+    Shortage,
+    admit,
+    decayed,
+    drain_after,
+    unbiased_drain,
+)
+
+SMALL = Reservation(30, 20, 100)
+GAUGES = (LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES)
+
+
+def limit(kind: LimitKind, value: int, used: float = 0, model: str = "*", **more: float) -> LimitState:
+    return LimitState("proj_a", model, kind, value, used, **more)
+
+
+def refusal(*states: LimitState, reserved: Reservation = SMALL) -> Shortage:
+    found = admit(states, "proj_a", "m", reserved)
+    assert isinstance(found, Shortage)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount"),
+    [
+        (LimitKind.REQUESTS_PER_MINUTE, 1),
+        (LimitKind.TOKENS_PER_MINUTE, 50),
+        (LimitKind.TOKENS_PER_DAY, 50),
+        (LimitKind.QUEUED_RESPONSES, 1),
+        (LimitKind.QUEUED_BYTES, 100),
+        (LimitKind.UNFINISHED_RESPONSES, 1),
+    ],
+)
+def test_a_request_takes_its_amount_and_fits_to_the_last_unit(kind: LimitKind, amount: int) -> None:
+    after = admit([limit(kind, 1000, 1000 - amount)], "proj_a", "m", SMALL)
+    assert isinstance(after, list) and after[0].used == 1000 and after[0].remaining == 0
+    short = refusal(limit(kind, 1000, 1000 - amount + 1))
+    assert (short.limit.kind, short.requested) == (kind, amount)
+
+
+def test_every_kind_is_tested_above() -> None:
+    assert len(LimitKind) == 6
+
+
+def test_a_limit_covers_its_project_and_model_alone() -> None:
+    full = [limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1, model="other")]
+    assert admit(full, "proj_a", "m", SMALL) == full
+    assert admit([limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1)], "proj_b", "m", SMALL) == [
+        limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1)
+    ]
+    refusal(limit(LimitKind.REQUESTS_PER_MINUTE, 1, 1, model="m"))
+
+
+def test_a_refused_request_takes_nothing_of_the_limits_that_have_room() -> None:
+    states = [limit(LimitKind.REQUESTS_PER_MINUTE, 10), limit(LimitKind.TOKENS_PER_MINUTE, 50, 1)]
+    assert refusal(*states).allowance == Allowance(*states)
+
+
+def test_the_longest_wait_is_told() -> None:
+    states = limit(LimitKind.REQUESTS_PER_MINUTE, 60, 60), limit(LimitKind.TOKENS_PER_DAY, 50, 1, day_seconds=7200)
+    assert refusal(*states).wait_seconds == 7200
+    too_large = limit(LimitKind.TOKENS_PER_MINUTE, 49)
+    assert refusal(*states, too_large).wait_seconds is None
+
+
+def test_the_wait_for_a_minute_is_the_time_in_which_the_missing_part_is_refilled() -> None:
+    assert refusal(limit(LimitKind.TOKENS_PER_MINUTE, 600, 600)).wait_seconds == pytest.approx(5)
+    assert refusal(limit(LimitKind.REQUESTS_PER_MINUTE, 60, 60)).wait_seconds == pytest.approx(1)
+
+
+@given(st.floats(0, 2000), st.integers(50, 2000))
+def test_after_the_wait_a_request_fits_and_not_before(used: float, value: int) -> None:
+    state = limit(LimitKind.TOKENS_PER_MINUTE, value, used)
+    if (wait := state.wait_seconds(SMALL)) is None or state.has_room(SMALL):
+        return
+    after = decayed(used, value, wait)
+    assert after + 50 == pytest.approx(value)
+    assert decayed(used, value, wait * 0.9) + 50 > value
+
+
+@pytest.mark.parametrize("kind", GAUGES)
+def test_the_wait_for_a_place_follows_from_the_speed_of_draining(kind: LimitKind) -> None:
+    amount = 100 if kind is LimitKind.QUEUED_BYTES else 1
+    full = 10 * amount
+    assert refusal(limit(kind, full, full)).wait_seconds == UNKNOWN_WAIT_SECONDS
+    assert refusal(limit(kind, full, full, drained_per_second=amount / 20)).wait_seconds == pytest.approx(20)
+    assert refusal(limit(kind, full, full, drained_per_second=1e-6)).wait_seconds == MAX_WAIT_SECONDS
+    assert refusal(limit(kind, full, full, drained_per_second=1e6)).wait_seconds == 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 100), st.integers(0, 100)), max_size=30))
+def test_a_minute_is_never_given_twice(steps: list[tuple[float, int, int]]) -> None:
+    """Giving back what was not used, less the refill since, never leaves more room than never reserving it."""
+    value, used, truth = 120, 0.0, 0.0
+    open_: list[tuple[float, int]] = []
+    now = 0.0
+    for pause, reserved, unused in steps:
+        now += pause
+        used, truth = decayed(used, value, pause), decayed(truth, value, pause)
+        if open_:
+            at, given = open_.pop(0)
+            used = max(0.0, used - max(0.0, given - value * (now - at) / 60))
+        unused = min(unused, reserved)
+        used, truth = used + reserved, truth + reserved - unused
+        open_.append((now, unused))
+        assert used >= truth - 1e-6
+
+
+def test_the_speed_of_draining_is_found_within_a_tenth() -> None:
+    """Two leave the queue each second; looks come at uneven times."""
+    drain, last, limit_age = 0.0, 0.0, 0.0
+    for pause in (1.0, 7.0, 0.3, 20.0, 2.0, 5.0) * 3:
+        limit_age += pause
+        leaving = [last + (number + 0.5) / 2 for number in range(round(pause * 2))]
+        last = limit_age
+        recent = sum(math.exp(-(limit_age - at) / DRAIN_SECONDS) for at in leaving)
+        drain = drain_after(drain, pause, recent)
+        assert unbiased_drain(drain, limit_age) == pytest.approx(2, rel=0.1)
+    assert drain_after(1e-8, 1e6, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "code"),
+    [
+        (LimitKind.REQUESTS_PER_MINUTE, ErrorType.REQUESTS, "rate_limit_exceeded"),
+        (LimitKind.TOKENS_PER_MINUTE, ErrorType.TOKENS, "rate_limit_exceeded"),
+        (LimitKind.TOKENS_PER_DAY, ErrorType.QUOTA, "insufficient_quota"),
+        (LimitKind.QUEUED_RESPONSES, ErrorType.REQUESTS, "rate_limit_exceeded"),
+    ],
+)
+def test_the_error_says_which_limit_its_value_and_its_scope(kind: LimitKind, type_: ErrorType, code: str) -> None:
+    error = LimitReached(refusal(limit(kind, 100, 100, day_seconds=3600))).error
+    assert (error.type, error.code) == (type_, code)
+    for part in (kind.value, "100", "'proj_a'", "all models", "try again in"):
+        assert part in error.message
+
+
+def test_a_request_that_never_fits_is_told_so() -> None:
+    raised = LimitReached(refusal(limit(LimitKind.TOKENS_PER_DAY, 49, model="m")))
+    assert raised.wait_seconds is None
+    assert "never fits" in raised.error.message and "the model 'm'" in raised.error.message
+    assert raised.error.code == "rate_limit_exceeded"
