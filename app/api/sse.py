@@ -79,13 +79,13 @@ class EventStream(Response):
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
         super().__init__()
-        self._headers = headers
+        self._more = headers
         self._pulses = pulses
         self._shutdown = shutdown
         self._obfuscation = obfuscation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_start(send, self._headers)
+        await send_start(send, self._more)
         finished = await run_until(self._send(send), disconnected(receive), self._shutdown.wait())
         if not finished and self._shutdown.is_set:
             await send_end(send)

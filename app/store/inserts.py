@@ -86,9 +86,9 @@ class _Row:
             context_bytes=new.context_bytes,
             format=FORMAT,
             key_id=new.key_id,
-            reserved_input=reserved and reserved.input_tokens,
-            reserved_output=reserved and reserved.output_tokens,
-            reserved_bytes=reserved and reserved.bytes,
+            reserved_input=None if reserved is None else reserved.input_tokens,
+            reserved_output=None if reserved is None else reserved.output_tokens,
+            reserved_bytes=None if reserved is None else reserved.bytes,
         )
 
     @property

@@ -21,7 +21,7 @@ from app.store.inserts import Inserter
 from app.store.rows import Ending, Idempotency, NewResponse, Reserving
 from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, reserving, used
 from tests.support.player import row_of
-from tests.support.rows import WORKER, Writer, claim, new_response
+from tests.support.rows import WORKER, Writer, alive, claim, new_response
 
 DAY = "tokens_per_day"
 PLENTY = {kind.value: 10**9 for kind in LimitKind}
@@ -158,6 +158,7 @@ class TestRaces:
     async def test_limits_hold_while_responses_end(self, db: Database, inserter: Inserter) -> None:
         """Inserts, claims and endings at once: never more than five unfinished, and in the end none."""
         await limited_project(db, unfinished_responses=5, queued_responses=3)
+        await alive(db)
         done = 0
 
         async def client() -> None:
@@ -170,9 +171,7 @@ class TestRaces:
                     await asyncio.sleep(0.005)
                     continue
                 assert await sql(db, "SELECT count(*) FROM responses WHERE finished_at IS NULL") <= 5
-                row = await claim(db, new.id, WORKER)
-                assert row is not None
-                await journal.append(db, [Writer(row).finish()])
+                await _complete(db, new.id)
                 done += 1
                 return
 
@@ -184,7 +183,9 @@ class TestRaces:
 async def _complete(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
-    await journal.append(db, [Writer(row).finish()])
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.finish()])
 
 
 async def _fail_in_the_worker(db: Database, response_id: str) -> None:

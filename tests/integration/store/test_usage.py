@@ -22,7 +22,9 @@ async def finished(db: Database, project: str = "default", key_id: str | None = 
     await Inserter(db).create(new)
     row = await claim(db, new.id, WORKER)
     assert row is not None
-    await journal.append(db, [Writer(row).finish()])
+    writer = Writer(row)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.finish()])
     return new.id
 
 
