@@ -1,4 +1,4 @@
-"""`longhaul keys` and `longhaul projects`, and the first admin key."""
+"""`longhaul keys`, `longhaul projects` and `longhaul limits`, and the first admin key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home
         db = Database(load_settings(DATABASE_URL=services.database_url).database_dsn, 2)
         await migrate(db)
         async with db.begin() as connection:
-            await connection.execute(text("TRUNCATE api_keys"))
+            await connection.execute(text("TRUNCATE api_keys, limits"))
             await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         await db.close()
 
@@ -52,7 +52,7 @@ def printed(*arguments: str) -> str:
 def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
     project = printed("projects", "create", "team red", "--models", "a, b", "--tool-servers", "none").strip()
     listed = printed("projects", "list").splitlines()
-    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none"
+    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none\ttier default"
     secret = printed("keys", "create", "--project", project, "--name", "laptop", "--days", "2").strip()
     assert is_well_formed(secret)
     (line,) = printed("keys", "list", "--project", project).splitlines()
@@ -68,7 +68,7 @@ def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
 def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
     project = printed("projects", "create", "team blue").strip()
     line = printed("projects", "permit", project, "--models", "all", "--tool-servers", "python")
-    assert line.strip().endswith("models all\ttool servers python")
+    assert line.strip().endswith("models all\ttool servers python\ttier default")
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,28 @@ def test_the_services_of_a_start_are_known_to_nobody_else_and_only_while_it_runs
     with home.showing_services({"DATABASE_URL": "postgresql:///x"}):
         assert stat.S_IMODE((tmp_path / SERVICES_FILE).stat().st_mode) == 0o600
     assert not (tmp_path / SERVICES_FILE).exists()
+
+
+def test_the_life_of_a_limit(home: Home) -> None:
+    project = printed("projects", "create", "team red").strip()
+    assert printed("limits", "set", project, "tokens_per_day", "500") == f"{project}\t*\ttokens_per_day\t500\ttaken 0\n"
+    printed("limits", "set", project, "queued_responses", "7", "--model", "m")
+    assert printed("limits", "list").splitlines() == [
+        f"{project}\t*\ttokens_per_day\t500",
+        f"{project}\tm\tqueued_responses\t7",
+    ]
+    left = printed("limits", "remove", project, "tokens_per_day")
+    assert left == printed("limits", "list", "--project", project) == f"{project}\tm\tqueued_responses\t7\ttaken 0\n"
+
+
+def test_a_limit_of_no_known_kind_is_refused_with_the_kinds(home: Home) -> None:
+    result = longhaul("limits", "set", "default", "tokens", "5")
+    assert result.exit_code != 0 and "tokens_per_minute" in result.output
+
+
+def test_a_project_s_tier_is_set_and_stays(home: Home) -> None:
+    project = printed("projects", "create", "team red", "--tier", "priority").strip()
+    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority")
+    everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
+    assert printed(*everything).endswith("\ttier priority\n")
+    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\n")
