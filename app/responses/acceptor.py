@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from app.aio import HEAVY
+from app.protocol.errors import InvalidRequest
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
+from app.protocol.limits import TIERS
 from app.protocol.requests.capabilities import check_capabilities
 from app.protocol.requests.request import COUNT, ResponseRequest
 from app.protocol.requests.unsealing import since_compaction
@@ -32,7 +34,7 @@ from app.responses.continuation import (
 from app.responses.deadlines import deadlines_of
 from app.responses.ids import new_response_id
 from app.responses.mcp_servers import check_servers
-from app.responses.models import PermittedCatalogs, capabilities_of, served_model
+from app.responses.models import PermittedCatalogs, Terms, capabilities_of, served_model
 from app.responses.references import ReferenceResolver
 from app.store.database import Database
 from app.store.keys import SharedSealer, salt_key
@@ -104,6 +106,9 @@ class RequestAcceptor:
         }
         if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
             await check_outputs(self._db, continued, items)
+        if priority is None:
+            priority = Priority.of(tier, background=request.background)
+        _check_engine_priority(document["extra"], priority, terms)
         _check_model(document, model)
         check_servers(request.fields.tools or (), catalog.tools)
         await self._check_approvals(project, document, continued)
@@ -115,7 +120,7 @@ class RequestAcceptor:
             project=project,
             model=model.name,
             queue=model.queue,
-            priority=Priority.of(tier, background=request.background) if priority is None else priority,
+            priority=priority,
             request=stored,
             created_at=created_at,
             opening=opening,
@@ -155,6 +160,17 @@ class RequestAcceptor:
             return {}
         sealer = await self._sealer.get(project)
         return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:
+    """Raises InvalidRequest if the request would pass others in the engine, and its project may not."""
+    asked = extra.get("priority")
+    if asked is not None and asked < priority and terms.top_tier != TIERS[-1]:
+        message = (
+            f"Invalid 'priority': {asked}. The project's best service tier is '{terms.top_tier}', so the engine's "
+            f"priority may be {priority.value} or more."
+        )
+        raise InvalidRequest(message, "priority", "invalid_value")
 
 
 def _check_model(document: Json, model: ServedModel) -> None:

@@ -244,6 +244,14 @@ class TestTiers:
         assert row.as_object()["service_tier"] == served
         assert row.priority == {"default": 6, "flex": 9}[served]
 
+    async def test_the_engine_s_priority_is_bounded_by_the_tier_too(
+        self, admin: Administration, mine: Tenant, calling: Api
+    ) -> None:
+        refused = await calling.post(background=True, priority=5)
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "priority"
+        assert "6 or more" in refused.json()["error"]["message"]
+        assert (await calling.post(background=True, priority=7)).status_code == 200
+
     async def test_a_project_with_priority_gets_it(self, admin: Administration, calling: Api, mine: Tenant) -> None:
         assert (await calling.post(background=True, service_tier="priority")).json()["service_tier"] == "default"
         row = await admin.permit(mine.project, None, None, "priority")

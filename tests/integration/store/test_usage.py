@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 from sqlalchemy import text
 
-from app.store import endings, journal, usage
-from app.store.database import Database
+from app.store import claims, endings, journal, responses, usage
+from app.store.database import Database, retry_until_available
 from app.store.inserts import Inserter
+from app.store.rows import NewResponse
 from app.store.usage import UsageRow
-from tests.support.rows import WORKER, Writer, claim, new_response
+from tests.support.rows import WORKER, Writer, alive, claim, new_response
+from tests.support.waiting import until
 
 DAY = timedelta(days=1)
 
@@ -84,6 +88,53 @@ async def test_copies_of_maintenance_add_up_each_note_once(db: Database) -> None
     async with db.autocommit() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM usage_entries"))).scalar_one() == 0
     assert totals(await ledger(db)) == (30, 30, 60)
+
+
+async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(db: Database, services: Any) -> None:
+    await alive(db, lease_seconds=600)
+    ended = 0
+
+    async def run() -> None:
+        nonlocal ended
+        new = new_response(None, "proj_a")
+        inserter = Inserter(db)
+        await retry_until_available(lambda: _insert_once(inserter, db, new))
+        while (row := await retry_until_available(lambda: responses.find(db, new.id))) is None or row.attempt == 0:
+            await retry_until_available(lambda: claims.claim_all(db, [(new.id, WORKER)]))
+        writer = Writer(row)
+        for entry in (writer.begin(), writer.finish()):
+            await retry_until_available(partial(journal.append, db, [entry]))
+        await inserter.close()
+        ended += 1
+
+    async def kill() -> None:
+        for threshold in (10, 40, 70):
+            await until(lambda: ended >= threshold, timeout=60)  # noqa: B023
+            await asyncio.to_thread(services.postgres.kill)
+            await asyncio.to_thread(services.heal)
+
+    async def add_up() -> None:
+        while ended < 100:
+            await retry_until_available(lambda: usage.add_up(db, 7))
+            await asyncio.sleep(0.01)
+
+    slots = asyncio.Semaphore(8)
+
+    async def in_turn() -> None:
+        async with slots:
+            await run()
+
+    await asyncio.gather(kill(), add_up(), *(in_turn() for _ in range(100)))
+    async with db.autocommit() as connection:
+        statement = "SELECT count(usage), sum((usage->>'input_tokens')::int), sum((usage->>'output_tokens')::int)"
+        sums = (await connection.execute(text(f"{statement} FROM responses"))).one()
+    assert totals(await ledger(db)) == tuple(sums) == (100, 100, 200)
+
+
+async def _insert_once(inserter: Inserter, db: Database, new: NewResponse) -> None:
+    """Repeats an insert of which nobody knows whether it was committed."""
+    if await responses.find(db, new.id) is None:
+        await inserter.create(new)
 
 
 async def test_the_ledger_forgets_what_is_old(db: Database) -> None:
