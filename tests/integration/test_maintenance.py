@@ -13,14 +13,15 @@ from sqlalchemy import text
 from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
-from app.store import claims, endings, responses
+from app.store import claims, endings, journal, responses
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
+from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
-from tests.support.rows import WORKER, alive, claim, claimed, new_response, queued
+from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
 from workers.maintenance import Maintenance
@@ -195,3 +196,22 @@ async def test_maintenance_ends_although_a_step_swallows_its_cancellation(db: Da
     await asyncio.wait([running])
     assert running.cancelled()
     assert swallowed == [2]
+
+
+async def test_usage_and_settlements_are_added_up(db: Database, pubsub: PubSub) -> None:
+    await limited_project(db, unfinished_responses=5)
+    new = reserving()
+    await Inserter(db).create(new)
+    await endings.cancel(db, new.id, None)
+    finished = await claimed(db)
+    writer = Writer(finished)
+    await journal.append(db, [writer.begin()])
+    await journal.append(db, [writer.finish()])
+    await maintenance(db, pubsub, Queue()).add_up()
+    async with db.begin() as connection:
+        counts = {
+            table: (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()
+            for table in ("settlements", "usage_entries", "usage")
+        }
+        assert counts == {"settlements": 0, "usage_entries": 0, "usage": 1}
+        assert (await connection.execute(text("SELECT used FROM limits"))).scalar_one() == 0

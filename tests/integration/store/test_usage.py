@@ -10,11 +10,13 @@ from typing import Any
 
 from sqlalchemy import text
 
+from app.protocol.status import Status
 from app.store import claims, endings, journal, responses, usage
 from app.store.database import Database, retry_until_available
 from app.store.inserts import Inserter
 from app.store.rows import NewResponse
 from app.store.usage import UsageRow
+from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 from tests.support.waiting import until
 
@@ -99,17 +101,22 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
         new = new_response(None, "proj_a")
         inserter = Inserter(db)
         await retry_until_available(lambda: _insert_once(inserter, db, new))
-        while (row := await retry_until_available(lambda: responses.find(db, new.id))) is None or row.attempt == 0:
-            await retry_until_available(lambda: claims.claim_all(db, [(new.id, WORKER)]))
-        writer = Writer(row)
-        for entry in (writer.begin(), writer.finish()):
-            await retry_until_available(partial(journal.append, db, [entry]))
+        while (row := await retry_until_available(lambda: row_of(db, new.id))).status is not Status.COMPLETED:
+            if row.attempt == 0:  # Also after a claim that a crash of Postgres has undone.
+                await retry_until_available(lambda: claims.claim_all(db, [(new.id, WORKER)]))
+                continue
+            writer = Writer(row)
+            for entry in (writer.begin(), writer.finish()):
+                await retry_until_available(partial(journal.append, db, [entry]))
         await inserter.close()
         ended += 1
 
+    def has_ended(count: int) -> bool:
+        return ended >= count
+
     async def kill() -> None:
         for threshold in (10, 40, 70):
-            await until(lambda: ended >= threshold, timeout=60)  # noqa: B023
+            await until(partial(has_ended, threshold), timeout=60)
             await asyncio.to_thread(services.postgres.kill)
             await asyncio.to_thread(services.heal)
 
