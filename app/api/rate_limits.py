@@ -23,11 +23,10 @@ def headers_of_error(error: ApiError) -> dict[str, str]:
     """Returns the headers that belong to the error itself: how long to wait, and what is left."""
     if not isinstance(error, LimitReached):
         return {}
-    headers = headers_of(error.allowance)
-    if error.wait_seconds is None:
+    headers = headers_of(error.shortage.allowance)
+    if (wait := error.shortage.wait_seconds) is None:
         return {**headers, "x-should-retry": "false"}
-    seconds = max(1, math.ceil(error.wait_seconds))
-    return {**headers, "retry-after": str(seconds), "retry-after-ms": str(math.ceil(1000 * error.wait_seconds))}
+    return {**headers, "retry-after": str(max(1, math.ceil(wait))), "retry-after-ms": str(math.ceil(1000 * wait))}
 
 
 def duration(seconds: float) -> str:

@@ -115,9 +115,7 @@ class LimitReached(ApiError):
         super().__init__(_shortage_message(shortage), code="insufficient_quota" if is_spent else "rate_limit_exceeded")
         type_ = ErrorType.QUOTA if is_spent else ErrorType.TOKENS if kind in TOKENS else ErrorType.REQUESTS
         self.error = replace(self.error, type=type_)
-        self.wait_seconds = shortage.wait_seconds
-        """Until the same request probably fits; None: it never will."""
-        self.allowance = shortage.allowance
+        self.shortage = shortage
 
 
 def _shortage_message(shortage: Shortage) -> str:

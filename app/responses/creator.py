@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from app.aio import BackgroundTasks
 from app.protocol.errors import InvalidRequest, LimitReached
-from app.protocol.limits import Allowance
+from app.protocol.limits import Allowance, Shortage
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import responses
 from app.store.database import Database, StoreUnavailable
@@ -63,17 +63,17 @@ class ResponseCreator:
             if row.idempotency is None:
                 self._abandon(row.id)
             raise
-        if isinstance(result, LimitReached):
-            raise result
+        if isinstance(result, Shortage):
+            raise LimitReached(result)
         if isinstance(result, ResponseRow):
             _check_same_body(result, row.idempotency)
         return result
 
-    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | Allowance | LimitReached | None:
+    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
         try:
             result = await self._inserter.create(row)
         except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
-            return refused
+            return refused.shortage
         if not isinstance(result, ResponseRow):
             self._background.start(self._send(row))
         return result

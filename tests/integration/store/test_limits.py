@@ -395,7 +395,7 @@ class TestSetting:
         with pytest.raises(LimitReached) as caught:
             await inserter.create(reserving())
         # Three left within 30 s or so: one in ten seconds.
-        assert caught.value.wait_seconds == pytest.approx(10, rel=0.3)
+        assert caught.value.shortage.wait_seconds == pytest.approx(10, rel=0.3)
 
 
 async def test_the_store_has_no_other_way_to_end_a_response(db: Database, inserter: Inserter) -> None:

@@ -155,6 +155,6 @@ def test_the_error_says_which_limit_its_value_and_its_scope(kind: LimitKind, typ
 
 def test_a_request_that_never_fits_is_told_so() -> None:
     raised = LimitReached(refusal(limit(LimitKind.TOKENS_PER_DAY, 49, model="m")))
-    assert raised.wait_seconds is None
+    assert raised.shortage.wait_seconds is None
     assert "never fits" in raised.error.message and "the model 'm'" in raised.error.message
     assert raised.error.code == "rate_limit_exceeded"
