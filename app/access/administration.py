@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
-from app.access.directory import DOORBELL
-from app.access.secret import hash_of, new_secret, shown
+from app.access.caller import OPERATOR_SCOPES, Scope
+from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
+from app.access.new_keys import (
+    CreatedKey,
+    add_key,
+    check_lifetime,
+    check_name,
+    check_scopes,
+    insert_key,
+    lock_active_project,
+    lock_project,
+    works,
+)
+from app.access.tool_permissions import permitted_after
 from app.protocol.limits import ALL_MODELS, TIERS, LimitKind, LimitState
+from app.protocol.requests.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
 from app.store import api_keys, limits, projects
-from app.store.api_keys import KeyRow, NewKey
+from app.store.api_keys import KeyRow
 from app.store.database import Database
 from app.store.limits import LimitRow
+from app.store.paging import Page
 from app.store.projects import ProjectRow
 from app.store.tables import DEFAULT_PROJECT
-from app.streaming.pubsub import PubSub, PubSubUnavailable
+from config.tools import McpServer
 
-MAX_NAME_CHARS = 200
 MAX_PERMITTED = 1000
 """Models, or MCP servers, that one project may be permitted by name."""
-MAX_KEYS = 1000
-"""Working keys of one project, or of the operators."""
+MAX_PROJECTS = 10_000
+"""Archived ones included."""
 MAX_LIMITS = 200
 """Limits of one project."""
 MAX_LIMIT = 2**53
 """The largest value of a limit: beyond it, a double counts no longer by one."""
-MIN_SECONDS = 1.0
-MAX_SECONDS = 10 * 366 * 86400.0
-"""The longest lifetime of a key that expires."""
-DEFAULT_OVERLAP_SECONDS = 86400.0
 DEFAULT_TIER = "default"
 """The best service tier of a new project: `priority` is granted, not asked for."""
-
-
-class AdministrationError(Exception):
-    """What was asked for cannot be. The message is one line for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedKey:
-    """A new key, with the secret that nobody can ever read again."""
-
-    row: KeyRow
-    secret: str
+DEFAULT_OVERLAP_SECONDS = 86400.0
+LIMIT_PREFIX = "rl-"
+LIMIT_FIELDS = {
+    LimitKind.REQUESTS_PER_MINUTE: "max_requests_per_1_minute",
+    LimitKind.TOKENS_PER_MINUTE: "max_tokens_per_1_minute",
+}
+"""The kinds of limit that OpenAI's admin API knows, by its names."""
 
 
 class Administration:
-    """What operators can do. Every method raises AdministrationError and StoreUnavailable."""
+    """What operators do with projects and keys. Every method raises AdministrationError and StoreUnavailable."""
 
-    def __init__(self, db: Database, pubsub: PubSub) -> None:
-        self._db = db
-        self._pubsub = pubsub
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._db = changes.db
 
     async def create_project(
         self,
@@ -67,13 +66,36 @@ class Administration:
 
         `top_tier` is the best service tier that its responses get.
         """
-        _check_name(name)
+        check_name(name)
         _check_permitted(models, tool_servers)
         _check_tier(top_tier)
-        return await projects.create(self._db, _new_id("proj"), name, models, tool_servers, top_tier)
+        async with self._changes.begin() as change:
+            if await projects.count(change.connection) >= MAX_PROJECTS:
+                raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
+            row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier)
+            await change.note(AuditType.PROJECT_CREATED, row.id, row.id, {"data": {"name": name, "title": name}})
+        return row
 
     async def list_projects(self) -> list[ProjectRow]:
         return await projects.find_all(self._db)
+
+    async def project(self, project_id: str) -> ProjectRow:
+        found = (await projects.find(self._db, [project_id])).get(project_id)
+        if found is None:
+            raise NothingThere(f"there is no project '{project_id}'", "project_id")
+        return found
+
+    async def page_of_projects(self, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
+        """Returns a page and whether there are more; None: the cursor names none. `archived` includes those."""
+        return await projects.find_page(self._db, page, archived=archived)
+
+    async def rename_project(self, project_id: str, name: str) -> ProjectRow:
+        check_name(name)
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project_id)
+            row = await projects.rename(change.connection, project_id, name)
+            await _note_update(change, project_id, {"title": name})
+        return row
 
     async def permit(
         self,
@@ -82,37 +104,65 @@ class Administration:
         tool_servers: Collection[str] | None,
         top_tier: str | None = None,
     ) -> ProjectRow:
-        """Sets what the project's next requests may use; None permits everything, and leaves the tier as it is."""
+        """Sets what the project's next requests may use, whatever was denied before.
+
+        None permits everything, and leaves the tier as it is.
+        """
         _check_permitted(models, tool_servers)
         if top_tier is not None:
             _check_tier(top_tier)
-        row = await projects.permit(self._db, project_id, models, tool_servers, top_tier)
-        await self._ring()
-        return _existing(row, project_id)
+        async with self._changes.begin() as change:
+            await lock_project(change, project_id)
+            row = await projects.permit(change.connection, project_id, models, tool_servers, top_tier)
+            asked = {"models": models, "tool_servers": tool_servers}
+            listed = {name: None if names is None else sorted(names) for name, names in asked.items()}
+            tier = {} if top_tier is None else {"top_tier": top_tier}
+            await _note_update(change, project_id, {**listed, **tier})
+        return row
+
+    async def permit_models(
+        self, project_id: str, models: Collection[str] | None, denied: Collection[str] = ()
+    ) -> ProjectRow:
+        """Sets the models that the project's next requests may use (None: all but the `denied`)."""
+        _check_permitted(models, denied)
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project_id)
+            row = await projects.permit_models(change.connection, project_id, models, denied)
+            mode, names = ("deny_list", denied) if models is None else ("allow_list", models)
+            policy = {"mode": mode, "model_ids": sorted(names)}
+            await _note_update(change, project_id, {"model_permissions": policy})
+        return row
+
+    async def permit_tools(
+        self, project_id: str, wanted: Mapping[str, bool], servers: Sequence[McpServer]
+    ) -> ProjectRow:
+        """Sets which kinds of hosted tool the project's next requests may use; `servers` are all that there are."""
+        async with self._changes.begin() as change:
+            labels, denied = permitted_after(await lock_active_project(change, project_id), wanted, servers)
+            row = await projects.permit_tools(change.connection, project_id, labels, denied)
+            asked = {name: {"enabled": enabled} for name, enabled in wanted.items()}
+            await _note_update(change, project_id, {"hosted_tool_permissions": asked})
+        return row
 
     async def archive_project(self, project_id: str) -> ProjectRow:
         """From now on the project's keys are refused. What it has in the background runs to its end."""
         if project_id == DEFAULT_PROJECT:
-            raise AdministrationError("the project 'default' cannot be archived; revoke its keys")
-        row = await projects.archive(self._db, project_id)
-        await self._ring()
-        return _existing(row, project_id)
+            raise AdministrationError("the project 'default' cannot be archived; revoke its keys", "project_id")
+        async with self._changes.begin() as change:
+            before = await lock_project(change, project_id)
+            row = await projects.archive(change.connection, project_id)
+            if before.archived_at is None:
+                await change.note(AuditType.PROJECT_ARCHIVED, project_id, project_id)
+        return row
 
     async def create_key(
         self, project: str | None, name: str, scopes: Collection[Scope], lifetime_seconds: float | None = None
     ) -> CreatedKey:
         """Makes a key of a project, or of the operators (None). Without a lifetime it does not expire."""
-        _check_name(name)
-        _check_scopes(project, scopes)
-        if lifetime_seconds is not None and not MIN_SECONDS <= lifetime_seconds <= MAX_SECONDS:
-            raise AdministrationError(f"a key may live for {MIN_SECONDS:g} to {MAX_SECONDS:.0f} seconds")
-        if project is not None:
-            await self._check_project(project)
-        if sum(_works(key) for key in await self.list_keys(project)) >= MAX_KEYS:
-            raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
-        secret = new_secret()
-        row = await api_keys.create(self._db, _new_key(secret, project, name, scopes, lifetime_seconds))
-        return CreatedKey(row, secret)
+        async with self._changes.begin() as change:
+            if project is not None:
+                await lock_active_project(change, project)
+            return await add_key(change, project, name, scopes, lifetime_seconds)
 
     async def list_keys(self, project: str | None) -> list[KeyRow]:
         """The keys of a project, or of the operators (None), revoked and expired ones included."""
@@ -122,28 +172,63 @@ class Administration:
         """The keys of all projects and of the operators."""
         return await api_keys.find_all(self._db)
 
+    async def page_of_keys(self, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
+        """Returns a page of keys that were not revoked, and whether there are more; None: the cursor names none."""
+        return await api_keys.find_page(self._db, project, page)
+
+    async def key(self, project: str | None, key_id: str) -> KeyRow:
+        """Returns a key of the project, or of the operators (None), that was not revoked."""
+        async with self._db.autocommit() as connection:
+            row = await api_keys.get(connection, key_id)
+        if row is None or row.project != project or row.revoked_at is not None:
+            raise NothingThere(f"there is no key '{key_id}'", "key_id")
+        return row
+
+    async def change_key(
+        self, project: str, key_id: str, scopes: Collection[Scope] | None, lifetime_seconds: float | None
+    ) -> KeyRow:
+        """Sets a key's scopes, and how long it lives from now on; None leaves either as it is."""
+        if scopes is not None:
+            check_scopes(project, scopes)
+        check_lifetime(lifetime_seconds)
+        names = None if scopes is None else sorted(scope.value for scope in scopes)
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project)
+            await self._check_works(change, project, key_id)
+            await api_keys.change(change.connection, key_id, names, lifetime_seconds)
+            asked = {"scopes": names, "expires_in_seconds": lifetime_seconds}
+            sent = {name: value for name, value in asked.items() if value is not None}
+            await change.note(AuditType.KEY_UPDATED, key_id, project, {"changes_requested": sent})
+            row = await api_keys.get(change.connection, key_id)
+        assert row is not None
+        return row
+
     async def revoke_key(self, key_id: str) -> KeyRow:
         """The key is refused from now on, and what it has open ends."""
-        row = await api_keys.revoke(self._db, key_id)
-        await self._ring()
-        return _existing_key(row, key_id)
+        async with self._changes.begin() as change:
+            before = await _existing_key(change, key_id)
+            await api_keys.revoke(change.connection, key_id)
+            if before.revoked_at is None:
+                await change.note(AuditType.KEY_DELETED, key_id, before.project)
+            return await _existing_key(change, key_id)
 
     async def rotate_key(self, key_id: str, overlap_seconds: float = DEFAULT_OVERLAP_SECONDS) -> CreatedKey:
         """Makes a key like this one; the old one works for `overlap_seconds` more, or until it expires.
 
         The new key has the lifetime that the old one had from its beginning.
         """
-        if not 0 <= overlap_seconds <= MAX_SECONDS:
-            raise AdministrationError(f"an overlap has 0 to {MAX_SECONDS:.0f} seconds")
-        old = _existing_key(await api_keys.get(self._db, key_id), key_id)
-        if not _works(old):
-            raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")
-        lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
-        secret, scopes = new_secret(), [Scope(name) for name in old.scopes]
-        new = _new_key(secret, old.project, old.name, scopes, lifetime)
-        row = await api_keys.replace(self._db, key_id, new, overlap_seconds)
-        await self._ring()
-        return CreatedKey(row, secret)
+        if not 0 <= overlap_seconds <= MAX_KEY_SECONDS:
+            raise AdministrationError(f"an overlap has 0 to {MAX_KEY_SECONDS} seconds")
+        async with self._changes.begin() as change:
+            old = await _existing_key(change, key_id)
+            if not works(old):
+                raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")
+            lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
+            scopes = [Scope(name) for name in old.scopes]
+            await api_keys.end_after(change.connection, key_id, overlap_seconds)
+            requested = {"changes_requested": {"expires_in_seconds": overlap_seconds}}
+            await change.note(AuditType.KEY_UPDATED, key_id, old.project, requested)
+            return await insert_key(change, old.project, old.name, scopes, lifetime, old.service_account)
 
     async def list_limits(self, project: str | None = None) -> list[LimitRow]:
         """The limits of a project, or of all."""
@@ -153,31 +238,40 @@ class Administration:
         """The limits of a project with what is taken of them now."""
         return await limits.states(self._db, project)
 
+    async def set_limits(self, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
+        """Sets what the project may use of a model, or of all models together; None removes a limit.
+
+        Holds within a second, as keys do.
+        """
+        for kind, value in values.items():
+            _check_limit(kind, value, model)
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project)
+            for kind, value in values.items():
+                if value is None:
+                    await limits.remove(change.connection, project, model, kind)
+                elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
+                    raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
+            await _note_limits(change, project, model, values)
+
     async def set_limit(self, project: str, kind: LimitKind, value: int, model: str = ALL_MODELS) -> None:
-        """Sets what the project may use of a model, or of all models together. Holds within a second, as keys do."""
-        if not 1 <= value <= MAX_LIMIT:
-            raise AdministrationError(f"a limit is a number from 1 to {MAX_LIMIT}")
-        if not 1 <= len(model) <= MAX_NAME_CHARS or not model.isprintable():
-            raise AdministrationError(f"the name of a model has 1 to {MAX_NAME_CHARS} printable characters")
-        await self._check_project(project)
-        if not await limits.put(self._db, LimitRow(project, model, kind, value), MAX_LIMITS):
-            raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
-        await self._ring()
+        """`set_limits` for one."""
+        await self.set_limits(project, model, {kind: value})
 
     async def remove_limit(self, project: str, kind: LimitKind, model: str = ALL_MODELS) -> None:
         """From now on the project may use as much as there is."""
-        if not await limits.remove(self._db, project, model, kind):
-            raise AdministrationError(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
-        await self._ring()
+        async with self._changes.begin() as change:
+            await lock_project(change, project)
+            if not await limits.remove(change.connection, project, model, kind):
+                raise NothingThere(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
+            await _note_limits(change, project, model, {kind: None})
 
-    async def _check_project(self, project_id: str) -> None:
-        found = (await projects.find(self._db, [project_id])).get(project_id)
-        if _existing(found, project_id).archived_at is not None:
-            raise AdministrationError(f"the project '{project_id}' is archived")
-
-    async def _ring(self) -> None:
-        with contextlib.suppress(PubSubUnavailable):  # Every process looks a few seconds later.
-            await self._pubsub.ring(DOORBELL)
+    async def _check_works(self, change: Change, project: str, key_id: str) -> None:
+        row = await api_keys.get(change.connection, key_id)
+        if row is None or row.project != project or row.revoked_at is not None:
+            raise NothingThere(f"there is no key '{key_id}'", "key_id")
+        if not works(row):
+            raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
 
 
 async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
@@ -185,31 +279,45 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
 
     Raises StoreUnavailable, and what `keep` raises: then there is no key. (An OSError would pass for one of Postgres.)
     """
-    secret = new_secret()
-    new = _new_key(secret, None, "first key", OPERATOR_SCOPES, None)
-    return await api_keys.create_first(db, new, lambda: keep(secret))
+    async with db.begin() as connection:
+        if await api_keys.lock_first(connection):
+            return False
+        made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
+        keep(made.secret)  # where it is found again, before the key counts
+    return True
 
 
-def _new_key(
-    secret: str, project: str | None, name: str, scopes: Collection[Scope], lifetime_seconds: float | None
-) -> NewKey:
-    values = [scope.value for scope in scopes]
-    return NewKey(_new_id("key"), project, name, hash_of(secret), shown(secret), values, lifetime_seconds)
+async def _note_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
+    requested = {LIMIT_FIELDS.get(kind, kind.value): value for kind, value in values.items()}
+    await change.note(AuditType.RATE_LIMIT_UPDATED, limit_id(model), project, {"changes_requested": requested})
 
 
-def _new_id(kind: str) -> str:
-    """Returns an id that sorts by time."""
-    return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"
+def limit_id(model: str) -> str:
+    """Returns the id of a project's limits of a model, which OpenAI's admin API has in one object."""
+    return f"{LIMIT_PREFIX}{model}"
 
 
-def _works(key: KeyRow) -> bool:
-    is_expired = key.remaining_seconds is not None and key.remaining_seconds <= 0
-    return key.revoked_at is None and not key.is_archived and not is_expired
+async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:
+    await change.note(AuditType.PROJECT_UPDATED, project_id, project_id, {"changes_requested": requested})
 
 
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
-        raise AdministrationError(f"a name has 1 to {MAX_NAME_CHARS} printable characters")
+async def _existing_key(change: Change, key_id: str) -> KeyRow:
+    row = await api_keys.get(change.connection, key_id)
+    if row is None:
+        raise NothingThere(f"there is no key '{key_id}'", "key_id")
+    return row
+
+
+def _check_limit(kind: LimitKind, value: int | None, model: str) -> None:
+    if value is not None and not 1 <= value <= MAX_LIMIT:
+        raise AdministrationError(f"a limit is a number from 1 to {MAX_LIMIT}", LIMIT_FIELDS.get(kind))
+    if not 1 <= len(model) <= MAX_NAME_CHARS or not model.isprintable():
+        raise AdministrationError(f"the name of a model has 1 to {MAX_NAME_CHARS} printable characters")
+
+
+def _check_tier(tier: str) -> None:
+    if tier not in TIERS:
+        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
 
 
 def _check_permitted(*lists: Collection[str] | None) -> None:
@@ -218,27 +326,3 @@ def _check_permitted(*lists: Collection[str] | None) -> None:
             raise AdministrationError(f"at most {MAX_PERMITTED} names can be permitted, but there are {len(names)}")
         if names is not None and not all(1 <= len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
             raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")
-
-
-def _check_tier(tier: str) -> None:
-    if tier not in TIERS:
-        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
-
-
-def _check_scopes(project: str | None, scopes: Collection[Scope]) -> None:
-    allowed = OPERATOR_SCOPES if project is None else PROJECT_SCOPES
-    if not scopes or not allowed.issuperset(scopes):
-        names = ", ".join(sorted(scope.value for scope in allowed))
-        raise AdministrationError(f"a key {'without' if project is None else 'of'} a project has scopes of: {names}")
-
-
-def _existing(row: ProjectRow | None, project_id: str) -> ProjectRow:
-    if row is None:
-        raise AdministrationError(f"there is no project '{project_id}'; `longhaul projects list` shows all")
-    return row
-
-
-def _existing_key(row: KeyRow | None, key_id: str) -> KeyRow:
-    if row is None:
-        raise AdministrationError(f"there is no key '{key_id}'; `longhaul keys list` shows all")
-    return row

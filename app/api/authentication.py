@@ -35,10 +35,11 @@ SCOPES = {
     "conversations": KeyScope.RESPONSES,
     "files": KeyScope.FILES,
     "models": None,
+    "organization": KeyScope.ADMIN,
     "responses": KeyScope.RESPONSES,
     "uploads": KeyScope.FILES,
 }
-"""The scope that each `/v1/...` needs; None: any key will do. To read, `read` will do as well."""
+"""The scope that each `/v1/...` needs; None: any key will do. `read` will do as well to read what projects have."""
 
 _READS = frozenset({"GET", "HEAD"})
 _POLICY_VIOLATION = 1008
@@ -134,7 +135,7 @@ def _check_scopes(scope: Scope, caller: Caller) -> None:
     needed = SCOPES.get(path.split("/", 3)[2]) if path.startswith("/v1/") else None
     if needed is None or needed in caller.scopes:
         return
-    may_read = scope["type"] == "http" and scope["method"] in _READS
+    may_read = needed in PROJECT_SCOPES and scope["type"] == "http" and scope["method"] in _READS
     if may_read and KeyScope.READ in caller.scopes:
         return
     if caller.project is None and needed in PROJECT_SCOPES:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
+from app.access.changes import AdministrationError, NothingThere
 from app.api.rate_limits import headers_of_error
 from app.budget import OverBudget
 from app.protocol.errors import (
@@ -99,7 +100,17 @@ def api_error_of(error: Exception) -> ApiError | None:
     if isinstance(error, OverBudget):
         message = "The server holds as many large requests as it may; send the request again."
         return Unavailable(message, code="too_many_large_requests")
+    if isinstance(error, AdministrationError):
+        return _administration_error(error)
     return error if isinstance(error, ApiError) else None
+
+
+def _administration_error(error: AdministrationError) -> ApiError:
+    text = str(error)
+    message = f"{text[0].upper()}{text[1:]}."
+    if isinstance(error, NothingThere):
+        return NotFound(message, error.param)
+    return InvalidRequest(message, error.param, "invalid_value")
 
 
 async def _on_api_error(_: Request, raised: Exception) -> Response:
@@ -138,7 +149,7 @@ def _allowed(request: Request) -> set[str]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Answers every error in the form of OpenAI's API."""
-    for kind in (ApiError, StoreUnavailable, PubSubUnavailable, OverBudget):
+    for kind in (ApiError, AdministrationError, StoreUnavailable, PubSubUnavailable, OverBudget):
         app.add_exception_handler(kind, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

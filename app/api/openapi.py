@@ -13,9 +13,36 @@ from app.protocol.requests.compaction import Compact
 from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.create_response import CreateResponse
 from app.protocol.requests.input_tokens import CountTokens
+from app.protocol.requests.organization import (
+    CreateAccountKey,
+    CreateAdminKey,
+    CreateProject,
+    CreateServiceAccount,
+    SetModelPermissions,
+    SetToolPermissions,
+    UpdateKey,
+    UpdateProject,
+    UpdateServiceAccount,
+)
 from app.protocol.types import Json
 
-BODIES = (CreateResponse, CountTokens, Compact, CreateConversation, UpdateConversation, CreateItems)
+BODIES = (
+    CreateResponse,
+    CountTokens,
+    Compact,
+    CreateConversation,
+    UpdateConversation,
+    CreateItems,
+    CreateProject,
+    UpdateProject,
+    CreateServiceAccount,
+    UpdateServiceAccount,
+    CreateAccountKey,
+    UpdateKey,
+    CreateAdminKey,
+    SetModelPermissions,
+    SetToolPermissions,
+)
 """The request bodies that FastAPI does not know of: routes read them."""
 
 _FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")

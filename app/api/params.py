@@ -10,7 +10,9 @@ from starlette.datastructures import QueryParams
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
 from app.protocol.text import shortened
+from app.responses.ids import may_exist
 from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery, unknown_cursor
+from app.store.paging import Page
 
 INCLUDE = ("include", "include[]")
 """The parameter that may be repeated, and the name by which the openai package sends it."""
@@ -26,6 +28,10 @@ _BOOLEANS = {"true": True, "false": False}
 # Longer numbers are out of range in any case, and int() takes time that grows with the square of their length.
 _MAX_LIMIT_DIGITS = 4
 _MAX_SEQUENCE_DIGITS = 20
+_MAX_INTEGER_DIGITS = 20
+
+MAX_VALUES = 100
+"""Of a parameter that may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,60 @@ def page_query(query: QueryParams) -> PageQuery:
     return PageQuery(after, _limit(query.get("limit")), _descending(query.get("order", "desc")))
 
 
+def list_page(query: QueryParams, *, descending: bool = False, default: int = DEFAULT_LIMIT) -> Page:
+    """The page of a list without `include`; `descending` and `default` hold if `order` and `limit` are left out.
+
+    Raises InvalidRequest.
+    """
+    after, before = query.get("after"), query.get("before")
+    if after is not None and before is not None:
+        raise InvalidRequest("Send 'after' or 'before', but not both.", "before", "invalid_value")
+    for name, cursor in (("after", after), ("before", before)):
+        if cursor is not None and not may_exist(cursor):
+            raise unknown_cursor(cursor, name)
+    order = query.get("order", "desc" if descending else "asc")
+    return Page(_limit(query.get("limit"), default), after, before, descending=_descending(order))
+
+
+def values_of(query: QueryParams, name: str) -> tuple[str, ...]:
+    """All values of a parameter that may be repeated, also as `name[]`. Raises InvalidRequest."""
+    values = (*query.getlist(name), *query.getlist(f"{name}[]"))
+    if len(values) > MAX_VALUES or any("\0" in value for value in values):
+        message = f"Invalid '{name}': expected at most {MAX_VALUES} values, without the character U+0000."
+        raise InvalidRequest(message, name, "invalid_value")
+    return values
+
+
+def repeatable(*names: str) -> tuple[str, ...]:
+    """The names by which such parameters come."""
+    return tuple(each for name in names for each in (name, f"{name}[]"))
+
+
+def boolean(query: QueryParams, name: str) -> bool:
+    """False, if it is left out. Raises InvalidRequest."""
+    return _boolean(query, name)
+
+
+def integer(query: QueryParams, name: str, low: int, high: int) -> int | None:
+    """None, if it is left out. Raises InvalidRequest."""
+    value = query.get(name)
+    if value is None:
+        return None
+    number = int(value[:_MAX_INTEGER_DIGITS]) if _is_number(value) else -1
+    if not low <= number <= high:
+        message = f"Invalid value for '{name}': '{shortened(value)}'. Expected an integer between {low} and {high}."
+        raise InvalidRequest(message, name, "invalid_value")
+    return number
+
+
+def one_of(query: QueryParams, name: str, supported: tuple[str, ...]) -> str:
+    """The first of them, if it is left out. Raises InvalidRequest."""
+    value = query.get(name, supported[0])
+    if value not in supported:
+        raise unsupported_value(name, value, supported)
+    return value
+
+
 def check_include(query: QueryParams) -> None:
     """Raises InvalidRequest for an `include` that is not supported; answers contain the supported ones in any case."""
     for name in INCLUDE:
@@ -69,31 +129,31 @@ def check_include(query: QueryParams) -> None:
             if value in NOT_INCLUDED:
                 raise InvalidRequest(f"'{name}': '{shown}' is not supported yet.", name, "unsupported_parameter")
             if value not in INCLUDED:
-                raise _unsupported_value(name, shown, INCLUDED)
+                raise unsupported_value(name, shown, INCLUDED)
 
 
 def _boolean(query: Mapping[str, str], name: str) -> bool:
     value = query.get(name, "false")
     if value not in _BOOLEANS:
-        raise _unsupported_value(name, value, tuple(_BOOLEANS))
+        raise unsupported_value(name, value, tuple(_BOOLEANS))
     return _BOOLEANS[value]
 
 
 def _descending(value: str) -> bool:
     if value not in ("asc", "desc"):
-        raise _unsupported_value("order", value, ("asc", "desc"))
+        raise unsupported_value("order", value, ("asc", "desc"))
     return value == "desc"
 
 
-def _unsupported_value(name: str, value: str, supported: tuple[str, ...]) -> InvalidRequest:
+def unsupported_value(name: str, value: str, supported: tuple[str, ...]) -> InvalidRequest:
     values = ", ".join(f"'{each}'" for each in supported)
     message = f"Invalid value for '{name}': '{shortened(value)}'. Supported values are: {values}."
     return InvalidRequest(message, name, "invalid_value")
 
 
-def _limit(value: str | None) -> int:
+def _limit(value: str | None, default: int = DEFAULT_LIMIT) -> int:
     if value is None:
-        return DEFAULT_LIMIT
+        return default
     limit = int(value[:_MAX_LIMIT_DIGITS]) if _is_number(value) else 0
     if not 1 <= limit <= MAX_LIMIT:
         message = f"Invalid value for 'limit': '{shortened(value)}'. Expected an integer between 1 and {MAX_LIMIT}."

@@ -127,6 +127,38 @@ LIST_PARAMETERS: list[Json] = [
 ]
 
 
+CURSOR_PARAMETERS: list[Json] = [
+    _query("after", "Entries after the one with this id only.", type="string"),
+    _query("limit", "How many entries.", type="integer", minimum=1, maximum=100, default=20),
+]
+INCLUDE_ARCHIVED = _query("include_archived", "Archived projects, too.", type="boolean", default=False)
+ORDER = _query("order", "By the time of creation.", type="string", enum=["asc", "desc"], default="asc")
+PROJECT_ACCESS = _query(
+    "owner_project_access",
+    "Keys of a project that is archived are `inactive`.",
+    type="string",
+    enum=["any", "active", "inactive"],
+    default="any",
+)
+
+
+def _repeated(name: str, description: str) -> Json:
+    return _query(name, description, type="array", items={"type": "string"}, maxItems=100)
+
+
+AUDIT_PARAMETERS: list[Json] = [
+    _query("before", "Entries before the one with this id only.", type="string"),
+    _repeated("event_types", "Entries of these types only."),
+    _repeated("actor_ids", "What these keys did only; `command-line` stands for commands."),
+    _repeated("project_ids", "Entries of these projects only."),
+    _repeated("resource_ids", "Entries about these ids only."),
+    *(
+        _query(f"effective_at[{bound}]", "Epoch seconds.", type="integer", minimum=0)
+        for bound in ("gt", "gte", "lt", "lte")
+    ),
+]
+
+
 def error_answers(*statuses: int) -> dict[int | str, Json]:
     """Returns the error answers of a route, for its documentation."""
     return {status: {"model": schemas.ErrorBody} for status in statuses}

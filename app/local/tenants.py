@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from app.access.administration import Administration, AdministrationError, CreatedKey, create_first_key
+from app.access.administration import Administration, create_first_key
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.changes import AdministrationError, Changes, NothingThere
+from app.access.new_keys import CreatedKey
 from app.local.errors import LocalError
 from app.local.home import Home, with_running_services
 from app.protocol.limits import LimitKind, LimitState
@@ -118,7 +120,9 @@ async def _administer_async(settings: Settings, act: Callable[[Administration], 
     db = Database(settings.database_dsn, 2)
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     try:
-        return await act(Administration(db, pubsub))
+        return await act(Administration(Changes(db, pubsub)))
+    except NothingThere as error:
+        raise LocalError(f"{error}; `longhaul keys list` and `longhaul projects list` show all") from None
     except AdministrationError as error:
         raise LocalError(str(error)) from None
     except StoreUnavailable as error:

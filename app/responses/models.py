@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.access.directory import Directory
+from app.access.tool_permissions import permitted_servers
 from app.protocol.errors import NotFound
 from app.protocol.limits import TIERS
 from app.protocol.requests.capabilities import Capabilities
@@ -45,9 +46,13 @@ class PermittedCatalogs:
         row = await self._directory.project(project)
         if row is None:  # It was deleted by hand.
             return self._catalog.restricted(frozenset(), frozenset())
-        if row.models is None and row.tool_servers is None:
-            return self._catalog
-        return self._catalog.restricted(row.models, row.tool_servers)
+        models = row.models
+        if models is None and row.denied_models:
+            models = frozenset(served.name for served in self._catalog.served) - row.denied_models
+        servers = row.tool_servers
+        if row.denied_tools:
+            servers = permitted_servers(row, self._catalog.tools)
+        return self._catalog if models is servers is None else self._catalog.restricted(models, servers)
 
     async def terms(self, project: str) -> Terms:
         """Returns the terms for responses of this project. Raises StoreUnavailable."""

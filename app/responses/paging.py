@@ -22,9 +22,9 @@ class PageQuery:
     descending: bool = True
 
 
-def unknown_cursor(after: str) -> InvalidRequest:
-    message = f"Invalid 'after': there is no item '{shortened(after)}' in this list."
-    return InvalidRequest(message, "after", "invalid_value")
+def unknown_cursor(cursor: str, name: str = "after") -> InvalidRequest:
+    message = f"Invalid '{name}': there is no item '{shortened(cursor)}' in this list."
+    return InvalidRequest(message, name, "invalid_value")
 
 
 def page_of(items: Sequence[Json], query: PageQuery) -> Json:
@@ -41,11 +41,16 @@ def page_of(items: Sequence[Json], query: PageQuery) -> Json:
 
 def list_object(found: Sequence[Json], limit: int) -> Json:
     """Returns a list object with the first `limit` entries; an entry beyond them sets `has_more`."""
-    data = list(found[:limit])
+    return page_object(found[:limit], has_more=len(found) > limit)
+
+
+def page_object(entries: Sequence[Json], *, has_more: bool) -> Json:
+    """Returns a list object with all `entries`."""
+    data = list(entries)
     return {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
-        "has_more": len(found) > limit,
+        "has_more": has_more,
     }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ARRAY, Row, Select, bindparam, func, insert, or_, select, text, update
+from sqlalchemy import ARRAY, ColumnElement, Row, Select, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
+from app.store.paging import Page, read_page
 from app.store.tables import api_keys, projects
 
 _FIRST_KEY_LOCK = 0x10_9A_12  # an advisory lock, so that one process makes the first key; any unused number
@@ -29,6 +30,7 @@ class NewKey:
     scopes: Collection[str]
     lifetime_seconds: float | None = None
     """None: the key does not expire."""
+    service_account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,18 @@ class KeyRow:
     """Until it expires, by Postgres' clock; None: it does not expire."""
     is_archived: bool
     """Whether its project is."""
+    service_account: str | None = None
+    """The one that the key belongs to."""
 
 
 _COLUMNS = (
     *api_keys.c,
     func.extract("epoch", api_keys.c.expires_at - func.now()).label("remaining_seconds"),
     projects.c.archived_at.is_not(None).label("is_archived"),
+)
+_WORKS = (
+    api_keys.c.revoked_at.is_(None),
+    or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > func.now()),
 )
 _KEYS: Select[Any] = select(*_COLUMNS).outerjoin_from(api_keys, projects, projects.c.id == api_keys.c.project)
 # Built once: the first request of each key asks for it.
@@ -75,15 +83,31 @@ async def find(db: Database, hashes: Collection[bytes]) -> dict[bytes, KeyRow]:
     return {row.hash: row for row in found}
 
 
-async def get(db: Database, key_id: str) -> KeyRow | None:
+async def get(connection: AsyncConnection, key_id: str) -> KeyRow | None:
+    row = (await connection.execute(_KEYS.where(api_keys.c.id == key_id))).one_or_none()
+    return None if row is None else _row(row)
+
+
+async def find_page(db: Database, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
+    """A page of keys of a project, or of the operators, and whether there are more; None: the cursor names none.
+
+    Revoked keys are left out.
+    """
+    keys = (api_keys.c.created_at, api_keys.c.id)
     async with db.autocommit() as connection:
-        return await _one(connection, key_id)
+        found = await read_page(connection, _KEYS.where(api_keys.c.revoked_at.is_(None)), keys, page, [_of(project)])
+    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+
+
+async def count_working(connection: AsyncConnection, project: str | None) -> int:
+    """How many keys of a project, or of the operators, work."""
+    statement = select(func.count()).select_from(api_keys).where(_of(project), *_WORKS)
+    return (await connection.execute(statement)).scalar_one()
 
 
 async def find_of(db: Database, project: str | None) -> list[KeyRow]:
     """The keys of a project, or of the operators, the oldest first."""
-    owned = api_keys.c.project.is_(None) if project is None else api_keys.c.project == project
-    statement = _KEYS.where(owned).order_by(api_keys.c.created_at, api_keys.c.id)
+    statement = _KEYS.where(_of(project)).order_by(api_keys.c.created_at, api_keys.c.id)
     async with db.autocommit() as connection:
         return [_row(row) for row in await connection.execute(statement)]
 
@@ -94,44 +118,54 @@ async def find_all(db: Database) -> list[KeyRow]:
         return [_row(row) for row in await connection.execute(_KEYS.order_by(api_keys.c.created_at, api_keys.c.id))]
 
 
-async def create(db: Database, new: NewKey) -> KeyRow:
+async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
     """Inserts a key."""
-    async with db.begin() as connection:
-        return await _insert(connection, new)
-
-
-async def create_first(db: Database, new: NewKey, keep: Callable[[], None]) -> bool:
-    """Inserts an admin key unless there is one that works; returns whether it did.
-
-    `keep` writes the secret where it is found again, before the key counts. One process at a time does all this.
-    """
-    works = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > func.now())
-    statement = select(api_keys.c.id).where(
-        api_keys.c.scopes.contains([_ADMIN]), api_keys.c.revoked_at.is_(None), works
+    lifetime = new.lifetime_seconds
+    await connection.execute(
+        insert(api_keys).values(
+            id=new.id,
+            project=new.project,
+            service_account=new.service_account,
+            name=new.name,
+            hash=new.hash,
+            shown=new.shown,
+            scopes=sorted(new.scopes),
+            created_at=func.now(),
+            expires_at=None if lifetime is None else func.now() + timedelta(seconds=lifetime),
+        )
     )
-    async with db.begin() as connection:
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _FIRST_KEY_LOCK})
-        if (await connection.execute(statement.limit(1))).one_or_none() is not None:
-            return False
-        await _insert(connection, new)
-        keep()
-    return True
+    row = await get(connection, new.id)
+    assert row is not None
+    return row
 
 
-async def revoke(db: Database, key_id: str) -> KeyRow | None:
-    """Revokes a key, once. Returns None if there is none with that id."""
+async def lock_first(connection: AsyncConnection) -> bool:
+    """Returns whether an admin key works. One process at a time knows, until its transaction ends."""
+    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _FIRST_KEY_LOCK})
+    statement = select(api_keys.c.id).where(api_keys.c.scopes.contains([_ADMIN]), *_WORKS)
+    return (await connection.execute(statement.limit(1))).one_or_none() is not None
+
+
+async def revoke(connection: AsyncConnection, key_id: str) -> None:
+    """Revokes a key, once."""
     revoked = func.coalesce(api_keys.c.revoked_at, func.now())
-    async with db.begin() as connection:
-        await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked))
-        return await _one(connection, key_id)
+    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked))
 
 
-async def replace(db: Database, key_id: str, new: NewKey, overlap_seconds: float) -> KeyRow:
-    """Inserts `new`, and lets the old key expire after the overlap, or when it would anyway."""
-    end = func.least(api_keys.c.expires_at, func.now() + timedelta(seconds=overlap_seconds))
-    async with db.begin() as connection:
-        await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at=end))
-        return await _insert(connection, new)
+async def change(
+    connection: AsyncConnection, key_id: str, scopes: Collection[str] | None, lifetime_seconds: float | None
+) -> None:
+    """Sets the key's scopes, and how long it lives from now on; None leaves either as it is."""
+    values: dict[str, Any] = {} if scopes is None else {"scopes": sorted(scopes)}
+    if lifetime_seconds is not None:
+        values["expires_at"] = func.now() + timedelta(seconds=lifetime_seconds)
+    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
+
+
+async def end_after(connection: AsyncConnection, key_id: str, seconds: float) -> None:
+    """Lets the key expire after so many seconds, or when it would anyway."""
+    end = func.least(api_keys.c.expires_at, func.now() + timedelta(seconds=seconds))
+    await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at=end))
 
 
 async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
@@ -146,25 +180,5 @@ async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
         await connection.execute(statement, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
 
 
-async def _insert(connection: AsyncConnection, new: NewKey) -> KeyRow:
-    lifetime = new.lifetime_seconds
-    await connection.execute(
-        insert(api_keys).values(
-            id=new.id,
-            project=new.project,
-            name=new.name,
-            hash=new.hash,
-            shown=new.shown,
-            scopes=sorted(new.scopes),
-            created_at=func.now(),
-            expires_at=None if lifetime is None else func.now() + timedelta(seconds=lifetime),
-        )
-    )
-    row = await _one(connection, new.id)
-    assert row is not None
-    return row
-
-
-async def _one(connection: AsyncConnection, key_id: str) -> KeyRow | None:
-    row = (await connection.execute(_KEYS.where(api_keys.c.id == key_id))).one_or_none()
-    return None if row is None else _row(row)
+def _of(project: str | None) -> ColumnElement[bool]:
+    return api_keys.c.project.is_(None) if project is None else api_keys.c.project == project

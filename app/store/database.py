@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import orjson
@@ -31,6 +31,8 @@ BUSY_SECONDS = 300.0
 """How long a statement is repeated that Postgres itself ends each time: by a time-out, for instance."""
 
 T = TypeVar("T")
+Connection: TypeAlias = AsyncConnection
+"""For those who hand one from `Database.begin` on to functions of the store."""
 
 
 class StoreUnavailable(Exception):

@@ -189,7 +189,7 @@ async def states(db: Database, project: str) -> list[LimitState]:
     return held.states
 
 
-async def put(db: Database, limit: LimitRow, max_limits: int) -> bool:
+async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> bool:
     """Sets a limit. One that is there keeps what is taken of it. Returns False if the project has `max_limits` others.
 
     Responses that were inserted before a new limit do not count in it. The project must exist.
@@ -198,21 +198,18 @@ async def put(db: Database, limit: LimitRow, max_limits: int) -> bool:
     now = func.clock_timestamp()
     statement = insert(limits).values(**key, value=limit.value, since=now, as_of=now)
     update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
-    async with db.begin() as connection:
-        # Brings every limit up to date: one on a minute has been refilled at its old speed until now.
-        held = await hold(connection, [limit.project])
-        await held.write(connection, held.states)
-        count = int((await connection.execute(_COUNT, {"project": limit.project})).scalar_one())
-        known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
-        if not known and count >= max_limits:
-            return False
-        await connection.execute(update)
+    # Brings every limit up to date: one on a minute has been refilled at its old speed until now.
+    held = await hold(connection, [limit.project])
+    await held.write(connection, held.states)
+    count = int((await connection.execute(_COUNT, {"project": limit.project})).scalar_one())
+    known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
+    if not known and count >= max_limits:
+        return False
+    await connection.execute(update)
     return True
 
 
-async def remove(db: Database, project: str, model: str, kind: LimitKind) -> bool:
-    """Removes a limit; returns whether there was one."""
+async def remove(connection: AsyncConnection, project: str, model: str, kind: LimitKind) -> bool:
+    """Removes a limit; returns whether there was one. The project is locked."""
     statement = delete(limits).where(limits.c.project == project, limits.c.model == model, limits.c.kind == kind.value)
-    async with db.begin() as connection:
-        await connection.execute(_LOCK, {"projects": [project]})
-        return bool((await connection.execute(statement)).rowcount)
+    return bool((await connection.execute(statement)).rowcount)

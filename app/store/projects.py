@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ARRAY, Row, Text, bindparam, exists, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
+from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
 
 # Built once, because every process asks for the projects that it serves every few seconds.
@@ -24,11 +26,14 @@ class ProjectRow:
     id: str
     name: str
     models: frozenset[str] | None
-    """Names of the models that its requests may use; None: all."""
+    """Names of the models that its requests may use; None: all but `denied_models`."""
     tool_servers: frozenset[str] | None
     """Labels of the MCP servers that its requests may use; None: all."""
     created_at: datetime
     archived_at: datetime | None
+    denied_models: frozenset[str] = frozenset()
+    denied_tools: frozenset[str] = frozenset()
+    """Kinds of hosted tool (`HostedToolKind.name`) that its requests may not use, whatever server runs them."""
     top_tier: str = "priority"
     """The best service tier that its responses get."""
     is_limited: bool = False
@@ -36,8 +41,18 @@ class ProjectRow:
 
 
 def _row(row: Row[Any]) -> ProjectRow:
-    permitted = {"models": _names(row.models), "tool_servers": _names(row.tool_servers)}
-    return ProjectRow(**{**row._mapping, **permitted})
+    return ProjectRow(
+        id=row.id,
+        name=row.name,
+        models=_names(row.models),
+        tool_servers=_names(row.tool_servers),
+        denied_models=frozenset(row.denied_models),
+        denied_tools=frozenset(row.denied_tools),
+        top_tier=row.top_tier,
+        is_limited=row.is_limited,
+        created_at=row.created_at,
+        archived_at=row.archived_at,
+    )
 
 
 def _names(found: list[str] | None) -> frozenset[str] | None:
@@ -49,7 +64,7 @@ def _array(names: Collection[str] | None) -> list[str] | None:
 
 
 async def create(
-    db: Database,
+    connection: AsyncConnection,
     project_id: str,
     name: str,
     models: Collection[str] | None = None,
@@ -59,8 +74,19 @@ async def create(
     """Inserts a project. None permits everything."""
     values = {"models": _array(models), "tool_servers": _array(tool_servers), "top_tier": top_tier}
     statement = insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*_COLUMNS)
-    async with db.autocommit() as connection:
-        return _row((await connection.execute(statement)).one())
+    return _row((await connection.execute(statement)).one())
+
+
+async def count(connection: AsyncConnection) -> int:
+    """How many projects there are, archived ones included."""
+    return (await connection.execute(select(func.count()).select_from(projects))).scalar_one()
+
+
+async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
+    """Returns the project, which stays as it is until the transaction ends; None: there is none."""
+    statement = select(*_COLUMNS).where(projects.c.id == project_id).with_for_update()
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _row(row)
 
 
 async def find(db: Database, ids: Collection[str]) -> dict[str, ProjectRow]:
@@ -76,30 +102,60 @@ async def find_all(db: Database) -> list[ProjectRow]:
         return [_row(row) for row in await connection.execute(statement)]
 
 
+async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
+    """A page of projects, and whether there are more; None: the cursor names none. `archived` includes those."""
+    statement = select(*_COLUMNS) if archived else select(*_COLUMNS).where(projects.c.archived_at.is_(None))
+    async with db.autocommit() as connection:
+        found = await read_page(connection, statement, (projects.c.created_at, projects.c.id), page)
+    return None if found is None else ([_row(row) for row in found.rows], found.has_more)
+
+
+async def rename(connection: AsyncConnection, project_id: str, name: str) -> ProjectRow:
+    return await _update(connection, project_id, {"name": name})
+
+
 async def permit(
-    db: Database,
+    connection: AsyncConnection,
     project_id: str,
     models: Collection[str] | None,
     tool_servers: Collection[str] | None,
     top_tier: str | None = None,
-) -> ProjectRow | None:
-    """Sets what the project's requests may use; None permits everything. Returns None if there is no such project.
+) -> ProjectRow:
+    """Sets what the project's requests may use; None permits everything. What was denied is not denied any more.
 
     Without a `top_tier` that stays as it is.
     """
-    values: dict[str, Any] = {"models": _array(models), "tool_servers": _array(tool_servers)}
+    values: dict[str, Any] = {
+        "models": _array(models),
+        "tool_servers": _array(tool_servers),
+        "denied_models": [],
+        "denied_tools": [],
+    }
     if top_tier is not None:
         values["top_tier"] = top_tier
-    return await _update(db, project_id, values)
+    return await _update(connection, project_id, values)
 
 
-async def archive(db: Database, project_id: str) -> ProjectRow | None:
-    """Archives the project, once: its keys are refused from then on. Returns None if there is no such project."""
-    return await _update(db, project_id, {"archived_at": func.coalesce(projects.c.archived_at, func.now())})
+async def permit_models(
+    connection: AsyncConnection, project_id: str, models: Collection[str] | None, denied: Collection[str]
+) -> ProjectRow:
+    """Sets the models that the project's requests may use (None: all), or those that they may not."""
+    return await _update(connection, project_id, {"models": _array(models), "denied_models": _array(denied)})
 
 
-async def _update(db: Database, project_id: str, values: dict[str, Any]) -> ProjectRow | None:
+async def permit_tools(
+    connection: AsyncConnection, project_id: str, tool_servers: Collection[str] | None, denied: Collection[str]
+) -> ProjectRow:
+    """Sets the MCP servers that the project's requests may use (None: all), and kinds of tool that they may not."""
+    return await _update(connection, project_id, {"tool_servers": _array(tool_servers), "denied_tools": _array(denied)})
+
+
+async def archive(connection: AsyncConnection, project_id: str) -> ProjectRow:
+    """Archives the project, once: its keys are refused from then on."""
+    return await _update(connection, project_id, {"archived_at": func.coalesce(projects.c.archived_at, func.now())})
+
+
+async def _update(connection: AsyncConnection, project_id: str, values: dict[str, Any]) -> ProjectRow:
+    """The project exists: it is locked."""
     statement = update(projects).where(projects.c.id == project_id).values(**values).returning(*_COLUMNS)
-    async with db.autocommit() as connection:
-        row = (await connection.execute(statement)).one_or_none()
-    return None if row is None else _row(row)
+    return _row((await connection.execute(statement)).one())

@@ -224,12 +224,31 @@ projects = Table(
     # Names of models, and labels of MCP servers, that its requests may use; NULL: all.
     Column("models", ARRAY(Text)),
     Column("tool_servers", ARRAY(Text)),
+    # Names of models, and kinds of hosted tool, that they may not use.
+    Column("denied_models", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("denied_tools", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     _time("created_at", nullable=False),
     _time("archived_at"),
     # The best service tier that its responses get.
     Column("top_tier", Text, nullable=False, server_default="priority"),
     CheckConstraint("top_tier IN ('flex', 'default', 'priority')", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
+    CheckConstraint("models IS NULL OR denied_models = '{}'", name="allow_or_deny"),
+    Index("projects_created_idx", "created_at", "id"),
+)
+
+# Programs that work in a project; keys may belong to them.
+service_accounts = Table(
+    "service_accounts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, ForeignKey("projects.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    _time("created_at", nullable=False),
+    _time("deleted_at"),
+    CheckConstraint("role IN ('member', 'none')", name="role_known"),
+    Index("service_accounts_project_idx", "project", "created_at", "id"),
 )
 
 api_keys = Table(
@@ -238,6 +257,8 @@ api_keys = Table(
     Column("id", Text, primary_key=True),
     # NULL: a key of the operators, which belongs to no project.
     Column("project", Text, ForeignKey("projects.id")),
+    # The service account that the key belongs to, if it belongs to one.
+    Column("service_account", Text, ForeignKey("service_accounts.id")),
     Column("name", Text, nullable=False),
     # SHA-256 of the key, which is kept nowhere.
     Column("hash", LargeBinary, nullable=False),
@@ -250,8 +271,26 @@ api_keys = Table(
     _time("revoked_at"),
     CheckConstraint("octet_length(hash) = 32", name="hash_is_sha256"),
     CheckConstraint("(project IS NULL) = (scopes && ARRAY['admin', 'operator'])", name="operators_have_no_project"),
+    CheckConstraint("service_account IS NULL OR project IS NOT NULL", name="accounts_are_of_projects"),
     Index("api_keys_hash_idx", "hash", unique=True),
     Index("api_keys_project_idx", "project"),
+    Index("api_keys_account_idx", "service_account", postgresql_where=text("service_account IS NOT NULL")),
+)
+
+# What operators did, each in the transaction of what was done (audit.py).
+audit_logs = Table(
+    "audit_logs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _time("effective_at", nullable=False),
+    Column("type", Text, nullable=False),
+    # The id of the API key; NULL: a command on a machine of the operators.
+    Column("actor", Text),
+    Column("project", Text),
+    Column("resource", Text, nullable=False),
+    Column("details", JSON, nullable=False),
+    Index("audit_logs_time_idx", "effective_at", "id"),
+    Index("audit_logs_project_idx", "project", "effective_at", "id"),
 )
 
 # What a project may use at most, of one model or of all ('*'), and how much of it was taken at `as_of` (limits.py).

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import httpx
 
-from app.access.administration import Administration, CreatedKey
+from app.access.administration import Administration
 from app.access.caller import PROJECT_SCOPES, Scope
+from app.access.changes import Changes
+from app.access.new_keys import CreatedKey
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api
@@ -37,7 +39,7 @@ async def tenant(
 
 
 def administration(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(db, pubsub)
+    return Administration(Changes(db, pubsub))
 
 
 @asynccontextmanager

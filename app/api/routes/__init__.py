@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from app.api.routes import conversations, health, models, responses, websocket
+from app.api.routes import conversations, health, models, organization, responses, websocket
 
-ROUTERS = (responses.router, websocket.router, conversations.router, models.router, health.router)
+ROUTERS = (
+    responses.router,
+    websocket.router,
+    conversations.router,
+    models.router,
+    *organization.ROUTERS,
+    health.router,
+)

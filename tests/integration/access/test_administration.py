@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from app.access.administration import Administration, AdministrationError, create_first_key
+from app.access.administration import Administration, create_first_key
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.changes import AdministrationError, Changes
 from app.access.secret import hash_of, shown
 from app.store import api_keys
 from app.store.database import Database
@@ -18,7 +19,7 @@ from app.streaming.pubsub import PubSub
 
 @pytest.fixture
 def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(db, pubsub)
+    return Administration(Changes(db, pubsub))
 
 
 async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -> None:
@@ -80,7 +81,7 @@ async def test_a_name_has_bounds(admin: Administration, name: str) -> None:
 
 
 async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.access.administration.MAX_KEYS", 2)
+    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
     first = await admin.create_key("default", "1", PROJECT_SCOPES)
     await admin.create_key("default", "2", PROJECT_SCOPES)
     with pytest.raises(AdministrationError, match="2 working keys"):

@@ -11,6 +11,7 @@ import pytest
 from app.access import directory as module
 from app.access.administration import Administration
 from app.access.caller import PROJECT_SCOPES, Scope
+from app.access.changes import Changes
 from app.access.directory import Directory
 from app.access.known_key import ARCHIVED, DELETED, EXPIRED, REVOKED, KnownKey
 from app.access.secret import hash_of, new_secret
@@ -25,7 +26,7 @@ NEVER = 1000.0
 
 @pytest.fixture
 def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(db, pubsub)
+    return Administration(Changes(db, pubsub))
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ async def test_without_redis_a_revoked_key_ends_by_a_poll(
     try:
         made = await admin.create_key("default", "mine", PROJECT_SCOPES)
         key = await known(directory, made.secret)
-        await Administration(db, deaf).revoke_key(made.row.id)
+        await Administration(Changes(db, deaf)).revoke_key(made.row.id)
         await key.ended.wait()
     finally:
         await directory.close()
@@ -174,7 +175,8 @@ async def test_a_key_that_is_found_during_a_look_misses_nothing(
     monkeypatch.setattr(api_keys, "find", slow)
     finding = asyncio.create_task(directory.key(made.secret))
     await begun.wait()
-    await api_keys.revoke(db, made.row.id)
+    async with db.begin() as connection:
+        await api_keys.revoke(connection, made.row.id)
     looking = asyncio.create_task(directory.look())
     go_on.set()
     key = await finding

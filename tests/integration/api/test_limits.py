@@ -13,7 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from app.access import directory
-from app.access.administration import Administration, AdministrationError
+from app.access.administration import Administration
+from app.access.changes import AdministrationError
 from app.api.rate_limits import HEADERS
 from app.protocol.limits import LimitKind
 from app.store.database import Database

@@ -68,6 +68,14 @@ async def test_servers_are_permitted_by_their_labels() -> None:
     assert names(catalog) == ["base", "tuned", "other"]
 
 
+async def test_denied_models_and_kinds_of_tool_are_not_there() -> None:
+    projects = Projects(None, None)
+    projects.row = replace(projects.row, denied_models=frozenset({"tuned", "none"}), denied_tools=frozenset({"mcp"}))
+    catalog = await PermittedCatalogs(CATALOG, projects).of("proj_a")  # type: ignore[arg-type]
+    assert names(catalog) == ["base", "other"]
+    assert [server.label for server in catalog.tools] == ["python"]
+
+
 async def test_a_project_that_is_gone_may_use_nothing() -> None:
     catalog = await catalog_of("proj_gone")
     assert (names(catalog), catalog.tools) == ([], ())

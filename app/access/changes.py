@@ -1,0 +1,81 @@
+"""What operators change: one transaction with its entries in the audit log, and the doorbell after it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Any
+
+from app.access.directory import DOORBELL
+from app.store import audit
+from app.store.audit import NewEntry
+from app.store.database import Connection, Database
+from app.streaming.pubsub import PubSub, PubSubUnavailable
+
+
+class AuditType(Enum):
+    """What operators do, by OpenAI's names."""
+
+    PROJECT_CREATED = "project.created"
+    PROJECT_UPDATED = "project.updated"
+    PROJECT_ARCHIVED = "project.archived"
+    ACCOUNT_CREATED = "service_account.created"
+    ACCOUNT_UPDATED = "service_account.updated"
+    ACCOUNT_DELETED = "service_account.deleted"
+    KEY_CREATED = "api_key.created"
+    KEY_UPDATED = "api_key.updated"
+    KEY_DELETED = "api_key.deleted"
+    RATE_LIMIT_UPDATED = "rate_limit.updated"
+
+
+class AdministrationError(Exception):
+    """What was asked for cannot be. The message is one line for the operator; `param` names the field at fault."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class NothingThere(AdministrationError):
+    """There is no project, service account or key of that id."""
+
+
+class Change:
+    """One transaction of an operator."""
+
+    def __init__(self, connection: Connection, actor: str | None) -> None:
+        self.connection = connection
+        self._actor = actor
+
+    async def note(
+        self, kind: AuditType, resource: str, project: str | None, details: Mapping[str, Any] | None = None
+    ) -> None:
+        """Adds an entry about `resource` to the audit log."""
+        entry = NewEntry(new_id("audit_log"), kind.value, self._actor, project, resource, details or {})
+        await audit.add(self.connection, entry)
+
+
+class Changes:
+    """Makes changes for one operator: `actor` is the id of a key, or None for a command on the operators' machine."""
+
+    def __init__(self, db: Database, pubsub: PubSub, actor: str | None = None) -> None:
+        self.db = db
+        self._pubsub = pubsub
+        self._actor = actor
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Change]:
+        """Raises StoreUnavailable. Once it is committed, every process looks again at what it knows."""
+        async with self.db.begin() as connection:
+            yield Change(connection, self._actor)
+        with contextlib.suppress(PubSubUnavailable):  # Every process looks a few seconds later.
+            await self._pubsub.ring(DOORBELL)
+
+
+def new_id(kind: str) -> str:
+    """Returns an id that sorts by time."""
+    return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"

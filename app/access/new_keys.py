@@ -1,0 +1,100 @@
+"""What keys have in common, whoever makes them: their checks, and how one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.changes import AdministrationError, AuditType, Change, NothingThere, new_id
+from app.access.secret import hash_of, new_secret, shown
+from app.protocol.requests.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
+from app.store import api_keys, projects
+from app.store.api_keys import KeyRow, NewKey
+from app.store.projects import ProjectRow
+
+MAX_KEYS = 1000
+"""Working keys of one project, or of the operators."""
+MIN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new key, with the secret that nobody can ever read again."""
+
+    row: KeyRow
+    secret: str
+
+
+async def add_key(
+    change: Change,
+    project: str | None,
+    name: str,
+    scopes: Collection[Scope],
+    lifetime_seconds: float | None = None,
+    service_account: str | None = None,
+) -> CreatedKey:
+    """Makes a key of a project that is locked, or of the operators (None). Raises AdministrationError."""
+    check_name(name)
+    check_scopes(project, scopes)
+    check_lifetime(lifetime_seconds)
+    if await api_keys.count_working(change.connection, project) >= MAX_KEYS:
+        raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
+    return await insert_key(change, project, name, scopes, lifetime_seconds, service_account)
+
+
+async def insert_key(
+    change: Change,
+    project: str | None,
+    name: str,
+    scopes: Collection[Scope],
+    lifetime_seconds: float | None,
+    service_account: str | None,
+) -> CreatedKey:
+    """`add_key` without its checks."""
+    secret, values = new_secret(), sorted(scope.value for scope in scopes)
+    key_id = new_id("key")
+    new = NewKey(key_id, project, name, hash_of(secret), shown(secret), values, lifetime_seconds, service_account)
+    row = await api_keys.create(change.connection, new)
+    await change.note(AuditType.KEY_CREATED, key_id, project, {"data": {"scopes": values}})
+    return CreatedKey(row, secret)
+
+
+async def lock_project(change: Change, project_id: str) -> ProjectRow:
+    """Returns the project, which stays as it is for this change. Raises NothingThere."""
+    row = await projects.lock(change.connection, project_id)
+    if row is None:
+        raise NothingThere(f"there is no project '{project_id}'", "project_id")
+    return row
+
+
+async def lock_active_project(change: Change, project_id: str) -> ProjectRow:
+    """`lock_project` for what an archived project cannot have. Raises AdministrationError."""
+    row = await lock_project(change, project_id)
+    if row.archived_at is not None:
+        raise AdministrationError(f"the project '{project_id}' is archived", "project_id")
+    return row
+
+
+def works(key: KeyRow) -> bool:
+    is_expired = key.remaining_seconds is not None and key.remaining_seconds <= 0
+    return key.revoked_at is None and not key.is_archived and not is_expired
+
+
+def check_name(name: str) -> None:
+    if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        raise AdministrationError(f"a name has 1 to {MAX_NAME_CHARS} printable characters", "name")
+
+
+def check_lifetime(seconds: float | None) -> None:
+    if seconds is not None and not MIN_SECONDS <= seconds <= MAX_KEY_SECONDS:
+        message = f"a key may live for {MIN_SECONDS:g} to {MAX_KEY_SECONDS} seconds"
+        raise AdministrationError(message, "expires_in_seconds")
+
+
+def check_scopes(project: str | None, scopes: Collection[Scope]) -> None:
+    allowed = OPERATOR_SCOPES if project is None else PROJECT_SCOPES
+    if not scopes or not allowed.issuperset(scopes):
+        names = ", ".join(sorted(scope.value for scope in allowed))
+        message = f"a key {'without' if project is None else 'of'} a project has scopes of: {names}"
+        raise AdministrationError(message, "scopes")

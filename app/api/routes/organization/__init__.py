@@ -1,0 +1,21 @@
+"""`/v1/organization`: a subset of OpenAI's admin API."""
+
+from __future__ import annotations
+
+from app.api.routes.organization import (
+    admin_api_keys,
+    api_keys,
+    audit_logs,
+    permissions,
+    projects,
+    service_accounts,
+)
+
+ROUTERS = (
+    projects.router,
+    service_accounts.router,
+    api_keys.router,
+    permissions.router,
+    admin_api_keys.router,
+    audit_logs.router,
+)

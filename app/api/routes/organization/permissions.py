@@ -1,0 +1,101 @@
+"""What a project may use: `.../model_permissions` and `.../hosted_tool_permissions`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from app.access.objects import model_permissions_object
+from app.access.tool_permissions import enabled_tools
+from app.api import admin_schemas as schemas
+from app.api.body import read_body_as
+from app.api.dependencies import Runtime, RuntimeOf, only_query
+from app.api.errors import reply
+from app.api.route_docs import body_of, error_answers
+from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.organization import SetModelPermissions, SetToolPermissions
+from app.protocol.text import shortened
+from app.store.projects import ProjectRow
+
+router = APIRouter(prefix=f"{PROJECTS}/{{project_id}}", tags=["organization"], dependencies=[Depends(known_ids)])
+
+_no_query = Depends(only_query())
+
+
+@router.get(
+    "/model_permissions",
+    summary="Read which models a project may use",
+    responses={200: {"model": schemas.ModelPermissions}, **error_answers(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def get_models(project_id: str, to: AdministrationOf) -> Response:
+    return reply(model_permissions_object(await to.project(project_id)))
+
+
+@router.post(
+    "/model_permissions",
+    summary="Set which models a project may use",
+    responses={200: {"model": schemas.ModelPermissions}, **error_answers(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(SetModelPermissions)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def set_models(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+    sent = await read_body_as(SetModelPermissions, request, runtime.settings)
+    _check_served(sent.model_ids, runtime)
+    names = frozenset(sent.model_ids)
+    allowed, denied = (names, frozenset[str]()) if sent.mode == "allow_list" else (None, names)
+    return reply(model_permissions_object(await to.permit_models(project_id, allowed, denied)))
+
+
+@router.delete(
+    "/model_permissions",
+    summary="Let a project use every model",
+    responses={200: {"model": schemas.ModelPermissionsDeleted}, **error_answers(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def delete_models(project_id: str, to: AdministrationOf) -> Response:
+    await to.permit_models(project_id, None)
+    return reply({"object": "project.model_permissions.deleted", "deleted": True})
+
+
+@router.get(
+    "/hosted_tool_permissions",
+    summary="Read which hosted tools a project may use",
+    responses={200: {"model": schemas.ToolPermissions}, **error_answers(400, 404, 503)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def get_tools(project_id: str, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+    return _tools_reply(await to.project(project_id), runtime)
+
+
+@router.post(
+    "/hosted_tool_permissions",
+    summary="Set which hosted tools a project may use",
+    responses={200: {"model": schemas.ToolPermissions}, **error_answers(400, 404, 413, 415, 503)},
+    openapi_extra={"requestBody": body_of(SetToolPermissions)},
+    response_model=None,
+    dependencies=[_no_query],
+)
+async def set_tools(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+    sent = await read_body_as(SetToolPermissions, request, runtime.settings)
+    wanted = {name: tool.enabled for name, tool in sent if tool is not None}
+    return _tools_reply(await to.permit_tools(project_id, wanted, runtime.catalog.tools), runtime)
+
+
+def _tools_reply(project: ProjectRow, runtime: Runtime) -> Response:
+    enabled = enabled_tools(project, runtime.catalog.tools)
+    return reply({name: {"enabled": is_enabled} for name, is_enabled in enabled.items()})
+
+
+def _check_served(names: list[str], runtime: Runtime) -> None:
+    """Raises InvalidRequest for the first name of no model: a rule with a wrong name would rule nothing."""
+    for index, name in enumerate(names):
+        if runtime.catalog.get(name) is None:
+            where = f"model_ids[{index}]"
+            message = f"Invalid '{where}': there is no model '{shortened(name)}'. 'GET /v1/models' lists the models."
+            raise InvalidRequest(message, where, "model_not_found")

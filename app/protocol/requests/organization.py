@@ -1,0 +1,141 @@
+"""The bodies of requests to `/v1/organization`: OpenAI's admin API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from app.protocol.requests.base import RequestModel
+from app.protocol.requests.fields import SupportedValues
+
+MAX_NAME_CHARS = 200
+MAX_KEY_SECONDS = 10 * 366 * 86400
+"""The longest lifetime of a key that expires."""
+MAX_MODEL_IDS = 1000
+MAX_SCOPES = 16
+MAX_LIMIT_VALUE = 2**53 - 1
+"""Of a rate limit; as large as this it limits nothing. JavaScript reads larger integers wrong."""
+
+READ_ONLY = "api.all.read"
+"""OpenAI's name for the scope `read`."""
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+Lifetime = Annotated[int, Field(ge=1, le=MAX_KEY_SECONDS)]
+Scopes = Annotated[
+    list[Literal["responses", "batches", "files", "read", "api.all.read"]], Field(max_length=MAX_SCOPES, fail_fast=True)
+]
+LimitValue = Annotated[int, Field(ge=0, le=MAX_LIMIT_VALUE)]
+OnlyNull = Annotated[Any, SupportedValues()]
+
+
+class CreateProject(RequestModel):
+    """The body of `POST /v1/organization/projects`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "team red"}]})
+
+    name: Name
+    external_key_id: OnlyNull = None
+    geography: OnlyNull = None
+    residency: OnlyNull = None
+
+
+class UpdateProject(RequestModel):
+    """The body of `POST /v1/organization/projects/{id}`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "team blue"}]})
+
+    name: Name | None = None
+    external_key_id: OnlyNull = None
+    geography: OnlyNull = None
+
+
+class CreateServiceAccount(RequestModel):
+    """The body of `POST .../service_accounts`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "nightly jobs"}]})
+
+    name: Name
+    create_service_account_only: bool | None = None
+    """Without a role and a key."""
+    expires_in_seconds: Lifetime | None = None
+    """Of the first key."""
+
+
+class UpdateServiceAccount(RequestModel):
+    """The body of `POST .../service_accounts/{id}`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"role": "member"}]})
+
+    name: Name | None = None
+    role: Annotated[str | None, SupportedValues(("member",))] = None
+
+
+class CreateAccountKey(RequestModel):
+    """The body of `POST .../service_accounts/{id}/api_keys`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "laptop", "scopes": ["read"]}]})
+
+    name: Name | None = None
+    """By default that of the account."""
+    expires_in_seconds: Lifetime | None = None
+    scopes: Scopes = Field(default_factory=list)
+    """An empty list allows everything that a project's key may do."""
+
+
+class UpdateKey(RequestModel):
+    """The body of `POST .../api_keys/{id}`: at least one of the fields."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"expires_in_seconds": 86400}], "minProperties": 1})
+
+    expires_in_seconds: Lifetime = Field(default_factory=int)
+    """From now on."""
+    scopes: Scopes = Field(default_factory=list)
+    """An empty list allows everything that a project's key may do."""
+
+
+class CreateAdminKey(RequestModel):
+    """The body of `POST /v1/organization/admin_api_keys`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "laptop"}]})
+
+    name: Name
+    expires_in_seconds: Lifetime = Field(default_factory=int)
+
+
+class SetModelPermissions(RequestModel):
+    """The body of `POST .../model_permissions`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"mode": "allow_list", "model_ids": ["longhaul-demo"]}]})
+
+    mode: Literal["allow_list", "deny_list"]
+    model_ids: Annotated[list[str], Field(max_length=MAX_MODEL_IDS, fail_fast=True)]
+
+
+class ToolPermission(RequestModel):
+    enabled: bool
+
+
+class SetToolPermissions(RequestModel):
+    """The body of `POST .../hosted_tool_permissions`; tools that are left out stay as they are."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"web_search": {"enabled": False}}]})
+
+    code_interpreter: ToolPermission | None = None
+    file_search: ToolPermission | None = None
+    image_generation: ToolPermission | None = None
+    mcp: ToolPermission | None = None
+    web_search: ToolPermission | None = None
+
+
+class SetRateLimit(RequestModel):
+    """The body of `POST .../rate_limits/{id}`; limits that are left out stay as they are."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"max_requests_per_1_minute": 60}]})
+
+    max_requests_per_1_minute: LimitValue | None = None
+    max_tokens_per_1_minute: LimitValue | None = None
+    max_requests_per_1_day: OnlyNull = None
+    max_images_per_1_minute: OnlyNull = None
+    max_audio_megabytes_per_1_minute: OnlyNull = None
+    batch_1_day_max_input_tokens: OnlyNull = None

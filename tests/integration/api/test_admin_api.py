@@ -1,0 +1,524 @@
+"""OpenAI's admin API through the official client, whose types are the contract: it checks every answer by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from app.access import changes
+from app.access.administration import Administration
+from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
+from app.access.new_keys import CreatedKey
+from app.access.objects import COMMAND_LINE
+from app.api.routes.organization import ROUTERS
+from app.store.database import Database
+from app.streaming.pubsub import PubSub
+from config.models import ModelCatalog
+from config.tools import McpServer
+from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
+from tests.support.player import row_of
+from tests.support.tenants import administration, as_caller, tenant
+from tests.support.waiting import until
+
+OTHER_MODEL = "org/other-model"
+SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("docs", "mcp", "http://127.0.0.1:2/mcp"))
+
+
+@pytest.fixture
+async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+    models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
+    async with serving(settings_for(services, tmp_path, auth="keys"), ModelCatalog(models, SERVERS)) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+@pytest.fixture
+async def admin_key(admin: Administration) -> CreatedKey:
+    return await admin.create_key(None, "first", OPERATOR_SCOPES)
+
+
+@pytest.fixture
+async def client(api: Api, admin_key: CreatedKey) -> AsyncIterator[AsyncOpenAI]:
+    url, key = f"{api.url}/v1", admin_key.secret
+    async with AsyncOpenAI(admin_api_key=key, base_url=url, max_retries=0, _strict_response_validation=True) as strict:
+        yield strict
+
+
+@pytest.fixture
+async def project(client: AsyncOpenAI) -> str:
+    return (await client.admin.organization.projects.create(name="red")).id
+
+
+async def works(api: Api, secret: str) -> bool:
+    async with as_caller(api, secret) as calling:
+        return (await calling.client.get("/v1/models")).status_code == 200
+
+
+async def stops_working(api: Api, secret: str) -> None:
+    async def refused() -> bool:
+        return not await works(api, secret)
+
+    await until(refused)
+
+
+async def audited(client: AsyncOpenAI, **query: Any) -> list[str]:
+    """Returns the types of the entries, the oldest first."""
+    return [entry.type async for entry in client.admin.organization.audit_logs.list(**query)][::-1]
+
+
+class TestProjects:
+    async def test_a_project_is_made_renamed_and_archived(self, client: AsyncOpenAI, api: Api) -> None:
+        projects = client.admin.organization.projects
+        made = await projects.create(name="red")
+        assert (made.name, made.status, made.archived_at) == ("red", "active", None)
+        assert await projects.retrieve(made.id) == made
+        assert (await projects.update(made.id, name="rouge")).name == "rouge"
+        key = await projects.service_accounts.create(made.id, name="jobs")
+        assert key.api_key is not None and await works(api, key.api_key.value)
+        gone = await projects.archive(made.id)
+        assert gone.status == "archived" and gone.archived_at is not None
+        await stops_working(api, key.api_key.value)
+        assert [each.id async for each in projects.list()] == ["default"]
+        assert [each.id async for each in projects.list(include_archived=True)] == ["default", made.id]
+
+    async def test_an_archived_project_gets_nothing_new(self, client: AsyncOpenAI, project: str) -> None:
+        projects = client.admin.organization.projects
+        await projects.archive(project)
+        for attempt in (
+            projects.update(project, name="again"),
+            projects.service_accounts.create(project, name="jobs"),
+            projects.model_permissions.delete(project),
+        ):
+            with pytest.raises(openai.BadRequestError, match="is archived"):
+                await attempt
+
+    async def test_the_default_project_stays(self, client: AsyncOpenAI) -> None:
+        with pytest.raises(openai.BadRequestError, match="cannot be archived"):
+            await client.admin.organization.projects.archive("default")
+
+    async def test_lists_come_in_pages(self, client: AsyncOpenAI) -> None:
+        projects = client.admin.organization.projects
+        made = [(await projects.create(name=str(number))).id for number in range(3)]
+        page = await projects.list(limit=2)
+        assert ([each.id for each in page.data], page.has_more) == (["default", made[0]], True)
+        assert [each.id async for each in projects.list(limit=1)] == ["default", *made]
+        with pytest.raises(openai.BadRequestError, match="'after'"):
+            await projects.list(after="proj_none")
+
+
+class TestServiceAccounts:
+    async def test_the_official_client_alone_makes_a_key_that_works(
+        self, client: AsyncOpenAI, api: Api, project: str, db: Database
+    ) -> None:
+        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
+        assert account.api_key is not None and account.role == "member"
+        async with AsyncOpenAI(api_key=account.api_key.value, base_url=f"{api.url}/v1", max_retries=0) as tenant_:
+            made = await tenant_.responses.create(model=MODEL, input="Hello!", background=True)
+        assert (await row_of(db, made.id)).project == project
+
+    async def test_it_is_listed_renamed_and_deleted_with_its_keys(
+        self, client: AsyncOpenAI, api: Api, project: str
+    ) -> None:
+        accounts = client.admin.organization.projects.service_accounts
+        account = await accounts.create(project, name="jobs", expires_in_seconds=1000)
+        assert account.api_key is not None and account.api_key.expires_at is not None
+        more = await accounts.api_keys.create(account.id, project_id=project, scopes=["api.all.read"])
+        assert more.name == "jobs"
+        assert (await accounts.update(account.id, project_id=project, name="work", role="member")).name == "work"
+        listed = [each.id async for each in accounts.list(project, limit=1)]
+        assert listed == [account.id] == [(await accounts.retrieve(account.id, project_id=project)).id]
+        assert (await accounts.delete(account.id, project_id=project)).deleted
+        for secret in (account.api_key.value, more.value):
+            await stops_working(api, secret)
+        with pytest.raises(openai.NotFoundError):
+            await accounts.retrieve(account.id, project_id=project)
+        assert [each async for each in client.admin.organization.projects.api_keys.list(project)] == []
+
+    async def test_without_a_role_it_gets_no_key(self, client: AsyncOpenAI, project: str) -> None:
+        accounts = client.admin.organization.projects.service_accounts
+        account = await accounts.create(project, name="jobs", create_service_account_only=True)
+        assert (account.role, account.api_key) == ("none", None)
+        with pytest.raises(openai.BadRequestError, match="make it a member first"):
+            await accounts.api_keys.create(account.id, project_id=project)
+        await accounts.update(account.id, project_id=project, role="member")
+        assert (await accounts.api_keys.create(account.id, project_id=project)).value.startswith("sk-lh-")
+
+    async def test_their_number_is_bounded(
+        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.access.service_accounts.MAX_ACCOUNTS", 1)
+        accounts = client.admin.organization.projects.service_accounts
+        await accounts.create(project, name="1")
+        with pytest.raises(openai.BadRequestError, match="1 service accounts"):
+            await accounts.create(project, name="2")
+
+
+class TestKeys:
+    async def test_a_key_is_shown_once(
+        self, client: AsyncOpenAI, api: Api, project: str, admin_key: CreatedKey
+    ) -> None:
+        organization = client.admin.organization
+        account = await organization.projects.service_accounts.create(project, name="jobs")
+        mine = await organization.admin_api_keys.create(name="mine")
+        assert account.api_key is not None
+        async with as_caller(api, admin_key) as calling:
+            for path in (
+                "/v1/organization/admin_api_keys",
+                f"/v1/organization/admin_api_keys/{mine.id}",
+                f"/v1/organization/projects/{project}/api_keys",
+                f"/v1/organization/projects/{project}/api_keys/{account.api_key.id}",
+                f"/v1/organization/projects/{project}/service_accounts/{account.id}",
+                "/v1/organization/audit_logs",
+            ):
+                shown = (await calling.client.get(path)).text
+                for secret in (account.api_key.value, mine.value, admin_key.secret):
+                    assert secret not in shown and secret[10:-4] not in shown
+
+    async def test_a_key_says_whose_it_is(self, client: AsyncOpenAI, admin: Administration, project: str) -> None:
+        projects = client.admin.organization.projects
+        account = await projects.service_accounts.create(project, name="jobs")
+        plain = await admin.create_key(project, "by a command", PROJECT_SCOPES)
+        keys = {key.id: key async for key in projects.api_keys.list(project, limit=1)}
+        assert account.api_key is not None and len(keys) == 2
+        owner = keys[account.api_key.id].owner
+        assert owner.type == "service_account" and owner.service_account is not None
+        assert owner.service_account.id == account.id
+        assert keys[plain.row.id].owner.type is None
+        assert keys[plain.row.id] == await projects.api_keys.retrieve(plain.row.id, project_id=project)
+        assert [key async for key in projects.api_keys.list(project, owner_project_access="inactive")] == []
+
+    async def test_its_scopes_and_its_end_can_change(self, client: AsyncOpenAI, api: Api, project: str) -> None:
+        projects = client.admin.organization.projects
+        key = (await projects.service_accounts.create(project, name="jobs")).api_key
+        assert key is not None and await works(api, key.value)
+        changed = await projects.api_keys.update(key.id, project_id=project, scopes=["read"], expires_in_seconds=500)
+        assert changed.expires_at is not None and changed.to_dict()["scopes"] == ["read"]
+        async with as_caller(api, key.value) as calling:
+
+            async def refused() -> bool:
+                return (await calling.post(background=True)).status_code == 403
+
+            await until(refused)
+        wide = await projects.api_keys.update(key.id, project_id=project, scopes=[])
+        assert wide.to_dict()["scopes"] == sorted(scope.value for scope in PROJECT_SCOPES)
+        assert wide.expires_at == changed.expires_at
+        with pytest.raises(openai.BadRequestError, match="nothing to change"):
+            await projects.api_keys.update(key.id, project_id=project)
+
+    async def test_a_deleted_key_stops_working(self, client: AsyncOpenAI, api: Api, project: str) -> None:
+        projects = client.admin.organization.projects
+        key = (await projects.service_accounts.create(project, name="jobs")).api_key
+        assert key is not None and await works(api, key.value)
+        assert (await projects.api_keys.delete(key.id, project_id=project)).deleted
+        await stops_working(api, key.value)
+        for gone in (projects.api_keys.retrieve, projects.api_keys.delete):
+            with pytest.raises(openai.NotFoundError):
+                await gone(key.id, project_id=project)
+
+    async def test_another_project_s_key_is_not_there(self, client: AsyncOpenAI, project: str) -> None:
+        projects = client.admin.organization.projects
+        blue = (await projects.create(name="blue")).id
+        account = await projects.service_accounts.create(project, name="jobs")
+        assert account.api_key is not None
+        for attempt in (
+            projects.api_keys.retrieve(account.api_key.id, project_id=blue),
+            projects.api_keys.update(account.api_key.id, project_id=blue, scopes=["read"]),
+            projects.api_keys.delete(account.api_key.id, project_id=blue),
+            projects.service_accounts.retrieve(account.id, project_id=blue),
+            projects.service_accounts.update(account.id, project_id=blue, name="mine"),
+            projects.service_accounts.delete(account.id, project_id=blue),
+            projects.service_accounts.api_keys.create(account.id, project_id=blue),
+            client.admin.organization.admin_api_keys.retrieve(account.api_key.id),
+            client.admin.organization.admin_api_keys.delete(account.api_key.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await attempt
+        for listing in (
+            projects.api_keys.list(blue, after=account.api_key.id),
+            projects.service_accounts.list(blue, after=account.id),
+        ):
+            with pytest.raises(openai.BadRequestError, match="'after'"):
+                await listing
+
+    async def test_admin_keys_are_made_listed_and_deleted(
+        self, client: AsyncOpenAI, api: Api, admin_key: CreatedKey
+    ) -> None:
+        keys = client.admin.organization.admin_api_keys
+        made = await keys.create(name="mine", expires_in_seconds=1000)
+        assert made.expires_at is not None and await works(api, made.value)
+        assert [key.id async for key in keys.list(limit=1)] == [admin_key.row.id, made.id]
+        assert [key.id async for key in keys.list(order="desc")] == [made.id, admin_key.row.id]
+        assert (await keys.retrieve(made.id)).redacted_value == made.redacted_value
+        assert (await keys.delete(made.id)).deleted
+        await stops_working(api, made.value)
+        assert [key.id async for key in keys.list()] == [admin_key.row.id]
+
+    async def test_an_admin_key_makes_none_that_allows_more(self, api: Api, admin: Administration) -> None:
+        narrow = await admin.create_key(None, "narrow", {Scope.ADMIN})
+        async with as_caller(api, narrow) as calling:
+            made = await calling.client.post("/v1/organization/admin_api_keys", json={"name": "wide"})
+        assert made.json()["scopes"] == ["admin"]
+
+
+class TestPermissions:
+    async def test_models_are_allowed_or_denied_by_name(
+        self, client: AsyncOpenAI, api: Api, project: str, admin: Administration
+    ) -> None:
+        permissions = client.admin.organization.projects.model_permissions
+        none = await permissions.retrieve(project)
+        assert (none.mode, none.api_model_ids) == ("deny_list", [])
+        async with as_caller(api, await admin.create_key(project, "mine", PROJECT_SCOPES)) as calling:
+
+            async def sees(*names: str) -> None:
+                async def seen() -> bool:
+                    listed = (await calling.client.get("/v1/models")).json()["data"]
+                    return [model["id"] for model in listed] == list(names)
+
+                await until(seen)
+
+            allowed = await permissions.update(project, mode="allow_list", model_ids=[OTHER_MODEL])
+            assert (allowed.mode, allowed.api_model_ids) == ("allow_list", [OTHER_MODEL])
+            await sees(OTHER_MODEL)
+            await permissions.update(project, mode="deny_list", model_ids=[OTHER_MODEL])
+            await sees(MODEL)
+            assert (await permissions.delete(project)).deleted
+            await sees(MODEL, OTHER_MODEL)
+
+    async def test_a_rule_for_a_model_that_is_not_there_is_refused(self, client: AsyncOpenAI, project: str) -> None:
+        with pytest.raises(openai.BadRequestError) as raised:
+            await client.admin.organization.projects.model_permissions.update(
+                project, mode="deny_list", model_ids=[MODEL, "typo"]
+            )
+        assert raised.value.param == "model_ids[1]"
+
+    async def test_hosted_tools_are_switched_by_their_kind(
+        self, client: AsyncOpenAI, api: Api, project: str, admin: Administration
+    ) -> None:
+        permissions = client.admin.organization.projects.hosted_tool_permissions
+        first = await permissions.retrieve(project)
+        assert (first.code_interpreter.enabled, first.mcp.enabled, first.file_search.enabled) == (True, True, False)
+        off = await permissions.update(project, code_interpreter={"enabled": False}, file_search={"enabled": False})
+        assert (off.code_interpreter.enabled, off.mcp.enabled) == (False, True)
+        tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+        async with as_caller(api, await admin.create_key(project, "mine", PROJECT_SCOPES)) as calling:
+            refused = await calling.post(background=True, tools=[tool])
+            assert refused.json()["error"]["code"] == "tool_server_not_allowed"
+            await permissions.update(project, code_interpreter={"enabled": True})
+
+            async def accepted() -> bool:
+                return (await calling.post(background=True, tools=[tool])).status_code == 200
+
+            await until(accepted)
+        with pytest.raises(openai.BadRequestError) as raised:
+            await permissions.update(project, image_generation={"enabled": True})
+        assert raised.value.param == "image_generation"
+
+
+class TestAuditLogs:
+    async def test_every_action_leaves_an_entry(
+        self, client: AsyncOpenAI, admin_key: CreatedKey, admin: Administration
+    ) -> None:
+        organization = client.admin.organization
+        projects = organization.projects
+        project = (await projects.create(name="red")).id
+        await projects.update(project, name="rouge")
+        account = await projects.service_accounts.create(project, name="jobs")
+        await projects.service_accounts.update(account.id, project_id=project, name="work")
+        key = await projects.service_accounts.api_keys.create(account.id, project_id=project, scopes=["read"])
+        await projects.api_keys.update(key.id, project_id=project, scopes=["responses"])
+        await projects.api_keys.delete(key.id, project_id=project)
+        await projects.service_accounts.delete(account.id, project_id=project)
+        await projects.model_permissions.update(project, mode="deny_list", model_ids=[MODEL])
+        await projects.model_permissions.delete(project)
+        await projects.hosted_tool_permissions.update(project, mcp={"enabled": False})
+        await admin.rotate_key((await admin.create_key(project, "mine", PROJECT_SCOPES)).row.id)
+        await projects.archive(project)
+        own = await organization.admin_api_keys.create(name="mine")
+        await organization.admin_api_keys.delete(own.id)
+        assert await audited(client, limit=3) == [
+            "api_key.created",  # the fixture's admin key
+            "project.created",
+            "project.updated",
+            "service_account.created",
+            "api_key.created",
+            "service_account.updated",
+            "api_key.created",
+            "api_key.updated",
+            "api_key.deleted",
+            "service_account.deleted",
+            *["project.updated"] * 3,
+            "api_key.created",
+            "api_key.updated",
+            "api_key.created",
+            "project.archived",
+            "api_key.created",
+            "api_key.deleted",
+        ]
+        (entry,) = [
+            each async for each in organization.audit_logs.list(resource_ids=[key.id], event_types=["api_key.created"])
+        ]
+        assert entry.api_key_created is not None and entry.api_key_created.data is not None
+        assert (entry.api_key_created.id, entry.api_key_created.data.scopes) == (key.id, ["read"])
+        assert entry.project is not None and (entry.project.id, entry.project.name) == (project, "rouge")
+        assert entry.actor is not None and entry.actor.api_key is not None
+        assert entry.actor.api_key.id == admin_key.row.id
+        (own_entry, *_) = [each async for each in organization.audit_logs.list(resource_ids=[own.id])]
+        assert own_entry.project is None
+
+    async def test_entries_are_found_by_actor_project_and_time(
+        self, client: AsyncOpenAI, admin_key: CreatedKey
+    ) -> None:
+        logs, projects = client.admin.organization.audit_logs, client.admin.organization.projects
+        red, blue = [(await projects.create(name=name)).id for name in ("red", "blue")]
+        assert await audited(client, actor_ids=[COMMAND_LINE]) == ["api_key.created"]
+        assert await audited(client, actor_ids=[admin_key.row.id]) == ["project.created"] * 2
+        assert await audited(client, project_ids=[blue]) == ["project.created"]
+        newest = (await logs.list(limit=1)).data[0]
+        assert newest.project is not None and newest.project.id == blue
+        second = newest.effective_at
+        assert newest.id in {each.id async for each in logs.list(effective_at={"gte": second, "lte": second})}
+        assert newest.id not in {each.id async for each in logs.list(effective_at={"lt": second})}
+        assert [each async for each in logs.list(effective_at={"gt": second})] == []
+        (older,) = (await logs.list(limit=1, after=newest.id)).data
+        assert older.project is not None and older.project.id == red
+        assert [each.id for each in (await logs.list(limit=1, before=older.id)).data] == [newest.id]
+
+    async def test_what_leaves_no_entry_does_not_happen(
+        self, client: AsyncOpenAI, project: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def fail(*_: Any) -> None:
+            raise openai.OpenAIError("the disk is full")
+
+        monkeypatch.setattr(changes.audit, "add", fail)
+        projects = client.admin.organization.projects
+        for attempt in (
+            projects.create(name="blue"),
+            projects.archive(project),
+            projects.service_accounts.create(project, name="jobs"),
+            client.admin.organization.admin_api_keys.create(name="mine"),
+        ):
+            with pytest.raises(openai.InternalServerError):
+                await attempt
+        assert [each.name async for each in projects.list()] == ["default", "red"]
+        assert [each async for each in projects.service_accounts.list(project)] == []
+        assert len([each async for each in client.admin.organization.admin_api_keys.list()]) == 1
+
+    async def test_a_request_that_changes_nothing_leaves_no_entry(self, client: AsyncOpenAI, project: str) -> None:
+        await client.admin.organization.projects.update(project)
+        for _ in range(2):
+            await client.admin.organization.projects.archive(project)
+        assert await audited(client, project_ids=[project]) == ["project.created", "project.archived"]
+
+
+ROUTES = sorted(
+    (method, re.sub(r"{\w+}", "some_id", route.path))  # type: ignore[attr-defined]
+    for router in ROUTERS
+    for route in router.routes
+    for method in route.methods  # type: ignore[attr-defined]
+)
+
+
+class TestWhoMay:
+    async def test_no_other_key_may_use_any_route(self, api: Api, admin: Administration) -> None:
+        assert len(ROUTES) > 20
+        callers = [
+            (await tenant(admin, "everything")).key.secret,
+            (await tenant(admin, "reader", {Scope.READ})).key.secret,
+            (await admin.create_key(None, "operator", {Scope.OPERATOR})).secret,
+        ]
+        for secret in callers:
+            async with as_caller(api, secret) as calling:
+                for method, path in ROUTES:
+                    answer = await calling.client.request(method, path, json={"name": "x"})
+                    assert answer.status_code == 403, (method, path)
+                    assert answer.json()["error"]["code"] == "insufficient_permissions"
+        for method, path in ROUTES:
+            assert (await api.client.request(method, path)).status_code == 401
+
+    async def test_an_unknown_id_is_a_404_that_names_it(self, api: Api, admin_key: CreatedKey) -> None:
+        bodies = {
+            "model_permissions": {"mode": "allow_list", "model_ids": []},
+            "hosted_tool_permissions": {"mcp": {"enabled": True}},
+        }
+        async with as_caller(api, admin_key) as calling:
+            for method, path in ROUTES:
+                for unknown in ("some_id", "x" * 200, "a%00b"):
+                    if "some_id" not in path:
+                        continue
+                    body = bodies.get(path.rsplit("/", 1)[-1], {"name": "x"})
+                    if path.endswith("/api_keys/some_id"):
+                        body = {"scopes": []}
+                    answer = await calling.client.request(method, path.replace("some_id", unknown), json=body)
+                    assert answer.status_code == 404, (method, path, answer.text)
+                    assert answer.json()["error"]["param"].endswith("_id")
+
+
+REFUSED = [
+    ("POST", "projects", {}, "name"),
+    ("POST", "projects", {"name": ""}, "name"),
+    ("POST", "projects", {"name": "x" * 201}, "name"),
+    ("POST", "projects", {"name": "two\nlines"}, "name"),
+    ("POST", "projects", {"name": "x", "external_key_id": "k"}, "external_key_id"),
+    ("POST", "projects", {"name": "x", "geography": "EU"}, "geography"),
+    ("POST", "projects", {"name": "x", "residency": {"region": "eu"}}, "residency"),
+    ("POST", "projects", {"name": "x", "colour": "red"}, "colour"),
+    ("POST", "projects/default", {"geography": "EU"}, "geography"),
+    ("POST", "projects/default/service_accounts", {"name": "x", "expires_in_seconds": 0}, "expires_in_seconds"),
+    ("POST", "projects/default/service_accounts", {"name": "x", "expires_in_seconds": 10**10}, "expires_in_seconds"),
+    (
+        "POST",
+        "projects/default/service_accounts",
+        {"name": "x", "expires_in_seconds": 5, "create_service_account_only": True},
+        "expires_in_seconds",
+    ),
+    ("POST", "projects/default/service_accounts/svc_acct_1", {"role": "owner"}, "role"),
+    ("POST", "projects/default/service_accounts/svc_acct_1/api_keys", {"scopes": ["admin"]}, "scopes[0]"),
+    ("POST", "projects/default/api_keys/key_1", {"scopes": None}, "scopes"),
+    ("POST", "projects/default/api_keys/key_1", {"expires_in_seconds": None}, "expires_in_seconds"),
+    ("POST", "projects/default/model_permissions", {"mode": "maybe", "model_ids": []}, "mode"),
+    ("POST", "projects/default/hosted_tool_permissions", {"mcp": {}}, "mcp.enabled"),
+    ("POST", "admin_api_keys", {"name": "x", "expires_in_seconds": None}, "expires_in_seconds"),
+    ("GET", "projects?limit=0", None, "limit"),
+    ("GET", "projects?limit=101", None, "limit"),
+    ("GET", "projects?order=asc", None, "order"),
+    ("GET", "projects?include_archived=maybe", None, "include_archived"),
+    ("GET", "projects?after=a%00b", None, "after"),
+    ("GET", "projects/default/api_keys?owner_project_access=some", None, "owner_project_access"),
+    ("GET", "audit_logs?after=a&before=b", None, "before"),
+    ("GET", "audit_logs?actor_emails[]=a@example.com", None, "actor_emails"),
+    ("GET", "audit_logs?tenant_only=true", None, "tenant_only"),
+    ("GET", "audit_logs?effective_at[gt]=soon", None, "effective_at[gt]"),
+    ("GET", "audit_logs?" + "&".join(["event_types=x"] * 101), None, "event_types"),
+]
+
+
+async def test_what_is_not_supported_is_refused_by_name(api: Api, admin_key: CreatedKey) -> None:
+    async with as_caller(api, admin_key) as calling:
+        for method, path, body, param in REFUSED:
+            answer: httpx.Response = await calling.client.request(method, f"/v1/organization/{path}", json=body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (path, answer.text)
+
+
+async def test_the_rest_of_the_admin_api_is_a_404(client: AsyncOpenAI, project: str) -> None:
+    organization = client.admin.organization
+    for attempt in (
+        organization.users.list(),
+        organization.usage.embeddings(start_time=0),
+        organization.projects.data_retention.retrieve(project),
+        organization.projects.users.list(project),
+        organization.projects.roles.list(project),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            await attempt
