@@ -84,7 +84,7 @@ async def count(connection: AsyncConnection) -> int:
 
 async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
     """Returns the project, which stays as it is until the transaction ends; None: there is none."""
-    statement = select(*_COLUMNS).where(projects.c.id == project_id).with_for_update()
+    statement = select(*_COLUMNS).where(projects.c.id == project_id).with_for_update(key_share=True, of=projects)
     row = (await connection.execute(statement)).one_or_none()
     return None if row is None else _row(row)
 
