@@ -13,7 +13,14 @@ from app.store.keys import pubsub_key
 from app.store.migrate import migrate
 from app.streaming.pubsub import PubSub
 
-TABLES = "responses, conversations, workers, api_keys, limits, settlements, usage, usage_entries"
+TABLES = (
+    "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
+    "limits, settlements, usage, usage_entries"
+)
+PLAIN_PROJECT = (
+    "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "
+    "top_tier = 'priority'"
+)
 
 
 @pytest.fixture
@@ -23,7 +30,7 @@ async def db(services: Any) -> AsyncIterator[Database]:
     async with database.begin() as connection:
         await connection.execute(text(f"TRUNCATE {TABLES} CASCADE"))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
-        await connection.execute(text("UPDATE projects SET models = NULL, tool_servers = NULL, top_tier = 'priority'"))
+        await connection.execute(text(f"UPDATE projects SET {PLAIN_PROJECT}"))
     yield database
     await database.close()
 

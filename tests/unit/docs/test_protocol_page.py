@@ -15,11 +15,12 @@ from tests.unit.protocol.requests.test_fields import openai_fields
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+ADMIN_PAGE = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")
 
 
-def table(heading: str) -> list[list[str]]:
+def table(heading: str, page: str = PAGE) -> list[list[str]]:
     """The rows of the first table under a heading."""
-    section = PAGE.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
+    section = page.split(f"# {heading}\n", 1)[1].split("\n#", 1)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
@@ -53,7 +54,8 @@ def test_every_route_has_its_row() -> None:
         for method in operations
         if path.startswith("/v1/")
     }
-    assert {row[0].strip("`") for row in table("Endpoints")} == {route.replace(":path", "") for route in routes}
+    rows = [*table("Endpoints"), *table("Endpoints", ADMIN_PAGE)]
+    assert {row[0].strip("`") for row in rows} == {route.replace(":path", "") for route in routes}
 
 
 def test_every_status_of_an_error_has_its_row() -> None:
