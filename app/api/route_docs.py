@@ -143,7 +143,7 @@ PROJECT_ACCESS = _query(
 
 
 def _repeated(name: str, description: str) -> Json:
-    return _query(name, description, type="array", items={"type": "string"}, maxItems=100)
+    return _query(name, f"{description} At most 100.", type="array", items={"type": "string"})
 
 
 AUDIT_PARAMETERS: list[Json] = [

@@ -111,6 +111,7 @@ async def test_without_postgres_every_route_is_a_503(api: Api, services: Any) ->
         assert "retry-after" in answer.headers
 
 
+PROJECT = "/v1/organization/projects/default"
 ODD_VALUES = (
     "%00",
     "a%00b",
@@ -133,14 +134,23 @@ class TestParameters:
     async def test_no_value_of_a_parameter_is_a_server_error(self, api: Api) -> None:
         items = [{"role": "user", "content": "a", "id": "msg_mine"}]
         conversation = (await api.client.post("/v1/conversations", json={"items": items})).json()["id"]
-        real = {"conversation_id": conversation, "item_id": "msg_mine", "response_id": await api.background()}
+        account = (await api.client.post(f"{PROJECT}/service_accounts", json={"name": "a"})).json()
+        real = {
+            "conversation_id": conversation,
+            "item_id": "msg_mine",
+            "response_id": await api.background(),
+            "project_id": "default",
+            "service_account_id": account["id"],
+            "key_id": account["api_key"]["id"],
+            "model": "x",
+        }
         paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]
         tried = 0
         for template, operations in paths.items():
             names = re.findall(r"{(\w+)}", template)
-            plain = template.format(**{name: real.get(name, "x") for name in names})
+            plain = template.format(**real)
             for method in sorted(operations.keys() - {"delete"}):
-                urls = [template.format(**{**real, "model": "x", name: odd}) for name in names for odd in ODD_VALUES]
+                urls = [template.format(**{**real, name: odd}) for name in names for odd in ODD_VALUES]
                 query = [each["name"] for each in operations[method].get("parameters", ()) if each["in"] == "query"]
                 urls += [f"{plain}?{name}={odd}" for name in (*query, "other") for odd in ODD_VALUES]
                 for url in urls:

@@ -29,7 +29,7 @@ _MAX_TIME = 253_402_300_798
 @router.get(
     "",
     summary="List what operators did, the newest first",
-    responses={200: {"model": schemas.AuditLogList}, **error_answers(400, 503)},
+    responses={200: {"model": schemas.AuditLogList}, **error_answers(400, 414, 503)},
     openapi_extra={"parameters": [*CURSOR_PARAMETERS, *AUDIT_PARAMETERS]},
     response_model=None,
     dependencies=[
