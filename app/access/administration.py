@@ -263,7 +263,7 @@ class Administration:
         async with self._changes.begin() as change:
             await lock_project(change, project)
             if not await limits.remove(change.connection, project, model, kind):
-                raise NothingThere(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
+                raise AdministrationError(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
             await _note_limits(change, project, model, {kind: None})
 
     async def _check_works(self, change: Change, project: str, key_id: str) -> None:

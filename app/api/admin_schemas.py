@@ -181,3 +181,50 @@ class AuditLog(Shape):
 
 class AuditLogList(Page):
     data: list[AuditLog]
+
+
+class RateLimit(Shape):
+    """A limit of 9007199254740991 stands for none."""
+
+    id: str
+    object: Literal["project.rate_limit"]
+    model: str
+    max_requests_per_1_minute: int
+    max_tokens_per_1_minute: int
+
+
+class RateLimitList(Page):
+    data: list[RateLimit]
+
+
+class UsageResult(Shape):
+    """What is not grouped by is null."""
+
+    object: Literal["organization.usage.completions.result"]
+    num_model_requests: int
+    input_tokens: int
+    input_cached_tokens: int
+    input_uncached_tokens: int
+    output_tokens: int
+    output_reasoning_tokens: int
+    project_id: str | None
+    user_id: str | None
+    api_key_id: str | None
+    model: str | None
+    service_tier: str | None
+    batch: bool | None
+    api_source: Literal["unlabeled"] | None
+
+
+class UsageBucket(Shape):
+    object: Literal["bucket"]
+    start_time: int
+    end_time: int
+    results: list[UsageResult]
+
+
+class UsagePage(Shape):
+    object: Literal["page"]
+    data: list[UsageBucket]
+    has_more: bool
+    next_page: str | None

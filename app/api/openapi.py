@@ -19,6 +19,7 @@ from app.protocol.requests.organization import (
     CreateProject,
     CreateServiceAccount,
     SetModelPermissions,
+    SetRateLimit,
     SetToolPermissions,
     UpdateKey,
     UpdateProject,
@@ -42,6 +43,7 @@ BODIES = (
     CreateAdminKey,
     SetModelPermissions,
     SetToolPermissions,
+    SetRateLimit,
 )
 """The request bodies that FastAPI does not know of: routes read them."""
 

@@ -67,16 +67,18 @@ def page_query(query: QueryParams) -> PageQuery:
     return PageQuery(after, _limit(query.get("limit")), _descending(query.get("order", "desc")))
 
 
-def list_page(query: QueryParams, *, descending: bool = False, default: int = DEFAULT_LIMIT) -> Page:
+def list_page(
+    query: QueryParams, *, descending: bool = False, default: int = DEFAULT_LIMIT, any_id: bool = False
+) -> Page:
     """The page of a list without `include`; `descending` and `default` hold if `order` and `limit` are left out.
 
-    Raises InvalidRequest.
+    Cursors have the form of an id, unless `any_id`. Raises InvalidRequest.
     """
     after, before = query.get("after"), query.get("before")
     if after is not None and before is not None:
         raise InvalidRequest("Send 'after' or 'before', but not both.", "before", "invalid_value")
     for name, cursor in (("after", after), ("before", before)):
-        if cursor is not None and not may_exist(cursor):
+        if cursor is not None and not any_id and not may_exist(cursor):
             raise unknown_cursor(cursor, name)
     order = query.get("order", "desc" if descending else "asc")
     return Page(_limit(query.get("limit"), default), after, before, descending=_descending(order))

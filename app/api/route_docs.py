@@ -146,8 +146,9 @@ def _repeated(name: str, description: str) -> Json:
     return _query(name, f"{description} At most 100.", type="array", items={"type": "string"})
 
 
+BEFORE = _query("before", "Entries before the one with this id only.", type="string")
 AUDIT_PARAMETERS: list[Json] = [
-    _query("before", "Entries before the one with this id only.", type="string"),
+    BEFORE,
     _repeated("event_types", "Entries of these types only."),
     _repeated("actor_ids", "What these keys did only; `command-line` stands for commands."),
     _repeated("project_ids", "Entries of these projects only."),
@@ -156,6 +157,27 @@ AUDIT_PARAMETERS: list[Json] = [
         _query(f"effective_at[{bound}]", "Epoch seconds.", type="integer", minimum=0)
         for bound in ("gt", "gte", "lt", "lte")
     ),
+]
+
+
+USAGE_PARAMETERS: list[Json] = [
+    {
+        "name": "start_time",
+        "in": "query",
+        "required": True,
+        "description": "Epoch seconds.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    _query("end_time", "Epoch seconds; by default now.", type="integer", minimum=0),
+    _query("bucket_width", "The time of one bucket.", type="string", enum=["1d", "1h", "1m"], default="1d"),
+    _query("limit", "How many buckets.", type="integer", minimum=1, maximum=1440),
+    _query("page", "`next_page` of the page before.", type="string"),
+    _query("batch", "Usage of batches only, or of all else.", type="boolean"),
+    _repeated("group_by", "What usage is told apart by."),
+    _repeated("project_ids", "Usage of these projects only."),
+    _repeated("user_ids", "Usage of these service accounts only."),
+    _repeated("api_key_ids", "Usage of these keys only."),
+    _repeated("models", "Usage of these models only."),
 ]
 
 

@@ -80,6 +80,7 @@ def known(http: httpx.Client) -> dict[str, str]:
         "project_id": "default",
         "service_account_id": account["id"],
         "key_id": account["api_key"]["id"],
+        "rate_limit_id": "rl-scripted",
     }
 
 

@@ -24,14 +24,21 @@ OUTPUT = 100
 
 async def limited_project(db: Database, project: str = PROJECT, **values: int) -> str:
     """Makes a project with these limits on all models."""
-    await projects.create(db, project, project)
+    async with db.begin() as connection:
+        await projects.create(connection, project, project)
     for kind, value in values.items():
         await put(db, LimitKind(kind), value, project=project)
     return project
 
 
 async def put(db: Database, kind: LimitKind, value: int, model: str = ALL_MODELS, project: str = PROJECT) -> None:
-    assert await limits.put(db, LimitRow(project, model, kind, value), 100)
+    async with db.begin() as connection:
+        assert await limits.put(connection, LimitRow(project, model, kind, value), 100)
+
+
+async def remove(db: Database, kind: LimitKind) -> bool:
+    async with db.begin() as connection:
+        return await limits.remove(connection, PROJECT, ALL_MODELS, kind)
 
 
 async def used(db: Database, project: str = PROJECT) -> dict[str, float]:

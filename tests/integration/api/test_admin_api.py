@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI
+from sqlalchemy import text
 
 from app.access import changes
 from app.access.administration import Administration
@@ -19,12 +22,14 @@ from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.new_keys import CreatedKey
 from app.access.objects import COMMAND_LINE
 from app.api.routes.organization import ROUTERS
+from app.protocol.limits import ALL_MODELS
+from app.protocol.requests.organization import MAX_LIMIT_VALUE
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.tools import McpServer
 from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
-from tests.support.player import row_of
+from tests.support.player import Player, row_of
 from tests.support.tenants import administration, as_caller, tenant
 from tests.support.waiting import until
 
@@ -37,6 +42,11 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
     models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
     async with serving(settings_for(services, tmp_path, auth="keys"), ModelCatalog(models, SERVERS)) as running:
         yield running
+
+
+@pytest.fixture
+def player(db: Database, pubsub: PubSub) -> Player:
+    return Player(db, pubsub)
 
 
 @pytest.fixture
@@ -326,6 +336,136 @@ class TestPermissions:
         assert raised.value.param == "image_generation"
 
 
+class TestRateLimits:
+    async def test_limits_are_set_and_removed_by_model(self, client: AsyncOpenAI, project: str) -> None:
+        limits = client.admin.organization.projects.rate_limits
+        listed = [limit async for limit in limits.list_rate_limits(project, limit=2)]
+        assert [limit.model for limit in listed] == [ALL_MODELS, MODEL, OTHER_MODEL]
+        assert {limit.max_requests_per_1_minute for limit in listed} == {MAX_LIMIT_VALUE}
+        other = listed[-1].id
+        first = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=7)
+        assert (first.max_requests_per_1_minute, first.max_tokens_per_1_minute) == (7, MAX_LIMIT_VALUE)
+        second = await limits.update_rate_limit(other, project_id=project, max_tokens_per_1_minute=1000)
+        assert (second.max_requests_per_1_minute, second.max_tokens_per_1_minute) == (7, 1000)
+        again = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=MAX_LIMIT_VALUE)
+        assert (again.max_requests_per_1_minute, again.max_tokens_per_1_minute) == (MAX_LIMIT_VALUE, 1000)
+        before = (await limits.list_rate_limits(project, before=other, limit=1)).data
+        assert [limit.model for limit in before] == [MODEL]
+        assert await audited(client, resource_ids=[other]) == ["rate_limit.updated"] * 3
+
+    async def test_a_limit_that_was_set_is_enforced(
+        self, client: AsyncOpenAI, api: Api, project: str, admin: Administration
+    ) -> None:
+        limits = client.admin.organization.projects.rate_limits
+        await limits.update_rate_limit(f"rl-{ALL_MODELS}", project_id=project, max_requests_per_1_minute=1)
+        async with as_caller(api, await admin.create_key(project, "mine", PROJECT_SCOPES)) as calling:
+            answers = [(await calling.post(background=True)).status_code for _ in range(2)]
+        assert answers == [200, 429]
+
+
+async def counted(db: Database, minute: str, project: str, tokens: int, key_id: str = "", model: str = MODEL) -> None:
+    """Adds a row to the ledger: `tokens` of input, half of them cached, and as many of output."""
+    values = {"minute": datetime.fromisoformat(minute), "project": project, "key": key_id, "model": model, "n": tokens}
+    statement = """INSERT INTO usage (minute, project, key_id, model, tier, requests, input_tokens, cached_tokens,
+        output_tokens, reasoning_tokens) VALUES (:minute, :project, :key, :model, 'default', 1, :n, :n / 2, :n, 0)"""
+    async with db.autocommit() as connection:
+        await connection.execute(text(statement), values)
+
+
+def seconds(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp())
+
+
+class TestUsage:
+    async def test_a_response_s_usage_is_counted_for_its_project_key_and_model(
+        self, client: AsyncOpenAI, api: Api, project: str, player: Player, db: Database
+    ) -> None:
+        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
+        assert account.api_key is not None
+        async with as_caller(api, account.api_key.value) as calling:
+            made = [await calling.background() for _ in range(2)]
+        for response_id in made:
+            await player.answer("Hi", response_id=response_id)
+        rows = [await row_of(db, response_id) for response_id in made]
+        usages = [row.usage for row in rows if row.usage is not None]
+        page = await client.admin.organization.usage.completions(
+            start_time=int(time.time()) - 3600,
+            group_by=["project_id", "user_id", "api_key_id", "model", "service_tier", "batch", "api_source"],
+        )
+        (result,) = [result for bucket in page.data for result in bucket.results]
+        assert result.object == "organization.usage.completions.result"
+        assert result.num_model_requests == len(usages) == 2
+        assert result.input_tokens == sum(usage["input_tokens"] for usage in usages)
+        assert result.output_tokens == sum(usage["output_tokens"] for usage in usages)
+        assert (result.project_id, result.user_id, result.api_key_id) == (project, account.id, account.api_key.id)
+        assert (result.model, result.service_tier) == (MODEL, "default")
+        assert (result.batch, result.api_source) == (False, "unlabeled")
+
+    async def test_buckets_begin_at_full_hours_and_days_and_come_in_pages(
+        self, client: AsyncOpenAI, db: Database
+    ) -> None:
+        for minute, tokens in (("2026-11-01T10:59Z", 1), ("2026-11-01T11:00Z", 2), ("2026-11-02T00:00Z", 4)):
+            await counted(db, minute, "default", tokens)
+        usage = client.admin.organization.usage
+        start, end = seconds("2026-11-01T10:30Z"), seconds("2026-11-03T00:00Z")
+        days = await usage.completions(start_time=start, end_time=end)
+        assert [(bucket.start_time, bucket.end_time) for bucket in days.data] == [
+            (start, seconds("2026-11-02T00:00Z")),
+            (seconds("2026-11-02T00:00Z"), end),
+        ]
+        assert [[_tokens(result) for result in bucket.results] for bucket in days.data] == [[3], [4]]
+        assert not days.has_more and days.next_page is None
+        first = await usage.completions(start_time=start, end_time=end, bucket_width="1h", limit=1)
+        assert first.has_more and first.next_page is not None
+        assert [_tokens(result) for result in first.data[0].results] == [1]
+        second = await usage.completions(
+            start_time=start, end_time=end, bucket_width="1h", limit=1, page=first.next_page
+        )
+        assert [_tokens(result) for result in second.data[0].results] == [2]
+        exact = await usage.completions(start_time=start, end_time=seconds("2026-11-01T11:00Z"), bucket_width="1m")
+        assert sum(_tokens(result) for bucket in exact.data for result in bucket.results) == 1
+
+    async def test_usage_is_filtered(self, client: AsyncOpenAI, db: Database, project: str) -> None:
+        account = await client.admin.organization.projects.service_accounts.create(project, name="jobs")
+        assert account.api_key is not None
+        key = account.api_key.id
+        await counted(db, "2026-11-01T10:00Z", project, 1, key)
+        await counted(db, "2026-11-01T10:00Z", "default", 2)
+        await counted(db, "2026-11-01T10:00Z", "default", 4, model=OTHER_MODEL)
+        usage, start, end = client.admin.organization.usage, seconds("2026-11-01T00:00Z"), seconds("2026-11-02T00:00Z")
+
+        async def total(**query: Any) -> int:
+            page = await usage.completions(start_time=start, end_time=end, **query)
+            return sum(_tokens(result) for bucket in page.data for result in bucket.results)
+
+        assert await total() == 7
+        assert await total(project_ids=[project]) == await total(api_key_ids=[key]) == 1
+        assert await total(user_ids=[account.id]) == 1
+        assert await total(models=[OTHER_MODEL]) == 4
+        assert await total(batch=True) == 0 and await total(batch=False) == 7
+
+    async def test_a_page_ends_before_it_has_too_many_results(
+        self, client: AsyncOpenAI, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.api.routes.organization.usage.MAX_RESULTS", 2)
+        for day, models in (("01", "ab"), ("02", "cd")):
+            for model in models:
+                await counted(db, f"2026-11-{day}T10:00Z", "default", 1, model=model)
+        usage, start, end = client.admin.organization.usage, seconds("2026-11-01T00:00Z"), seconds("2026-11-03T00:00Z")
+        first = await usage.completions(start_time=start, end_time=end, group_by=["model"])
+        assert len(first.data) == 1 and first.has_more and first.next_page is not None
+        rest = await usage.completions(start_time=start, end_time=end, group_by=["model"], page=first.next_page)
+        assert len(rest.data) == 1 and not rest.has_more
+        monkeypatch.setattr("app.api.routes.organization.usage.MAX_RESULTS", 1)
+        with pytest.raises(openai.BadRequestError, match="more than 1 results"):
+            await usage.completions(start_time=start, end_time=end, group_by=["model"])
+
+
+def _tokens(result: Any) -> int:
+    assert result.input_cached_tokens + result.input_uncached_tokens == result.input_tokens
+    return int(result.input_tokens)
+
+
 class TestAuditLogs:
     async def test_every_action_leaves_an_entry(
         self, client: AsyncOpenAI, admin_key: CreatedKey, admin: Administration
@@ -423,7 +563,7 @@ class TestAuditLogs:
 
 
 ROUTES = sorted(
-    (method, re.sub(r"{\w+}", "some_id", route.path))  # type: ignore[attr-defined]
+    (method, re.sub(r"{\w+(:path)?}", "some_id", route.path))  # type: ignore[attr-defined]
     for router in ROUTERS
     for route in router.routes
     for method in route.methods  # type: ignore[attr-defined]
@@ -460,6 +600,8 @@ class TestWhoMay:
                     body = bodies.get(path.rsplit("/", 1)[-1], {"name": "x"})
                     if path.endswith("/api_keys/some_id"):
                         body = {"scopes": []}
+                    if path.endswith("/rate_limits/some_id"):
+                        body = {}
                     answer = await calling.client.request(method, path.replace("some_id", unknown), json=body)
                     assert answer.status_code == 404, (method, path, answer.text)
                     assert answer.json()["error"]["param"].endswith("_id")
@@ -496,6 +638,18 @@ REFUSED = [
     ("GET", "projects?include_archived=maybe", None, "include_archived"),
     ("GET", "projects?after=a%00b", None, "after"),
     ("GET", "projects/default/api_keys?owner_project_access=some", None, "owner_project_access"),
+    ("POST", "projects/default/rate_limits/rl-*", {"max_requests_per_1_minute": 0}, "max_requests_per_1_minute"),
+    ("POST", "projects/default/rate_limits/rl-*", {"max_tokens_per_1_minute": 2**53}, "max_tokens_per_1_minute"),
+    ("POST", "projects/default/rate_limits/rl-*", {"max_requests_per_1_day": 5}, "max_requests_per_1_day"),
+    ("POST", "projects/default/rate_limits/rl-*", {"max_images_per_1_minute": 5}, "max_images_per_1_minute"),
+    ("GET", "projects/default/rate_limits?after=rl-none", None, "after"),
+    ("GET", "usage/completions", None, "start_time"),
+    ("GET", "usage/completions?start_time=soon", None, "start_time"),
+    ("GET", "usage/completions?start_time=0&bucket_width=1w", None, "bucket_width"),
+    ("GET", "usage/completions?start_time=0&limit=32", None, "limit"),
+    ("GET", "usage/completions?start_time=0&bucket_width=1m&limit=1441", None, "limit"),
+    ("GET", "usage/completions?start_time=0&group_by[]=colour", None, "group_by"),
+    ("GET", "usage/completions?start_time=0&page=next", None, "page"),
     ("GET", "audit_logs?after=a&before=b", None, "before"),
     ("GET", "audit_logs?actor_emails[]=a@example.com", None, "actor_emails"),
     ("GET", "audit_logs?tenant_only=true", None, "tenant_only"),

@@ -142,6 +142,7 @@ class TestParameters:
             "project_id": "default",
             "service_account_id": account["id"],
             "key_id": account["api_key"]["id"],
+            "rate_limit_id": "rl-*",
             "model": "x",
         }
         paths: dict[str, Any] = (await api.client.get("/openapi.json")).json()["paths"]

@@ -19,7 +19,7 @@ from app.store import endings, journal, limits, projects, responses
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.store.rows import Ending, Idempotency, NewResponse, Reserving
-from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, reserving, used
+from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, remove, reserving, used
 from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 
@@ -112,7 +112,7 @@ class TestReserving:
         self, db: Database, inserter: Inserter
     ) -> None:
         await limited_project(db, queued_responses=1)
-        assert await limits.remove(db, PROJECT, "*", LimitKind.QUEUED_RESPONSES)
+        assert await remove(db, LimitKind.QUEUED_RESPONSES)
         for _ in range(3):
             await inserted(inserter)
 
@@ -377,8 +377,8 @@ class TestSetting:
         assert not (await projects.find(db, [PROJECT]))[PROJECT].is_limited
         await put(db, LimitKind.QUEUED_RESPONSES, 10)
         assert (await projects.find(db, [PROJECT]))[PROJECT].is_limited
-        assert not await limits.remove(db, PROJECT, "*", LimitKind.QUEUED_BYTES)
-        assert await limits.remove(db, PROJECT, "*", LimitKind.QUEUED_RESPONSES)
+        assert not await remove(db, LimitKind.QUEUED_BYTES)
+        assert await remove(db, LimitKind.QUEUED_RESPONSES)
         assert not (await projects.find(db, [PROJECT]))[PROJECT].is_limited
 
     async def test_the_wait_for_a_place_follows_from_what_left_the_queue(

@@ -8,7 +8,9 @@ from app.api.routes.organization import (
     audit_logs,
     permissions,
     projects,
+    rate_limits,
     service_accounts,
+    usage,
 )
 
 ROUTERS = (
@@ -16,6 +18,8 @@ ROUTERS = (
     service_accounts.router,
     api_keys.router,
     permissions.router,
+    rate_limits.router,
     admin_api_keys.router,
     audit_logs.router,
+    usage.router,
 )

@@ -22,13 +22,15 @@ from app.store.paging import Page
 
 PROJECTS = "/v1/organization/projects"
 
+_IDS = frozenset({"project_id", "service_account_id", "key_id"})
+
 T = TypeVar("T")
 
 
 async def known_ids(request: Request) -> None:
     """Raises NotFound for a path with an id that is not worth a query."""
     for name, value in request.path_params.items():
-        if name.endswith("_id") and not may_exist(value):
+        if name in _IDS and not may_exist(value):
             raise NotFound(f"There is nothing with the id '{shortened(value)}'.", name)
 
 
