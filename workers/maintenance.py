@@ -18,13 +18,14 @@ from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import claims, endings, limits, redelivery, retention, usage, workers
+from app.store import claims, dispatch, endings, limits, redelivery, retention, usage, workers
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
+from workers.dispatcher import Dispatcher
 
 log = logging.getLogger("longhaul.maintenance")
 
@@ -50,6 +51,7 @@ class Maintenance:
         self._db = db
         self._pubsub = pubsub
         self._queue = queue
+        self._dispatcher = Dispatcher(db, queue, settings.queue_window)
         self._servers = workers.ServerWatch()
         self._waiting: set[str] = set()
         """The names of steps that found Postgres or Redis away."""
@@ -60,6 +62,7 @@ class Maintenance:
         steps = (
             self._repeat(often, self.release_dead_workers),
             self._repeat(often, self.send_released),
+            self._repeat(often, self.dispatch),
             self._repeat(self._settings.lost_seconds, self.redeliver),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
@@ -87,15 +90,23 @@ class Maintenance:
         while messages := await redelivery.take_released(self._db, BATCH):
             await self._send(messages)
 
+    async def dispatch(self) -> None:
+        """Sends what waits and has room. Workers do so after each claim; this is for when none does."""
+        for queue in await dispatch.busy_queues(self._db):
+            await self._dispatcher.dispatch(queue)
+
     async def redeliver(self) -> None:
-        """Sends the messages of queued responses that were lost: by Redis, with a worker, or before they were sent."""
+        """Sends again what was lost: by Redis, with a worker, or before it was sent. What was queued waits in line."""
         seconds = self._settings.lost_seconds
         lists = await redelivery.lists_to_check(self._db, seconds)
         if not lists:
             return
-        heads = {waiting: await self._queue.head(waiting.queue, waiting.priority) for waiting in lists}
+        heads = {each: await self._queue.head(each.queue, each.list) for each in lists}
+        while lost := await redelivery.put_back(self._db, heads, seconds, BATCH):
+            log.info("%d messages were lost; their responses wait again", len(lost))
         while messages := await redelivery.take_undelivered(self._db, heads, seconds, BATCH):
             await self._send(messages)
+        await self.dispatch()
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages", len(messages))
@@ -130,6 +141,7 @@ class Maintenance:
     async def sweep(self) -> None:
         """Merges the logs of finished responses; deletes events and rows at the end of their retention."""
         now, settings = await retention.now(self._db), self._settings
+        await dispatch.forget_idle_flows(self._db)
         while await retention.merge_finished(self._db, now - timedelta(seconds=MERGE_AFTER_SECONDS), BATCH) == BATCH:
             pass
         while await retention.delete_events(self._db, now - timedelta(seconds=settings.event_retention_seconds), BATCH):

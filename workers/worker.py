@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from app.aio import end_tasks
 from app.queue.publisher import QueueUnavailable, TaskQueue
@@ -18,6 +19,7 @@ from app.streaming.pubsub import PubSub
 from config.collector import freeze_gc
 from config.models import load_catalog, require_folders
 from config.settings import Settings
+from workers.dispatcher import Dispatcher
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
 from workers.generation.coalescing import Granularity
@@ -67,9 +69,14 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         journal = Journal(db, pubsub)
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
-        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, lambda: stop_worker(PART_DIED))
+        stop = partial(stop_worker, PART_DIED)
+        slots = settings.worker_concurrency
+        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, stop, slots)
         stack.push_async_callback(lease.close)
         await lease.start()
+
+        dispatcher = Dispatcher(db, queue, settings.queue_window)
+        stack.push_async_callback(dispatcher.close)
 
         freeze_gc()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -93,7 +100,9 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe
                 held_context_bytes=settings.worker_context_bytes,
                 redeliver=_redeliver(queue),
-                engine_died=lambda: stop_worker(PART_DIED),
+                claimed=partial(dispatcher.nudge, model.queue),
+                ended=dispatcher.settle,
+                engine_died=stop,
             )
         )
 

@@ -106,7 +106,7 @@ def send_message(celery: Celery, message: Message, **options: Any) -> None:
         kwargs={"response_id": message.response_id, "model": message.model},
         task_id=message.response_id,
         queue=message.queue,
-        priority=message.priority,
+        priority=message.list,
         **options,
     )
 

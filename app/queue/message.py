@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 TASK = "responses.generate"
 """The only task. Its arguments are `response_id` and `model` (for operators); the task id is the response id."""
@@ -11,18 +13,23 @@ TASK = "responses.generate"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The response that a worker is to look at, and the queue and priority of the message."""
+    """The response that a worker is to look at, its queue, and its priority."""
 
     response_id: str
     model: str
     queue: str
     priority: int
 
+    @property
+    def list(self) -> int:
+        """See `list_of`."""
+        return list_of(self.priority)
+
 
 class Priority(IntEnum):
-    """The order within a queue: workers take 0 first. The order is strict, so a low priority may starve.
+    """The class of a response within its queue: its service tier, and whether a client waits for it.
 
-    The service tier decides. Within a tier, responses whose client waits go first.
+    A class decides a flow's weight (`WEIGHTS`), so none starves. Only urgent messages pass all others.
     """
 
     URGENT = 0
@@ -45,3 +52,28 @@ _TIERS = {
     "default": (Priority.FOREGROUND, Priority.BACKGROUND),
     "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
 }
+
+WEIGHTS: Mapping[int, float] = MappingProxyType(
+    {
+        Priority.URGENT: 16.0,  # it never waits for a dispatch
+        Priority.PRIORITY_FOREGROUND: 16.0,
+        Priority.PRIORITY_BACKGROUND: 8.0,
+        Priority.FOREGROUND: 4.0,
+        Priority.BACKGROUND: 2.0,
+        Priority.FLEX_FOREGROUND: 0.25,
+        Priority.FLEX: 0.125,
+    }
+)
+"""The share of each class where several of a project wait. `flex` keeps 2 % beside a full `default`: 0.125 of 6.125."""
+
+LISTS = (Priority.URGENT, Priority.FOREGROUND)
+"""The lists of a queue in Redis that messages are sent to."""
+
+
+def list_of(priority: int) -> int:
+    """The list, named by a priority, in which messages of this priority wait, first in, first out.
+
+    All that is not urgent shares one, because the order was decided when the messages were sent. Workers still take
+    from the lists of the other priorities: processes of 0.2 send to them.
+    """
+    return Priority.URGENT if priority == Priority.URGENT else Priority.FOREGROUND

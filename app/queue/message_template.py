@@ -1,7 +1,7 @@
 """Templates of Celery's messages, filled in with other ids: a fast path.
 
 The plain way is `celery_app.send_message`, which takes about 0.4 ms of CPU for one message and its event. All messages
-of one model, queue and priority are alike but for the id, the tag, and the event's time and clock. So Celery sends one
+of one model, queue and list are alike but for the id, the tag, and the event's time and clock. So Celery sends one
 into memory, and its bytes become the template. A test compares a filled template with what Celery sends. This relies on
 kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that `_get_client` returns.
 """
@@ -87,18 +87,18 @@ class MessageTemplates:
         return [command for message in messages for command in self._template(message).commands(message.response_id)]
 
     def _template(self, message: Message) -> MessageTemplate:
-        key = (message.model, message.queue, message.priority)
+        key = (message.model, message.queue, message.list)
         if (template := self._templates.get(key)) is None:
             template = self._templates[key] = MessageTemplate(self._celery, *key)
         return template
 
 
 class MessageTemplate:
-    """Messages of one model, queue and priority."""
+    """Messages of one model, queue and list."""
 
-    def __init__(self, celery: Celery, model: str, queue: str, priority: int) -> None:
+    def __init__(self, celery: Celery, model: str, queue: str, list_: int) -> None:
         self._clock = celery.clock
-        recorder = _record(celery, Message(_ID, model, queue, priority))
+        recorder = _record(celery, Message(_ID, model, queue, list_))
         (key, message), (channel, event) = recorder.pushed, recorder.published
         self._key, self._message = key.encode(), _JsonTemplate(message)
         self._channel, self._event = channel.encode(), _JsonTemplate(event)

@@ -78,13 +78,13 @@ class TaskQueue:
             sent.cancel()  # if its batch has not begun, it is not sent
             raise self._no_answer() from None
 
-    async def head(self, queue: str, priority: int) -> str | None:
-        """The task id of the message that a worker takes next from this queue at this priority; None if it is empty.
+    async def head(self, queue: str, list_: int) -> str | None:
+        """The task id of the message that a worker takes next from this list of the queue; None if it is empty.
 
         Raises QueueUnavailable within SEND_SECONDS.
         """
         found: list[str | None] = []
-        await self._in_thread(lambda: found.append(self._head(queue, priority)))
+        await self._in_thread(lambda: found.append(self._head(queue, list_)))
         return found[0]
 
     async def revoke(self, *response_ids: str) -> None:
@@ -131,11 +131,11 @@ class TaskQueue:
             log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
         return [None] * len(batch)
 
-    def _head(self, queue: str, priority: int) -> str | None:
+    def _head(self, queue: str, list_: int) -> str | None:
         with self._celery.connection_or_acquire() as connection:
             channel = connection.default_channel
             # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
-            message = channel.client.lindex(channel._q_for_pri(queue, priority), -1)
+            message = channel.client.lindex(channel._q_for_pri(queue, list_), -1)
         return None if message is None else str(json.loads(message)["headers"]["id"])
 
     async def _in_thread(self, work: Callable[[], object]) -> None:

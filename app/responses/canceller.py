@@ -76,4 +76,5 @@ class ResponseCanceller:
         if result.chunk is None:
             return
         await self._pubsub.publish([result.chunk])
-        await self._queue.revoke(result.row.id)
+        if result.row.sent_at is not None or result.row.attempt:  # else no worker has heard of it
+            await self._queue.revoke(result.row.id)

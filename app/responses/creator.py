@@ -19,7 +19,7 @@ log = logging.getLogger("longhaul.api")
 
 
 class ResponseCreator:
-    """Inserts a response and sends its message, in tasks that the end of the request does not interrupt.
+    """Inserts a response, and sends its message if it does not wait, in tasks that outlive the request.
 
     `abandon` is called with the id of a response that no client can know of.
     """
@@ -31,7 +31,7 @@ class ResponseCreator:
         self._queue = queue
         self._background = background
         self._abandon = abandon
-        self._inserter = Inserter(db)
+        self._inserter = Inserter(db, self._start_sending)
 
     async def close(self) -> None:
         await self._inserter.close()
@@ -52,7 +52,7 @@ class ResponseCreator:
         whether the insert was committed, the response is abandoned. With a key it is not: its client can repeat the
         request. Raises StoreUnavailable, LimitReached, and InvalidRequest as `find_repeated`.
         """
-        inserting = self._background.start(self._insert_and_send(row))
+        inserting = self._background.start(self._create(row))
         try:
             result = await asyncio.shield(inserting)
         except asyncio.CancelledError:
@@ -69,14 +69,14 @@ class ResponseCreator:
             _check_same_body(result, row.idempotency)
         return result
 
-    async def _insert_and_send(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
+    async def _create(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
         try:
-            result = await self._inserter.create(row)
+            return await self._inserter.create(row)
         except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
             return refused.shortage
-        if not isinstance(result, ResponseRow):
-            self._background.start(self._send(row))
-        return result
+
+    def _start_sending(self, row: NewResponse) -> None:
+        self._background.start(self._send(row))
 
     async def _send(self, row: NewResponse) -> None:
         try:

@@ -1,11 +1,12 @@
 """Inserting new responses: those that come during one insert share the next one, in one statement and one commit.
 
+The statement also decides which of them are sent at once, and which wait for a dispatch (dispatch.py).
 Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,17 +18,23 @@ from app.protocol.errors import LimitReached
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Allowance, LimitState, Reservation, Shortage, admit
 from app.store import limits
+from app.queue.message import Priority
 from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.formats import FORMAT
 from app.store.responses import get_by_key
 from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
+from app.store.window import room, slots, some_wait
 
 MAX_BATCH = 256
 HEAVY_BYTES = 64 * 1024
 """A request counts as one more row for every so many bytes: a batch must stay below Postgres' limit of 1 GiB."""
 LARGE_WEIGHT = 8
 """Half a megabyte takes tens of milliseconds to be inserted."""
+BYTES_PER_TOKEN = 4
+OUTPUT_TOKENS = 1024
+"""The estimate for a response that does not say how long it may become. The end corrects it."""
+MAX_COST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class _Row:
     reserved_output: int | None
     reserved_bytes: int | None
     """NULL, like the two before: the project has no limits."""
+    cost: int
 
     @classmethod
     def of(cls, new: NewResponse) -> _Row:
@@ -89,6 +97,7 @@ class _Row:
             reserved_input=None if reserved is None else reserved.input_tokens,
             reserved_output=None if reserved is None else reserved.output_tokens,
             reserved_bytes=None if reserved is None else reserved.bytes,
+            cost=estimated_cost(len(encoded) + (new.context_bytes or 0), request.get("max_output_tokens")),
         )
 
     @property
@@ -107,6 +116,11 @@ def _reservation(new: NewResponse, size: int) -> Reservation | None:
     if reserving.output_tokens is None:
         return Reservation(0, 0, size)
     return Reservation(size + reserving.context_bytes, reserving.output_tokens, size)
+
+
+def estimated_cost(input_bytes: int, max_output_tokens: int | None) -> int:
+    """The tokens that a response will take, as far as one can know before."""
+    return min(input_bytes // BYTES_PER_TOKEN + (max_output_tokens or OUTPUT_TOKENS), MAX_COST)
 
 
 _ROW: Columns[_Row] = Columns(
@@ -133,28 +147,41 @@ _ROW: Columns[_Row] = Columns(
     Column("reserved_input", "bigint"),
     Column("reserved_output", "bigint"),
     Column("reserved_bytes", "bigint"),
+    Column("cost", "int"),
 )
 _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 
-# `sent_at` is now, because the caller sends the messages right after.
+# If nobody waits in the queue and its workers have room, responses are sent at once: an idle system takes not a step
+# more than without a dispatch. Nobody is passed, so no flow is charged. Statements that run at once do not see each
+# other: together they may send as many as fit into a batch of each. `sent_at` is now, because the caller sends the
+# messages right after.
 #
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
 # key comes twice in a batch, one of the two is inserted.
+_SLOTS = slots("q.queue", "NULL")
 _INSERT = text(
     f"""
     WITH batch AS (
         SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) AS b({names(_ROW, _OPENING)})
+    ), rooms AS MATERIALIZED (
+        SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0 ELSE {room("q.queue", _SLOTS)} END AS room
+        FROM (SELECT DISTINCT queue FROM batch) q
+    ), numbered AS (
+        SELECT b.*, CASE WHEN b.priority = {Priority.URGENT.value} OR q.room >= row_number() OVER (
+            PARTITION BY b.queue, b.priority = {Priority.URGENT.value} ORDER BY b.created_at) THEN 1 ELSE 0 END AS sends
+        FROM batch b JOIN rooms q ON q.queue = b.queue
     ), created AS (
         INSERT INTO responses ({_ROW.names}, status, sent_at, sends, reserved_at)
-        SELECT {_ROW.select("b")}, 'queued', now(), 1, CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
-        FROM batch b ORDER BY project, idempotency_key
+        SELECT {_ROW.select("b")}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends,
+            CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
+        FROM numbered b ORDER BY project, idempotency_key
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-        RETURNING id
+        RETURNING id, sends
     ), opened AS (
         INSERT INTO chunks ({_OPENING.names})
         SELECT {_OPENING.select("b")} FROM batch b WHERE id IN (SELECT id FROM created)
     )
-    SELECT id FROM created
+    SELECT id, sends FROM created
     """
 )
 
@@ -162,14 +189,24 @@ _INSERT = text(
 _Item = tuple[_Row, Chunk]
 
 
+@dataclass(frozen=True, slots=True)
+class _Inserted:
+    sends: int
+    """How many messages are to be sent at once: 1, or 0 for a response that waits."""
+    allowance: Allowance | None
+    """What the limits of the project leave; None without limits."""
+
+
 class Inserter:
     """Inserts responses as `queued`, each with its opening events, committed together.
 
-    Large ones are inserted one by one beside the others, which do not wait for them.
+    Large ones are inserted one by one beside the others, which do not wait for them. `send` is called for each
+    response that is to be sent at once; the others wait for a dispatch.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, send: Callable[[NewResponse], None] = lambda _: None) -> None:
         self._db = db
+        self._send = send
         away = (StoreUnavailable,)
         self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
         self._large = Batcher(self._insert, max_items=1, shared_errors=away)
@@ -177,23 +214,23 @@ class Inserter:
         self._large_limited = Batcher(self._reserve, max_items=1, shared_errors=away)
 
     async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
-        """Inserts a response; the caller then sends its message. Returns what its project's limits leave, if any.
+        """Inserts a response, and returns what its project's limits leave, or None without limits.
 
         If the project has a response with the same idempotency key, returns that one, and inserts nothing. Raises
         StoreUnavailable, and LimitReached if the response does not fit into a limit.
         """
         row = _Row.of(new)
         item = (row, new.opening)
-        while (result := await self._submit(item)) is not True:
-            if isinstance(result, Shortage):
-                raise LimitReached(result)
-            if isinstance(result, Allowance):
-                return result
+        while (result := await self._submit(item)) is None:
             assert new.idempotency is not None
             if (existing := await get_by_key(self._db, new.project, new.idempotency.key)) is not None:
                 return existing
             # The response with that key was deleted in the meantime, so the key is free.
-        return None
+        if isinstance(result, Shortage):
+            raise LimitReached(result)
+        if result.sends:
+            self._send(new)
+        return result.allowance
 
     async def close(self) -> None:
         await self._batches.close()
@@ -201,35 +238,37 @@ class Inserter:
         await self._limited.close()
         await self._large_limited.close()
 
-    async def _submit(self, item: _Item) -> Allowance | Shortage | bool:
+    async def _submit(self, item: _Item) -> _Inserted | Shortage | None:
         is_large = _weight(item) > LARGE_WEIGHT
         if item[0].reserved_bytes is not None:
             return await (self._large_limited if is_large else self._limited).submit(item)
         return await (self._large if is_large else self._batches).submit(item)
 
-    async def _insert(self, batch: Sequence[_Item]) -> list[bool]:
-        """Returns for each row whether it was inserted."""
+    async def _insert(self, batch: Sequence[_Item]) -> list[_Inserted | Shortage | None]:
+        """Inserts rows without limits; None: the key of the row is taken."""
         async with self._db.autocommit() as connection:
-            ids = await _insert(connection, batch)
-        return [row.id in ids for row, _ in batch]
+            sends = await _insert(connection, batch)
+        return [_Inserted(sends[row.id], None) if row.id in sends else None for row, _ in batch]
 
-    async def _reserve(self, batch: Sequence[_Item]) -> list[Allowance | Shortage | bool]:
-        """Returns for each row what its project's limits leave, or why it was not inserted; False: its key is taken."""
+    async def _reserve(self, batch: Sequence[_Item]) -> list[_Inserted | Shortage | None]:
+        """Inserts the rows that fit into the limits of their projects; None: the key of the row is taken."""
         async with self._db.begin() as connection:
             held = await limits.hold(connection, [row.project for row, _ in batch])
             admitted = _admitted(held.states, [row for row, _ in batch])
             fitting = [item for item, result in zip(batch, admitted, strict=True) if isinstance(result, Allowance)]
-            ids = await _insert(connection, fitting) if fitting else set()
-            await held.write(connection, _taken(held.states, [row for row, _ in fitting if row.id in ids]))
-        pairs = zip(batch, admitted, strict=True)
-        return [result if isinstance(result, Shortage) or row.id in ids else False for (row, _), result in pairs]
+            sends = await _insert(connection, fitting) if fitting else {}
+            await held.write(connection, _taken(held.states, [row for row, _ in fitting if row.id in sends]))
+        return [
+            result if isinstance(result, Shortage) else _Inserted(sends[row.id], result) if row.id in sends else None
+            for (row, _), result in zip(batch, admitted, strict=True)
+        ]
 
 
-async def _insert(connection: AsyncConnection, batch: Sequence[_Item]) -> set[str]:
-    """Returns the ids of the rows that were inserted."""
+async def _insert(connection: AsyncConnection, batch: Sequence[_Item]) -> dict[str, int]:
+    """Returns for each row that was inserted, by its id, the number of messages that are to be sent of it."""
     rows, openings = zip(*batch, strict=True)
     parameters = {**_ROW.named_parameters(rows), **_OPENING.named_parameters(openings)}
-    return set((await connection.execute(_INSERT, parameters)).scalars())
+    return {row.id: int(row.sends) for row in await connection.execute(_INSERT, parameters)}
 
 
 def _admitted(states: list[LimitState], rows: Sequence[_Row]) -> list[Allowance | Shortage]:

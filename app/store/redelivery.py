@@ -1,7 +1,7 @@
-"""Redelivery: which responses wait for a worker although Redis has no message for them.
+"""Redelivery: which responses were sent although Redis has no message for them.
 
 The broker's lists are first in, first out, and the broker knows which message is next in each. So a long queue that
-lost nothing is not sent twice.
+lost nothing is not sent twice. What was queued and lost waits again, and a dispatch sends it in its turn (dispatch.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, Text, cast, column, func, select, update
+from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement, FromClause
 
-from app.queue.message import Message
+from app.queue.message import LISTS, Message, Priority, list_of
 from app.store.database import Database
 from app.store.guards import may, sent_now
 from app.store.tables import responses
@@ -28,10 +28,10 @@ CLOCK_WENT_BACK = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class BrokerList:
-    """One list of the broker: a queue and a priority."""
+    """One list of the broker: a queue, and one of its LISTS."""
 
     queue: str
-    priority: int
+    list: int
 
 
 async def take_released(db: Database, limit: int = 500) -> list[Message]:
@@ -48,49 +48,77 @@ async def take_released(db: Database, limit: int = 500) -> list[Message]:
 
 async def lists_to_check(db: Database, seconds: float) -> Sequence[BrokerList]:
     """The lists that should hold messages sent more than `seconds` ago."""
-    statement = select(responses.c.queue, responses.c.priority).where(_is_waiting(), _is_due(seconds)).distinct()
+    found = select(responses.c.queue, _LIST.label("list"))
+    statement = found.where(_is_sent(), _is_due(seconds)).union(found.where(_is_released(), _is_due(seconds)))
     async with db.autocommit() as connection:
-        return [BrokerList(row.queue, row.priority) for row in await connection.execute(statement)]
+        return [BrokerList(row.queue, row.list) for row in await connection.execute(statement)]
+
+
+async def put_back(
+    db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
+) -> Sequence[str]:
+    """Makes queued responses wait again whose message has left its list without leading to a claim; returns their ids.
+
+    `heads` and `seconds` are as in `take_undelivered`. Urgent ones are left to that, because they never wait.
+    """
+    lost = _undelivered(heads, seconds, limit).where(_is_sent(), responses.c.priority != Priority.URGENT.value)
+    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
+    async with db.autocommit() as connection:
+        return list((await connection.execute(statement.returning(responses.c.id))).scalars())
 
 
 async def take_undelivered(
     db: Database, heads: Mapping[BrokerList, str | None], seconds: float, limit: int = 500
 ) -> list[Message]:
-    """Marks responses whose message has left its list without leading to a claim as sent now; returns their messages.
+    """Marks released and urgent responses whose message has left its list without leading to a claim as sent now.
+
+    Returns their messages.
 
     `heads` has each list's next message (a response's id), or None if the list is empty. A message sent `seconds`
     before the head has left the list, because lists are first in, first out. If it was also sent `seconds` ago, a
     worker would have claimed the response by now. The wait doubles with every redelivery.
     """
+    is_urgent = _is_sent() & (responses.c.priority == Priority.URGENT.value)
+    return await _mark_sent(db, _undelivered(heads, seconds, limit).where(or_(_is_released(), is_urgent)))
+
+
+_LIST = case(*((responses.c.priority == each, each) for each in LISTS), else_=list_of(max(Priority)))
+"""`message.list_of` of a row."""
+
+
+def _undelivered(heads: Mapping[BrokerList, str | None], seconds: float, limit: int) -> Select[Any]:
     head = responses.alias("head")
     lists = _table_of(heads)
     has_left = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
-    undelivered = (
+    return (
         select(responses.c.id)
-        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.priority == responses.c.priority))
+        .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.list == _LIST))
         .outerjoin(head, head.c.id == lists.c.head_id)
-        .where(_is_waiting(), _is_due(seconds), has_left)
+        .where(_is_due(seconds), has_left)
         .order_by(responses.c.created_at)
         .limit(limit)
         .with_for_update(skip_locked=True, of=responses)
     )
-    return await _mark_sent(db, undelivered)
 
 
 def _table_of(heads: Mapping[BrokerList, str | None]) -> Any:
     return (
         func.unnest(
             cast([each.queue for each in heads], ARRAY(Text)),
-            cast([each.priority for each in heads], ARRAY(Integer)),
+            cast([each.list for each in heads], ARRAY(Integer)),
             cast(list(heads.values()), ARRAY(Text)),
         )
-        .table_valued(column("queue", Text), column("priority", Integer), column("head_id", Text), name="lists")
+        .table_valued(column("queue", Text), column("list", Integer), column("head_id", Text), name="lists")
         .render_derived()
     )
 
 
-def _is_waiting() -> ColumnElement[bool]:
-    return may("claim") | (may("take_over") & responses.c.worker.is_(None))
+def _is_sent() -> ColumnElement[bool]:
+    return may("claim") & responses.c.sent_at.is_not(None)
+
+
+def _is_released() -> ColumnElement[bool]:
+    return may("take_over") & responses.c.worker.is_(None)
 
 
 def _sent_at(table: FromClause) -> ColumnElement[datetime]:

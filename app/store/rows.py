@@ -104,6 +104,12 @@ class ResponseRow:
     """Of the body of a request with an Idempotency-Key; None without a key."""
     context_bytes: int | None
     """Of the responses in its chain before it; None: a process of version 0.2 inserted it."""
+    cost: int | None
+    """Estimated tokens; None: a process of a version without a fair queue inserted it."""
+    tag: float | None
+    """The start tag with which it was sent; None: it waits, or was sent without waiting."""
+    sent_at: datetime | None
+    """When its message was sent; None: it has none."""
     read_at: datetime = field(compare=False)
     """When Postgres returned the row, by its clock. No column: every process measures retention by the same clock."""
 

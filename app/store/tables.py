@@ -85,6 +85,10 @@ responses = Table(
     _time("finished_at"),
     _time("sent_at"),
     Column("sends", Integer, nullable=False, server_default=text("0")),
+    # Estimated tokens; NULL: a process of a version without a fair queue inserted it.
+    Column("cost", Integer),
+    # The start tag with which the response was sent (dispatch.py); NULL: it waits, or was sent without waiting.
+    Column("tag", Double),
     # How long the response may run. Its first claim sets `run_deadline` from it.
     Column("run_seconds", Float),
     _time("queue_deadline"),
@@ -142,6 +146,21 @@ responses = Table(
         "responses_released_idx",
         "created_at",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
+    ),
+    # Queued responses: those that wait here, by flow and arrival, and those whose message is in Redis.
+    Index(
+        "responses_waiting_idx",
+        "queue",
+        "project",
+        "priority",
+        "created_at",
+        postgresql_where=text("status = 'queued' AND sent_at IS NULL"),
+    ),
+    Index(
+        "responses_sent_idx",
+        "queue",
+        "priority",
+        postgresql_where=text("status = 'queued' AND sent_at IS NOT NULL"),
     ),
     Index("responses_worker_idx", "worker", postgresql_where=text("worker IS NOT NULL")),
     Index("responses_stored_idx", "finished_at", postgresql_where=text("finished_at IS NOT NULL AND store")),
@@ -206,6 +225,35 @@ workers = Table(
     Column("context_length", Integer),
     # The format that the worker knows (formats.py).
     Column("format", SmallInteger, nullable=False, server_default=text("1")),
+    # The most responses that it runs at once; NULL: a worker of a version without a fair queue wrote the row.
+    Column("slots", Integer),
+)
+
+# One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).
+queues = Table(
+    "queues",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("virtual_time", Double, nullable=False),
+)
+
+# The finish tag of what was sent last of each flow. A flow without a row is like one whose tag is not ahead.
+flows = Table(
+    "flows",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("project", Text, primary_key=True),
+    Column("priority", SmallInteger, primary_key=True),
+    Column("tag", Double, nullable=False),
+)
+
+# A project without a row has weight 1.
+project_weights = Table(
+    "project_weights",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("weight", Double, nullable=False),
+    CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
 )
 
 # The secret keys of the deployment (keys.py).

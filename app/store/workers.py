@@ -36,6 +36,8 @@ class WorkerIdentity:
     pid: int
     context_length: int | None = None
     """Tokens of prompt and output together, in its engine."""
+    slots: int | None = None
+    """The most responses that it runs at once; None counts as `window.UNKNOWN_SLOTS`."""
 
 
 class LeaseLost(Exception):
@@ -58,6 +60,7 @@ async def register(db: Database, worker: WorkerIdentity, lease_seconds: float) -
                 host=worker.host,
                 pid=worker.pid,
                 context_length=worker.context_length,
+                slots=worker.slots,
                 format=FORMAT,
                 started_at=func.now(),
                 lease_until=_lease(lease_seconds),

@@ -106,6 +106,8 @@ class Worker:
                 most_context_bytes=NO_LIMIT,
                 held_context_bytes=held_context_bytes,
                 redeliver=self._redeliver,
+                claimed=lambda: None,
+                ended=lambda row, used: None,
                 engine_died=self._on_engine_death,
             )
         )

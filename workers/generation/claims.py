@@ -20,12 +20,15 @@ MAX_BATCH = 64
 
 
 class Claims:
-    """Claims responses for a worker."""
+    """Claims responses for a worker. `claimed` is called after each batch."""
 
-    def __init__(self, db: Database, runs: ActiveRuns, max_claims: int) -> None:
+    def __init__(
+        self, db: Database, runs: ActiveRuns, max_claims: int, claimed: Callable[[], None] = lambda: None
+    ) -> None:
         self._db = db
         self._max_claims = max_claims
         self._runs = runs
+        self._claimed = claimed
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
 
     async def claim(self, response_id: str, worker: Callable[[], str]) -> ResponseRow | None:
@@ -67,4 +70,6 @@ class Claims:
                 await patience.wait(error)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
-        return await claims.claim_all(self._db, wanted, self._max_claims)
+        rows = await claims.claim_all(self._db, wanted, self._max_claims)
+        self._claimed()
+        return rows

@@ -39,11 +39,11 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_identity(model: ServedModel, context_length: int | None) -> WorkerIdentity:
+def new_identity(model: ServedModel, context_length: int | None, slots: int | None = None) -> WorkerIdentity:
     """A new worker id for this process."""
     host, pid = socket.gethostname(), os.getpid()
     worker_id = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
-    return WorkerIdentity(worker_id, model.name, model.queue, host, pid, context_length)
+    return WorkerIdentity(worker_id, model.name, model.queue, host, pid, context_length, slots)
 
 
 def end_process(code: int) -> None:
@@ -106,9 +106,10 @@ class Lease:
         runs: ActiveRuns,
         context_length: int | None = None,
         on_end: Callable[[], None] = lambda: None,
+        slots: int | None = None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
-        self._new_identity = partial(new_identity, model, context_length)
+        self._new_identity = partial(new_identity, model, context_length, slots)
         self._seconds = seconds
         self._runs = runs
         self._on_end = on_end

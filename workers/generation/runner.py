@@ -71,6 +71,10 @@ class WorkerParts:
     """The most of it that all runs hold together."""
     redeliver: Callable[[ResponseRow], Awaitable[None]]
     """Sends a message for a released response."""
+    claimed: Callable[[], None]
+    """Called after claims: more responses can be sent."""
+    ended: Callable[[ResponseRow, int], None]
+    """Called with each response that ended here, and with the tokens that it took."""
     engine_died: Callable[[], None]
     """Stops this worker; called by every run that the engine's death ends."""
 
@@ -80,7 +84,7 @@ class Runner:
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
-        self._claims = Claims(parts.db, parts.runs, parts.max_claims)
+        self._claims = Claims(parts.db, parts.runs, parts.max_claims, parts.claimed)
         self._inputs = Inputs(parts.db, parts.most_context_bytes, parts.held_context_bytes)
         self._clock = FlushClock(parts.granularity.events_per_second)
         self._side_gate = SideGate(parts.side_concurrency)
@@ -121,6 +125,8 @@ class Runner:
                 except (Exception, asyncio.CancelledError) as error:
                     outcome = await run_to_completion(self._errors.handle(run, error))
         finally:
+            if (usage := run.stream.response["usage"]) is not None:
+                self._parts.ended(row, usage["total_tokens"])
             if run.toolbox is not None:
                 await run_to_completion(run.toolbox.close())
         if outcome is not None:

@@ -1,0 +1,35 @@
+"""What waits in Postgres, what is sent to Redis, and how much room is left there: parts of SQL statements.
+
+A queued response without `sent_at` waits here. One with `sent_at` has a message in Redis, unless that was lost.
+"""
+
+from __future__ import annotations
+
+RESERVE = 8
+"""Messages in Redis of a queue without a living worker: the first worker that comes finds something to claim."""
+UNKNOWN_SLOTS = 32
+"""What counts as the slots of a worker of a version that does not tell."""
+
+
+def waits(table: str) -> str:
+    """The condition of a response that waits, as `responses_waiting_idx` has it."""
+    return f"{table}.status = 'queued' AND {table}.sent_at IS NULL"
+
+
+def some_wait(queue: str) -> str:
+    """Whether any response of the queue waits."""
+    return f"EXISTS (SELECT FROM responses x WHERE x.queue = {queue} AND {waits('x')})"
+
+
+def slots(queue: str, most: str) -> str:
+    """The slots of the queue's living workers, at most so many of each; RESERVE if there is no worker."""
+    each = f"least(coalesce(w.slots, {UNKNOWN_SLOTS}), {most})"
+    living = f"w.queue = {queue} AND w.lease_until > now()"
+    return f"(SELECT coalesce(sum({each}), {RESERVE}) FROM workers w WHERE {living})"
+
+
+def room(queue: str, limit: str) -> str:
+    """How many more responses may be sent before `limit` of the queue are. Urgent ones do not count."""
+    sent = f"s.queue = {queue} AND s.priority > 0 AND s.status = 'queued' AND s.sent_at IS NOT NULL"
+    counted = f"(SELECT count(*) FROM (SELECT FROM responses s WHERE {sent} LIMIT l.n) n)"
+    return f"(SELECT l.n - {counted} FROM (SELECT {limit} AS n) l)"

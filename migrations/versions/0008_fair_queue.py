@@ -1,0 +1,64 @@
+"""Add what a fair queue needs: costs and tags of responses, tags of flows, weights of projects, slots of workers.
+
+Processes of the version before insert responses as sent and without a cost, so nothing of theirs waits for a dispatch.
+The tables and the indexes of what waits are new, and those processes write to neither.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("responses", sa.Column("cost", sa.Integer(), nullable=True))
+    op.add_column("responses", sa.Column("tag", sa.Double(), nullable=True))
+    op.add_column("workers", sa.Column("slots", sa.Integer(), nullable=True))
+    op.create_index(
+        "responses_waiting_idx",
+        "responses",
+        ["queue", "project", "priority", "created_at"],
+        postgresql_where=sa.text("status = 'queued' AND sent_at IS NULL"),
+    )
+    op.create_index(
+        "responses_sent_idx",
+        "responses",
+        ["queue", "priority"],
+        postgresql_where=sa.text("status = 'queued' AND sent_at IS NOT NULL"),
+    )
+    op.create_table(
+        "queues",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("virtual_time", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("queues_pkey")),
+    )
+    op.create_table(
+        "flows",
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("priority", sa.SmallInteger(), nullable=False),
+        sa.Column("tag", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("queue", "project", "priority", name=op.f("flows_pkey")),
+    )
+    op.create_table(
+        "project_weights",
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("weight", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("project", name=op.f("project_weights_pkey")),
+        sa.CheckConstraint("weight BETWEEN 0.001 AND 1000", name=op.f("project_weights_weight_in_bounds")),
+    )
+
+
+def downgrade() -> None:
+    for table in ("project_weights", "flows", "queues"):
+        op.drop_table(table)
+    op.drop_index("responses_sent_idx", table_name="responses")
+    op.drop_index("responses_waiting_idx", table_name="responses")
+    op.drop_column("workers", "slots")
+    op.drop_column("responses", "tag")
+    op.drop_column("responses", "cost")

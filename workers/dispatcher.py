@@ -1,0 +1,78 @@
+"""Dispatching: sending what waits in Postgres as soon as Redis has room for it (app/store/dispatch.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from app.aio import end_tasks
+from app.protocol.text import type_and_places
+from app.queue.message import Message
+from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.store import dispatch as store
+from app.store.database import Database, StoreUnavailable
+from app.store.dispatch import DEFAULT_COST, Flow
+from app.store.rows import ResponseRow
+
+log = logging.getLogger("longhaul.dispatch")
+
+
+class Dispatcher:
+    """Dispatches for workers, each after its claims, and for maintenance. One dispatch at a time in each process.
+
+    It is the push. If one is lost, with its process or with Redis, maintenance finds what still waits, or what was
+    marked as sent and never arrived.
+    """
+
+    def __init__(self, db: Database, queue: TaskQueue, window: int) -> None:
+        """`window`: see `Settings.queue_window`."""
+        self._db = db
+        self._queue = queue
+        self._window = window
+        self._settled: Counter[Flow] = Counter()
+        self._nudged: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def settle(self, row: ResponseRow, used: int) -> None:
+        """Corrects the estimate of a response that has ended and took `used` tokens. The next dispatch counts it.
+
+        If this process dies before, only the shares are a little off.
+        """
+        if row.tag is not None:
+            estimated = DEFAULT_COST if row.cost is None else row.cost
+            self._settled[Flow(row.queue, row.project, row.priority)] += used - estimated
+
+    def nudge(self, queue: str) -> None:
+        """Dispatches from this queue, soon: there is room."""
+        self._nudged.add(queue)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work(), name="dispatch")
+
+    async def dispatch(self, queue: str) -> None:
+        """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""
+        while messages := await self._dispatch_once(queue):
+            await self._queue.enqueue_all(messages)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await end_tasks(self._task)
+
+    async def _dispatch_once(self, queue: str) -> Sequence[Message] | None:
+        settled = {flow: tokens for flow, tokens in self._settled.items() if flow.queue == queue}
+        messages = await store.dispatch(self._db, queue, self._window, settled)
+        if messages is not None:
+            self._settled.subtract(settled)
+            self._settled = Counter({flow: tokens for flow, tokens in self._settled.items() if tokens})
+        return messages
+
+    async def _work(self) -> None:
+        while self._nudged:
+            queue = self._nudged.pop()
+            try:
+                await self.dispatch(queue)
+            except (StoreUnavailable, QueueUnavailable) as error:
+                log.debug("maintenance dispatches %s: %s", queue, error)
+            except Exception as error:
+                log.error("cannot dispatch %s: %s", queue, type_and_places(error))
