@@ -16,12 +16,14 @@ from app.queue.publisher import QueueUnavailable
 from app.store import claims, endings, journal, responses
 from app.store.database import Database
 from app.store.inserts import Inserter
+from app.store.window import RESERVE
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
 from tests.support.rows import WORKER, Writer, alive, claim, claimed, new_response, queued
+from tests.support.waiting_rows import take, waiting, with_slots
 from tests.support.worker import worker
 from workers.generation.outcome import Outcome
 from workers.maintenance import Maintenance
@@ -55,6 +57,32 @@ async def age(db: Database, column: str) -> None:
         await connection.execute(text(f"UPDATE responses SET {column} = {column} - interval '1 hour'"))
 
 
+async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: Database, pubsub: PubSub) -> None:
+    ids = await waiting(db, "a", 20)
+    queue = Queue()
+    await maintenance(db, pubsub, queue).dispatch()
+    assert queue.sent == ids[:RESERVE]
+    await with_slots(db, 30)
+    await maintenance(db, pubsub, queue, queue_window=16).dispatch()
+    assert queue.sent == ids[:16]
+    await claim(db, ids[0], "w")
+    await maintenance(db, pubsub, queue, queue_window=16).dispatch()
+    assert queue.sent == ids[:16], "more than half of the window is full"
+
+
+async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(db: Database, pubsub: PubSub) -> None:
+    ids = await waiting(db, "a", 40)
+    await with_slots(db, 16)
+    steps, queue = maintenance(db, pubsub, Queue(), lost_seconds=0.001), Queue()
+    await steps.dispatch()
+    emptied = maintenance(db, pubsub, queue, lost_seconds=0.001)
+    await emptied.redeliver()
+    assert queue.sent == ids[:16]
+    await take(db, ids[:16])
+    await emptied.dispatch()
+    assert queue.sent == ids[:32]
+
+
 async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pubsub: PubSub) -> None:
     response_id = await queued(db)
     queue = Queue()
@@ -66,10 +94,11 @@ async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pub
 
 
 async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pubsub: PubSub) -> None:
+    await with_slots(db, 50)
     ids = {await queued(db) for _ in range(50)}
     await age(db, "sent_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, pubsub, queue).redeliver() for _ in range(4)))
+    await asyncio.gather(*(maintenance(db, pubsub, queue, queue_window=50).redeliver() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
 
 

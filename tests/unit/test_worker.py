@@ -60,7 +60,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         made = {"Database": "db", "PubSub": "pubsub", "TaskQueue": "queue", "make_engine": "engine"}
         for factory, name in {**made, "Journal": "journal", "Lease": "lease"}.items():
             monkeypatch.setattr(module, factory, lambda *_, name=name, **__: parts[name])
-        model = SimpleNamespace(name="played")
+        model = SimpleNamespace(name="played", queue="model.played")
         catalog = SimpleNamespace(choose=lambda _: model, tools=())
         for name, value in {"load_catalog": catalog, "require_folders": None, "freeze_gc": None}.items():
             monkeypatch.setattr(module, name, lambda *_, value=value: value)

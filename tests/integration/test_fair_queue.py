@@ -1,0 +1,123 @@
+"""The queue on real Postgres and Valkey, worked off by slots without an engine: who starts when, what Redis holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis.asyncio
+from sqlalchemy import text
+
+from app.queue.publisher import TaskQueue
+from app.store import dispatch
+from app.store.database import Database
+from app.store.inserts import Inserter
+from app.store.rows import NewResponse
+from app.streaming.pubsub import PubSub
+from config.settings import Settings, load_settings
+from tests.support.rows import new_response
+from tests.support.slot_worker import SlotWorker, slot_worker
+from tests.support.waiting import until
+from tests.support.waiting_rows import waiting
+from workers.maintenance import Maintenance
+
+SLOTS = 4
+
+
+@pytest.fixture
+async def broker(services: Any) -> AsyncIterator[str]:
+    """An empty Redis."""
+    async with redis.asyncio.from_url(services.redis_url) as client:
+        await client.flushdb()
+    yield services.redis_url
+
+
+@pytest.fixture
+async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterator[Maintenance]:
+    settings: Settings = load_settings(REDIS_URL=broker, maintenance_seconds=0.05, lost_seconds=0.2)
+    queue = TaskQueue(settings)
+    made = Maintenance(settings, db, pubsub, queue)
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.wait([running])
+    await queue.close()
+
+
+def count(worker: SlotWorker) -> Counter[str]:
+    return Counter(row.project for row in worker.claimed)
+
+
+async def test_one_request_starts_within_one_turn_of_the_slots_behind_a_long_queue_of_another_project(
+    db: Database, broker: str, maintenance: Maintenance
+) -> None:
+    await waiting(db, "a", 2000)
+    async with slot_worker(db, broker, SLOTS) as worker:
+        for number in range(3):
+            await until(lambda number=number: len(worker.claimed) > 100 * number, what="the queue moves")
+            worker.turn.clear()
+            await until(worker.is_full, what="slots and window are full")
+            begun, single = len(worker.claimed), new_response(project="b")
+            assert await Inserter(db).create(single) is None
+            worker.turn.set()
+            await until(lambda single=single: single.id in {row.id for row in worker.claimed}, what="its claim")
+            assert [row.id for row in worker.claimed[begun:]].index(single.id) <= SLOTS
+        assert worker.most_in_redis <= SLOTS
+
+
+async def test_projects_get_tokens_by_their_weights_although_their_estimates_are_wrong(
+    db: Database, broker: str, maintenance: Maintenance
+) -> None:
+    """Each response of `a` takes four times its estimate, and each of `b` half of it."""
+    await dispatch.set_weight(db, "a", 3.0)
+    await waiting(db, "a", 1000)
+    await waiting(db, "b", 1000)
+    async with slot_worker(db, broker, SLOTS) as worker:
+        worker.tokens = {"a": 400, "b": 50}
+        await until(lambda: len(worker.claimed) >= 800, timeout=60, what="800 claims")
+        taken = count(worker)
+    assert 400 * taken["a"] / (50 * taken["b"]) == pytest.approx(3.0, rel=0.1)
+
+
+async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
+    db: Database, broker: str, maintenance: Maintenance
+) -> None:
+    ids = await waiting(db, "a", 400)
+    async with slot_worker(db, broker, SLOTS) as worker:
+        for claimed in (50, 150, 250):
+            await until(lambda claimed=claimed: len(worker.claimed) > claimed, what=f"{claimed} claims")
+            await worker.redis.flushdb()
+        await until(lambda: len(worker.claimed) == 400, timeout=60, what="all claims")
+    assert [row.id for row in worker.claimed] == ids
+
+
+async def test_a_queue_whose_dispatches_are_all_lost_goes_on_by_maintenance_alone(
+    db: Database, broker: str, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await waiting(db, "a", 40)
+    async with slot_worker(db, broker, SLOTS) as worker:
+        monkeypatch.setattr(worker.dispatcher, "nudge", lambda _: None)
+        await until(lambda: len(worker.claimed) == 40, timeout=30, what="all claims")
+    assert [row.id for row in worker.claimed] == ids
+
+
+async def test_an_idle_queue_is_served_without_a_dispatch(db: Database, broker: str) -> None:
+    queue = TaskQueue(load_settings(REDIS_URL=broker))
+
+    def send(new: NewResponse) -> None:
+        sends.append(asyncio.create_task(queue.enqueue(new.id, new.model, new.queue, new.priority)))
+
+    sends: list[asyncio.Task[None]] = []
+    inserter = Inserter(db, send)
+    async with slot_worker(db, broker, SLOTS) as worker:
+        for number in range(20):
+            await inserter.create(new_response())
+            await until(lambda number=number: len(worker.claimed) > number, what="the claim")
+    await asyncio.gather(*sends)
+    await inserter.close()
+    await queue.close()
+    async with db.autocommit() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM queues"))).scalar_one() == 0

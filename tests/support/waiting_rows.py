@@ -1,0 +1,75 @@
+"""Responses that wait for a dispatch, put into the table as inserts leave them, and what becomes of them there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from sqlalchemy import text
+
+from app.queue.message import Priority
+from app.store.database import Database
+from app.store.dispatch import dispatch
+from app.store.workers import WorkerIdentity, register
+
+QUEUE = "model.scripted"
+_numbers = itertools.count(1)
+
+_INSERT = text(
+    """
+    INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
+        cost, format)
+    SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
+        '{"input": [], "include": []}', now() + make_interval(secs => (:since + n) / 1000.0), :cost, 2
+    FROM generate_series(1, :count) n
+    """
+)
+
+
+async def waiting(
+    db: Database,
+    project: str,
+    count: int = 1,
+    *,
+    priority: Priority = Priority.BACKGROUND,
+    cost: int | None = 100,
+    queue: str = QUEUE,
+) -> list[str]:
+    """So many more responses of a project, which wait behind all that were made before; returns their ids in order."""
+    number = next(_numbers)
+    values = {"prefix": f"{project}.{priority.name}.{number}", "project": project, "queue": queue, "cost": cost}
+    async with db.autocommit() as connection:
+        since = (await connection.execute(text("SELECT count(*) FROM responses"))).scalar_one()
+        await connection.execute(_INSERT, {**values, "priority": priority.value, "since": since, "count": count})
+    return [f"{values['prefix']}-{each}" for each in range(1, count + 1)]
+
+
+async def with_slots(db: Database, slots: int | None, worker: str = "w", queue: str = QUEUE) -> None:
+    """A living worker with so many slots."""
+    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, None, slots), 3600.0)
+
+
+async def sent(db: Database, window: int = 32, queue: str = QUEUE) -> list[str]:
+    """Dispatches until nothing more is sent; returns the ids in order."""
+    ids: list[str] = []
+    while messages := await dispatch(db, queue, window):
+        ids += [message.response_id for message in messages]
+    return ids
+
+
+async def take(db: Database, ids: Sequence[str]) -> None:
+    """What a claim does to the queue."""
+    columns = "status = 'in_progress', attempt = 1, started_at = now(), worker = 'w'"
+    claim = f"UPDATE responses SET {columns} WHERE id = ANY(:ids)"
+    async with db.begin() as connection:
+        await connection.execute(text("SET LOCAL longhaul.format = '2'"))
+        await connection.execute(text(claim), {"ids": list(ids)})
+
+
+async def drain(db: Database, count: int, window: int = 4, queue: str = QUEUE) -> list[str]:
+    """Dispatches and takes what was sent until `count` were, or nothing is left; returns the ids in order."""
+    taken: list[str] = []
+    while len(taken) < count and (ids := await sent(db, window, queue)):
+        await take(db, ids)
+        taken += ids
+    return taken
