@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, or_, select, update
+from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, literal_column, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement, FromClause
 
-from app.queue.message import LISTS, Message, Priority, list_of
+from app.queue.message import Message, Priority, list_of
 from app.store.database import Database
 from app.store.guards import may, sent_now
 from app.store.tables import responses
@@ -82,7 +82,10 @@ async def take_undelivered(
     return await _mark_sent(db, _undelivered(heads, seconds, limit).where(or_(_is_released(), is_urgent)))
 
 
-_LIST = case(*((responses.c.priority == each, each) for each in LISTS), else_=list_of(max(Priority)))
+_LIST = case(
+    *((responses.c.priority == each.value, literal_column(str(list_of(each)))) for each in Priority),
+    else_=literal_column(str(list_of(max(Priority)))),
+)
 """`message.list_of` of a row."""
 
 
@@ -92,6 +95,7 @@ def _undelivered(heads: Mapping[BrokerList, str | None], seconds: float, limit: 
     has_left = lists.c.head_id.is_(None) | (_sent_at(responses) < _sent_at(head) - timedelta(seconds=seconds))
     return (
         select(responses.c.id)
+        .select_from(responses)
         .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.list == _LIST))
         .outerjoin(head, head.c.id == lists.c.head_id)
         .where(_is_due(seconds), has_left)

@@ -186,7 +186,8 @@ async def test_the_window_holds_no_more_than_its_share_of_each_worker(db: Databa
     assert len(await sent(db, window=16)) == 16 + 12
     await with_slots(db, None, "of an older version")
     await take(db, await _in_redis(db))
-    assert len(await sent(db, window=1000)) == 100 + 12 + UNKNOWN_SLOTS
+    half = (100 + 12 + UNKNOWN_SLOTS) // 2
+    assert half <= len(await sent(db, window=1000)) < half + MAX_SENT
 
 
 async def test_a_queue_s_window_is_its_own(db: Database) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from app.protocol.status import Status
+from app.queue.message import Priority, list_of
 from app.store import claims, responses
 from app.store import redelivery as messages
 from app.store.database import Database
@@ -17,7 +18,7 @@ async def status_of(db: Database, response_id: str) -> Status:
     return row.status
 
 
-LIST = messages.BrokerList("model.scripted", 6)
+LIST = messages.BrokerList("model.scripted", list_of(6))
 
 
 async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
@@ -31,7 +32,8 @@ async def sent(db: Database, seconds_ago: float, sends: int = 1) -> str:
 
 
 async def undelivered(db: Database, head: str | None) -> list[str]:
-    return [message.response_id for message in await messages.take_undelivered(db, {LIST: head}, 2.0)]
+    assert await messages.take_undelivered(db, {LIST: head}, 2.0) == [], "none of them is released or urgent"
+    return list(await messages.put_back(db, {LIST: head}, 2.0))
 
 
 async def test_with_an_empty_list_every_old_message_is_taken_once(db: Database) -> None:
@@ -76,6 +78,19 @@ async def test_a_response_that_was_never_sent_is_found_by_its_age(db: Database) 
     async with db.begin() as connection:
         await connection.execute(text("UPDATE responses SET sent_at = now() - interval '3 s'"))
     assert await undelivered(db, None) == [response_id]
+
+
+async def test_an_urgent_response_whose_message_was_lost_is_sent_again_at_once(db: Database) -> None:
+    response_id = await sent(db, 3.0)
+    async with db.begin() as connection:
+        await connection.execute(text("UPDATE responses SET priority = 0"))
+    (urgent,) = await messages.lists_to_check(db, 2.0)
+    assert urgent.list == Priority.URGENT
+    assert await messages.put_back(db, {urgent: None}, 2.0) == []
+    assert [message.response_id for message in await messages.take_undelivered(db, {urgent: None}, 2.0)] == [
+        response_id
+    ]
+    assert await messages.take_undelivered(db, {urgent: None}, 2.0) == []
 
 
 async def test_a_released_response_is_sent_at_once_and_only_once(db: Database) -> None:
