@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 
 from app.aio import end_tasks
@@ -13,7 +12,7 @@ from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import dispatch as store
 from app.store.database import Database, StoreUnavailable
-from app.store.dispatch import DEFAULT_COST, Flow
+from app.store.dispatch import DEFAULT_COST, Flow, Settled
 from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")
@@ -31,18 +30,18 @@ class Dispatcher:
         self._db = db
         self._queue = queue
         self._window = window
-        self._settled: Counter[Flow] = Counter()
+        self._settled: dict[Flow, Settled] = {}
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     def settle(self, row: ResponseRow, used: int) -> None:
-        """Corrects the estimate of a response that has ended and took `used` tokens. The next dispatch counts it.
+        """Notes that a response has ended and took `used` tokens. The next dispatch corrects its flow.
 
         If this process dies before, only the shares are a little off.
         """
-        if row.tag is not None:
-            estimated = DEFAULT_COST if row.cost is None else row.cost
-            self._settled[Flow(row.queue, row.project, row.priority)] += used - estimated
+        if row.charged is not None:
+            cost = DEFAULT_COST if row.cost is None else row.cost
+            self._add(Flow(row.queue, row.project, row.priority), Settled(1, cost, row.charged, used))
 
     def nudge(self, queue: str) -> None:
         """Dispatches from this queue, soon: there is room."""
@@ -60,12 +59,19 @@ class Dispatcher:
             await end_tasks(self._task)
 
     async def _dispatch_once(self, queue: str) -> Sequence[Message] | None:
-        settled = {flow: tokens for flow, tokens in self._settled.items() if flow.queue == queue}
-        messages = await store.dispatch(self._db, queue, self._window, settled)
-        if messages is not None:
-            self._settled.subtract(settled)
-            self._settled = Counter({flow: tokens for flow, tokens in self._settled.items() if tokens})
+        flows = [flow for flow in self._settled if flow.queue == queue]
+        settled = {flow: self._settled.pop(flow) for flow in flows}
+        messages = None
+        try:
+            messages = await store.dispatch(self._db, queue, self._window, settled)
+        finally:
+            if messages is None:  # it did not count them
+                for flow, ended in settled.items():
+                    self._add(flow, ended)
         return messages
+
+    def _add(self, flow: Flow, ended: Settled) -> None:
+        self._settled[flow] = self._settled.get(flow, Settled()) + ended
 
     async def _work(self) -> None:
         while self._nudged:

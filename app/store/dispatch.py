@@ -5,6 +5,9 @@ time, which moves by cost / weight. The next response of a flow starts at its ta
 the smallest start tags are sent first. So flows get shares by their weights, a flow that is alone gets everything, and
 one that was idle has no credit. Virtual time is the start tag of what was sent last.
 
+Costs are estimates. What a response took beyond its charge moves the tag when it has ended. A flow whose estimates are
+wrong in the same way each time is charged by its scale, which follows what its responses take.
+
 A flow is found by what waits of it, so inserts and cancels take no lock and leave nothing behind. The row in `queues`
 is the lock: dispatches of one queue happen one after the other. Their commits do not wait for the disk: after a crash
 of Postgres the same responses are sent again, and the claim drops the duplicates.
@@ -21,15 +24,19 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.queue.message import WEIGHTS, Message
-from app.store.columns import Column, Columns, named_arrays
+from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.tables import project_weights
 from app.store.window import room, slots, some_wait, waits
 
 MAX_SENT = 32
 """Responses of one dispatch. It reads so many of each flow that is among the first."""
+MAX_CHARGE = 2**31 - 1
 DEFAULT_COST = 1024
 """Of a response that a process of another version inserted."""
+SCALE_RESPONSES = 32.0
+"""A flow's scale follows about so many of its latest responses."""
+MIN_SCALE, MAX_SCALE = 0.01, 100.0
 DEFAULT_WEIGHT = 1.0
 """Of a priority that this version does not know."""
 
@@ -44,15 +51,21 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Correction:
-    project: str
-    priority: int
-    tokens: int
+class Settled:
+    """Responses of a flow that have ended: how many, and their tokens together."""
+
+    count: int = 0
+    cost: int = 0
+    charged: int = 0
+    used: int = 0
+
+    def __add__(self, other: Settled) -> Settled:
+        sums = (self.count + other.count, self.cost + other.cost)
+        return Settled(*sums, self.charged + other.charged, self.used + other.used)
 
 
-_CORRECTION: Columns[_Correction] = Columns(
-    Column("project", "text"), Column("priority", "int"), Column("tokens", "int8")
-)
+_FLOW: Columns[Flow] = Columns(Column("project", "text"), Column("priority", "int"))
+_SETTLED: Columns[Settled] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
 
 _WINDOW = slots(":queue", ":window")
 _ROOM = text(
@@ -76,19 +89,22 @@ _WEIGHTS = """
     )"""
 _WEIGHT = f"coalesce(w.weight, {DEFAULT_WEIGHT}) * coalesce(p.weight, 1)"
 
+_PART = f"least(s.count / CAST({SCALE_RESPONSES} AS float8), 1)"
+_RATIO = "CAST(s.used AS float8) / greatest(s.cost, 1)"
+_SCALE = f"greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + {_PART} * ({_RATIO} - f.scale)))"
 _CORRECT = text(
     f"""
     WITH {_WEIGHTS}, settled AS (
-        SELECT * FROM unnest({named_arrays(_CORRECTION)}) AS s({_CORRECTION.names})
+        SELECT * FROM unnest({named_arrays(_FLOW, _SETTLED)}) AS s({names(_FLOW, _SETTLED)})
     )
-    UPDATE flows f SET tag = f.tag + s.tokens / ({_WEIGHT})
+    UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_WEIGHT}), scale = {_SCALE}
     FROM settled s LEFT JOIN weights w ON w.priority = s.priority LEFT JOIN project_weights p ON p.project = s.project
     WHERE f.queue = :queue AND f.project = s.project AND f.priority = s.priority
     """
 )
 
 # `busy` steps from flow to flow over the index. Each of the first flows offers its first rows, the offers are sorted by
-# their tags, and the first of them are sent. A row that was sent before, and lost, has its tag already.
+# their tags, and the first of them are sent. A row that was sent before, and lost, was charged already.
 #
 # Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
 # conditions are on the locked rows, because those of the statement's snapshot may be older.
@@ -104,20 +120,21 @@ _DISPATCH = text(
             ORDER BY r.project, r.priority, r.created_at LIMIT 1
         ) n
     ), first AS MATERIALIZED (
-        SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, {_WEIGHT} AS weight
+        SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, coalesce(f.scale, 1) AS scale,
+            {_WEIGHT} AS weight
         FROM busy b
         LEFT JOIN flows f ON f.queue = :queue AND f.project = b.project AND f.priority = b.priority
         LEFT JOIN weights w ON w.priority = b.priority
         LEFT JOIN project_weights p ON p.project = b.project
         ORDER BY start, b.created_at LIMIT :room
     ), next AS MATERIALIZED (
-        SELECT o.id, o.created_at, f.project, f.priority, f.start + o.before / f.weight AS tag,
-            o.cost / f.weight AS length
+        SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
+            o.charge / f.weight AS length
         FROM first f CROSS JOIN LATERAL (
-            SELECT c.*, sum(c.cost) OVER (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING) - c.cost AS before
+            SELECT c.*, sum(c.charge) OVER (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING) - c.charge AS before
             FROM (
-                SELECT r.id, r.created_at,
-                    CASE WHEN r.tag IS NULL THEN CAST(coalesce(r.cost, {DEFAULT_COST}) AS float8) ELSE 0 END AS cost
+                SELECT r.id, r.created_at, CASE WHEN r.charged IS NULL
+                    THEN least(ceil(coalesce(r.cost, {DEFAULT_COST}) * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
                 FROM responses r
                 WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")}
                 ORDER BY r.created_at LIMIT :room
@@ -126,7 +143,8 @@ _DISPATCH = text(
     ), locked AS MATERIALIZED (
         SELECT n.*, r.status, r.sent_at FROM next n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
     ), sent AS (
-        UPDATE responses r SET sent_at = now(), sends = r.sends + 1, tag = coalesce(r.tag, l.tag)
+        UPDATE responses r
+        SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
         FROM locked l WHERE r.id = l.id AND {waits("l")}
         RETURNING r.id, r.model, r.priority, l.project, l.created_at, l.tag, l.tag + l.length AS finish
     ), charged AS (
@@ -153,17 +171,19 @@ _BUSY_QUEUES = text(
     SELECT queue FROM busy
     """
 )
-_FORGET_IDLE = text("DELETE FROM flows f USING queues q WHERE q.name = f.queue AND f.tag <= q.virtual_time")
+_IS_IDLE = f"""f.tag <= q.virtual_time AND NOT EXISTS (SELECT FROM responses r
+    WHERE r.queue = f.queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")})"""
+_FORGET_IDLE = text(f"DELETE FROM flows f USING queues q WHERE q.name = f.queue AND {_IS_IDLE}")
 
 
 async def dispatch(
-    db: Database, queue: str, window: int, settled: Mapping[Flow, int] | None = None
+    db: Database, queue: str, window: int, settled: Mapping[Flow, Settled] | None = None
 ) -> Sequence[Message] | None:
     """Marks the next responses of the queue as sent; returns their messages in order. The caller sends them.
 
     None: none waits, or more than half of the window is full (a dispatch of one costs as much as one of many). The
-    window has `window` messages for each living worker, and no more than the worker has slots. `settled` are tokens
-    that were used beyond their estimates. They are counted if the result is not None.
+    window has `window` messages for each living worker, and no more than the worker has slots. `settled` are responses
+    of this queue that have ended. They are counted if the result is not None.
     """
     async with db.autocommit() as connection:
         if await _room(connection, queue, window) <= 0:
@@ -187,10 +207,10 @@ async def _room(connection: AsyncConnection, queue: str, window: int) -> int:
 
 
 async def _settle(
-    connection: AsyncConnection, queue: str, settled: Mapping[Flow, int], weights: Mapping[str, Any]
+    connection: AsyncConnection, queue: str, settled: Mapping[Flow, Settled], weights: Mapping[str, Any]
 ) -> None:
-    corrections = [_Correction(flow.project, flow.priority, tokens) for flow, tokens in settled.items()]
-    await connection.execute(_CORRECT, {"queue": queue, **weights, **_CORRECTION.named_parameters(corrections)})
+    arrays = {**_FLOW.named_parameters(list(settled)), **_SETTLED.named_parameters(list(settled.values()))}
+    await connection.execute(_CORRECT, {"queue": queue, **weights, **arrays})
 
 
 async def busy_queues(db: Database) -> Sequence[str]:

@@ -106,8 +106,8 @@ class ResponseRow:
     """Of the responses in its chain before it; None: a process of version 0.2 inserted it."""
     cost: int | None
     """Estimated tokens; None: a process of a version without a fair queue inserted it."""
-    tag: float | None
-    """The start tag with which it was sent; None: it waits, or was sent without waiting."""
+    charged: int | None
+    """The tokens that its flow was charged when it was sent; None: it waits, or was sent without waiting."""
     sent_at: datetime | None
     """When its message was sent; None: it has none."""
     read_at: datetime = field(compare=False)

@@ -87,8 +87,8 @@ responses = Table(
     Column("sends", Integer, nullable=False, server_default=text("0")),
     # Estimated tokens; NULL: a process of a version without a fair queue inserted it.
     Column("cost", Integer),
-    # The start tag with which the response was sent (dispatch.py); NULL: it waits, or was sent without waiting.
-    Column("tag", Double),
+    # The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
+    Column("charged", Integer),
     # How long the response may run. Its first claim sets `run_deadline` from it.
     Column("run_seconds", Float),
     _time("queue_deadline"),
@@ -245,6 +245,8 @@ flows = Table(
     Column("project", Text, primary_key=True),
     Column("priority", SmallInteger, primary_key=True),
     Column("tag", Double, nullable=False),
+    # What its responses took of late, divided by their costs.
+    Column("scale", Double, nullable=False, server_default=text("1")),
 )
 
 # A project without a row has weight 1.

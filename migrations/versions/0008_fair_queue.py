@@ -1,4 +1,4 @@
-"""Add what a fair queue needs: costs and tags of responses, tags of flows, weights of projects, slots of workers.
+"""Add what a fair queue needs: costs of responses, tags of flows, weights of projects, slots of workers.
 
 Processes of the version before insert responses as sent and without a cost, so nothing of theirs waits for a dispatch.
 The tables and the indexes of what waits are new, and those processes write to neither.
@@ -17,7 +17,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("responses", sa.Column("cost", sa.Integer(), nullable=True))
-    op.add_column("responses", sa.Column("tag", sa.Double(), nullable=True))
+    op.add_column("responses", sa.Column("charged", sa.Integer(), nullable=True))
     op.add_column("workers", sa.Column("slots", sa.Integer(), nullable=True))
     op.create_index(
         "responses_waiting_idx",
@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("project", sa.Text(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("tag", sa.Double(), nullable=False),
+        sa.Column("scale", sa.Double(), server_default=sa.text("1"), nullable=False),
         sa.PrimaryKeyConstraint("queue", "project", "priority", name=op.f("flows_pkey")),
     )
     op.create_table(
@@ -60,5 +61,5 @@ def downgrade() -> None:
     op.drop_index("responses_sent_idx", table_name="responses")
     op.drop_index("responses_waiting_idx", table_name="responses")
     op.drop_column("workers", "slots")
-    op.drop_column("responses", "tag")
+    op.drop_column("responses", "charged")
     op.drop_column("responses", "cost")

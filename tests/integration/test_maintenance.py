@@ -94,11 +94,11 @@ async def test_a_response_whose_message_was_never_sent_is_sent(db: Database, pub
 
 
 async def test_copies_of_maintenance_share_the_messages_to_send(db: Database, pubsub: PubSub) -> None:
-    await with_slots(db, 50)
+    await with_slots(db, 100)
     ids = {await queued(db) for _ in range(50)}
     await age(db, "sent_at")
     queue = Queue()
-    await asyncio.gather(*(maintenance(db, pubsub, queue, queue_window=50).redeliver() for _ in range(4)))
+    await asyncio.gather(*(maintenance(db, pubsub, queue, queue_window=100).redeliver() for _ in range(4)))
     assert sorted(queue.sent) == sorted(ids)
 
 

@@ -68,8 +68,8 @@ class SlotWorker:
         await self.redis.aclose()
 
     async def is_full(self) -> bool:
-        """Whether every slot is taken, and so is every place in the window."""
-        return self._free == 0 and await self.in_redis() == self.slots
+        """Whether every slot is taken, and the window is so full that nothing is dispatched."""
+        return self._free == 0 and 2 * await self.in_redis() > self.slots
 
     async def in_redis(self) -> int:
         """The messages of the queue."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import text
 
@@ -11,6 +13,7 @@ from app.queue.message import Priority
 from app.store.database import Database
 from app.store.dispatch import dispatch
 from app.store.workers import WorkerIdentity, register
+from tests.support.requests import stored_request
 
 QUEUE = "model.scripted"
 _numbers = itertools.count(1)
@@ -20,7 +23,7 @@ _INSERT = text(
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
         cost, format)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
-        '{"input": [], "include": []}', now() + make_interval(secs => (:since + n) / 1000.0), :cost, 2
+        CAST(:request AS json), now() + make_interval(secs => (:since + n) / 1000.0), :cost, 2
     FROM generate_series(1, :count) n
     """
 )
@@ -37,7 +40,13 @@ async def waiting(
 ) -> list[str]:
     """So many more responses of a project, which wait behind all that were made before; returns their ids in order."""
     number = next(_numbers)
-    values = {"prefix": f"{project}.{priority.name}.{number}", "project": project, "queue": queue, "cost": cost}
+    values: dict[str, Any] = {
+        "prefix": f"{project}.{priority.name}.{number}",
+        "project": project,
+        "queue": queue,
+        "cost": cost,
+    }
+    values["request"] = json.dumps(stored_request())
     async with db.autocommit() as connection:
         since = (await connection.execute(text("SELECT count(*) FROM responses"))).scalar_one()
         await connection.execute(_INSERT, {**values, "priority": priority.value, "since": since, "count": count})

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from app.queue.message import Priority
 from app.store import claims, dispatch, endings, redelivery
 from app.store.database import Database
-from app.store.dispatch import MAX_SENT, Flow
+from app.store.dispatch import MAX_SENT, Flow, Settled
 from app.store.inserts import Inserter, estimated_cost
 from app.store.rows import NewResponse
 from app.store.window import RESERVE, UNKNOWN_SLOTS
@@ -149,14 +149,14 @@ async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(
     first = await sent(db)
     assert projects(first) == {"a": 2, "b": 2}
     await take(db, first)
-    messages = await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): 1000})
+    messages = await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): Settled(1, 1000, 0, 1000)})
     assert messages is not None
     following = [message.response_id for message in messages]
     await take(db, following)
     following += await drain(db, 16)
     assert projects(following[:10]) == {"b": 10}
     await take(db, await sent(db))
-    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): 1000})
+    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): Settled(1, 1000, 0, 1000)})
 
 
 async def test_responses_of_an_older_version_have_a_cost_too(db: Database) -> None:
@@ -273,7 +273,7 @@ async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_hav
 async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
     await with_slots(db, 8)
     await Sender(db).insert(*(new_response() for _ in range(8)))
-    assert await scalar(db, "SELECT count(*) FROM responses WHERE tag IS NULL") == 8
+    assert await scalar(db, "SELECT count(*) FROM responses WHERE charged IS NULL") == 8
     assert await scalar(db, "SELECT count(*) FROM flows") == 0
 
 

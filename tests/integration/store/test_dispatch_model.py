@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,7 +15,7 @@ from sqlalchemy import text
 from app.queue.message import WEIGHTS, Priority
 from app.store import dispatch, endings, redelivery
 from app.store.database import Database
-from app.store.dispatch import Flow
+from app.store.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, Settled
 from tests.support.waiting_rows import QUEUE, take, waiting, with_slots
 
 CLASSES = [priority for priority in Priority if priority is not Priority.URGENT]
@@ -36,6 +37,7 @@ class Model:
 
     time: Fraction = Fraction(0)
     tags: dict[tuple[str, Priority], Fraction] = field(default_factory=dict)
+    scales: dict[tuple[str, Priority], float] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     waiting: list[Row] = field(default_factory=list)
     sent: list[Row] = field(default_factory=list)
@@ -56,16 +58,20 @@ class Model:
         start, _, row = min(
             (max(self.tags.get(row.flow, self.time), self.time), row.arrival, row) for row in heads.values()
         )
-        self.tags[row.flow] = start + (0 if row.charged else row.cost / self.weight(row.flow))
+        charge = 0 if row.charged else math.ceil(row.cost * self.scales.get(row.flow, 1.0))
+        self.tags[row.flow] = start + charge / self.weight(row.flow)
         self.time = max(self.time, start)
         row.charged = True
         self.waiting.remove(row)
         self.sent.append(row)
         return row.id
 
-    def settle(self, flow: tuple[str, Priority], tokens: int) -> None:
+    def settle(self, flow: tuple[str, Priority], ended: Settled) -> None:
         if flow in self.tags:
-            self.tags[flow] += tokens / self.weight(flow)
+            self.tags[flow] += (ended.used - ended.charged) / self.weight(flow)
+            scale = self.scales.get(flow, 1.0)
+            scale += min(ended.count / SCALE_RESPONSES, 1.0) * (ended.used / ended.cost - scale)
+            self.scales[flow] = max(MIN_SCALE, min(MAX_SCALE, scale))
 
 
 flows = st.tuples(st.sampled_from("abc"), st.sampled_from(CLASSES))
@@ -75,7 +81,7 @@ steps = st.one_of(
     st.tuples(st.just("claim"), st.integers(1, SLOTS)),
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("lose")),
-    st.tuples(st.just("settle"), flows, st.integers(-1000, 3000)),
+    st.tuples(st.just("settle"), flows, st.builds(Settled, *(st.integers(1, most) for most in (40, 900, 900, 900)))),
     st.tuples(st.just("weigh"), st.sampled_from("abc"), st.sampled_from([1, 2, 8])),
     st.tuples(st.just("forget")),
 )
@@ -121,12 +127,12 @@ class Queue:
         self.model.waiting += self.model.sent
         self.model.sent = []
 
-    async def settle(self, flow: tuple[str, Priority], tokens: int) -> None:
-        ids = await dispatch.dispatch(self.db, QUEUE, SLOTS, {Flow(QUEUE, *flow): tokens})
+    async def settle(self, flow: tuple[str, Priority], ended: Settled) -> None:
+        ids = await dispatch.dispatch(self.db, QUEUE, SLOTS, {Flow(QUEUE, *flow): ended})
         if ids is None:
             assert list(self.model.dispatch()) == []
             return
-        self.model.settle(flow, tokens)
+        self.model.settle(flow, ended)
         wanted = self.model.dispatch()
         assert [message.response_id for message in ids] == [next(wanted) for _ in ids]
         await self.dispatch()
@@ -137,7 +143,9 @@ class Queue:
 
     async def forget(self) -> None:
         await dispatch.forget_idle_flows(self.db)
-        self.model.tags = {flow: tag for flow, tag in self.model.tags.items() if tag > self.model.time}
+        busy = {row.flow for row in self.model.waiting}
+        self.model.tags = {flow: tag for flow, tag in self.model.tags.items() if tag > self.model.time or flow in busy}
+        self.model.scales = {flow: scale for flow, scale in self.model.scales.items() if flow in self.model.tags}
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
