@@ -23,7 +23,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-write clean
+.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -93,6 +93,9 @@ bench-fleet: install-dev  ## Measure what a worker costs the shared parts, and c
 
 bench-restart: install-dev  ## Measure how soon Longhaul answers after `longhaul up` and after kill -9 of its API (2 minutes)
 	$(BIN)/python -m tests.bench restart $(ARGS)
+
+bench-fair: install-dev  ## Measure whether the queue is fair, and what it costs with a million queued (ARGS="--size 0.01": a minute)
+	$(BIN)/python -m tests.bench fair $(ARGS)
 
 bench-write: install-dev  ## Write the results into docs/performance.md and docs/scaling.md
 	$(BIN)/python -m tests.bench write $(ARGS)

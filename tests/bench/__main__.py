@@ -14,7 +14,7 @@ import typer
 
 from app.local.errors import LocalError
 from config.settings import ConfigError
-from tests.bench import fleet, page, path, restart, scale
+from tests.bench import fair, fleet, page, path, restart, scale
 from tests.bench.contenders.bare import Bare
 from tests.bench.contenders.base import CannotStart, Contender
 from tests.bench.contenders.longhaul import Variant
@@ -196,6 +196,18 @@ def restart_command(times: Annotated[int, typer.Option(min=1)] = restart.TIMES) 
     async def measure() -> None:
         with open_folder() as folder:
             show(await restart.measure(say, times, folder))
+
+    perform(measure)
+
+
+@cli.command("fair")
+def fair_command(
+    size: Annotated[float, typer.Option(min=0.001, help="Factor of how many responses are queued.")] = 1.0,
+) -> None:
+    """Measure whether the queue is fair, and what it costs with up to a million queued (ten minutes)."""
+
+    async def measure() -> None:
+        show(await fair.measure(say, size))
 
     perform(measure)
 

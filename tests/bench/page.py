@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from config.settings import CHECKOUT
-from tests.bench import plots, restart, tables
+from tests.bench import fair, plots, restart, tables
 from tests.bench.fleet import pages as fleet
 from tests.bench.results import Results
 from tests.bench.scale import MEASUREMENTS, PREFIX
@@ -76,8 +76,9 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
         for table in (tables.comparison(results), tables.posts(results), tables.costs(results)):
             lines += [*table, ""] if table else []
         yield name, lines[:-1], plots.streaming(results)
-    if restart.NAME in found:
-        yield restart.NAME, [tables.about(found[restart.NAME]), "", *tables.rows_of(found[restart.NAME])], {}
+    for name in (restart.NAME, fair.NAME):
+        if name in found:
+            yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])], {}
     for name, results in found.items():
         measurement = MEASUREMENTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if measurement is not None:

@@ -40,6 +40,8 @@ class SlotWorker:
         self.turn = asyncio.Event()
         """While it is set, responses end as soon as they were claimed; otherwise they hold their slots."""
         self.turn.set()
+        self.seconds = 0.0
+        """How long each response holds its slot."""
         self.most_in_redis = 0
         self.queue = TaskQueue(settings)
         self.dispatcher = Dispatcher(db, self.queue, window)
@@ -97,6 +99,7 @@ class SlotWorker:
 
     async def _run(self, row: ResponseRow) -> None:
         await self.turn.wait()
+        await asyncio.sleep(self.seconds)
         writer = Writer(row, self.name)
         await journal.append(self.db, [writer.begin()])
         await journal.append(self.db, [writer.finish()])
