@@ -81,4 +81,4 @@ class Dispatcher:
             except (StoreUnavailable, QueueUnavailable) as error:
                 log.debug("maintenance dispatches %s: %s", queue, error)
             except Exception as error:
-                log.error("cannot dispatch %s: %s", queue, type_and_places(error))
+                log.error("the dispatch of %s went wrong: %s", queue, type_and_places(error))

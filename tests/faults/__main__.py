@@ -39,6 +39,8 @@ def _plan() -> tuple[Plan, int]:
     parser.add_argument("--apis", type=int)
     parser.add_argument("--end-seconds", dest="settle_seconds", type=float, help="seconds that responses have to end")
     parser.add_argument("--at-once", type=int, help="maximum of responses in flight")
+    parser.add_argument("--concurrency", type=int, help="maximum of responses that one worker runs at a time")
+    parser.add_argument("--window", type=int, help="maximum of messages in Redis for each worker")
     parser.add_argument("--demo", action="store_true", default=None, help="run the demo model on real vLLM")
     parser.add_argument(
         "--only",
