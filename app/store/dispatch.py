@@ -171,9 +171,19 @@ _BUSY_QUEUES = text(
     SELECT queue FROM busy
     """
 )
-_IS_IDLE = f"""f.tag <= q.virtual_time AND NOT EXISTS (SELECT FROM responses r
-    WHERE r.queue = f.queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")})"""
-_FORGET_IDLE = text(f"DELETE FROM flows f USING queues q WHERE q.name = f.queue AND {_IS_IDLE}")
+# A dispatch locks several flows, and so does this: SKIP LOCKED, or they could wait for each other.
+_FORGET_IDLE = text(
+    f"""
+    DELETE FROM flows f USING (
+        SELECT i.queue, i.project, i.priority FROM flows i JOIN queues q ON q.name = i.queue
+        WHERE i.tag <= q.virtual_time AND NOT EXISTS (
+            SELECT FROM responses r
+            WHERE r.queue = i.queue AND r.project = i.project AND r.priority = i.priority AND {waits("r")}
+        )
+        FOR UPDATE OF i SKIP LOCKED
+    ) idle WHERE f.queue = idle.queue AND f.project = idle.project AND f.priority = idle.priority
+    """
+)
 
 
 async def dispatch(

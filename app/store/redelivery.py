@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, literal_column, or_, select, update
+from sqlalchemy import Integer, Row, Select, Text, case, cast, column, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement, FromClause
 
@@ -61,7 +61,8 @@ async def put_back(
 
     `heads` and `seconds` are as in `take_undelivered`. Urgent ones are left to that, because they never wait.
     """
-    lost = _undelivered(heads, seconds, limit).where(_is_sent(), responses.c.priority != Priority.URGENT.value)
+    undelivered = _undelivered(heads, seconds, limit).where(_is_sent(), responses.c.priority != Priority.URGENT.value)
+    lost = undelivered.order_by(*_BY_QUEUE)
     statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
     async with db.autocommit() as connection:
         return list((await connection.execute(statement.returning(responses.c.id))).scalars())
@@ -78,10 +79,14 @@ async def take_undelivered(
     before the head has left the list, because lists are first in, first out. If it was also sent `seconds` ago, a
     worker would have claimed the response by now. The wait doubles with every redelivery.
     """
-    is_urgent = _is_sent() & (responses.c.priority == Priority.URGENT.value)
-    return await _mark_sent(db, _undelivered(heads, seconds, limit).where(or_(_is_released(), is_urgent)))
+    undelivered = _undelivered(heads, seconds, limit)
+    urgent = undelivered.where(_is_sent(), responses.c.priority == Priority.URGENT.value).order_by(*_BY_QUEUE)
+    released = undelivered.where(_is_released()).order_by(responses.c.created_at)
+    return [*(await _mark_sent(db, urgent)), *(await _mark_sent(db, released))]
 
 
+_BY_QUEUE = (responses.c.queue, responses.c.priority)
+"""The order of `responses_sent_idx`, so that Postgres reads no rows that wait, whatever its statistics say."""
 _LIST = case(
     *((responses.c.priority == each.value, literal_column(str(list_of(each)))) for each in Priority),
     else_=literal_column(str(list_of(max(Priority)))),
@@ -99,7 +104,6 @@ def _undelivered(heads: Mapping[BrokerList, str | None], seconds: float, limit: 
         .join(lists, (lists.c.queue == responses.c.queue) & (lists.c.list == _LIST))
         .outerjoin(head, head.c.id == lists.c.head_id)
         .where(_is_due(seconds), has_left)
-        .order_by(responses.c.created_at)
         .limit(limit)
         .with_for_update(skip_locked=True, of=responses)
     )

@@ -1,6 +1,9 @@
 """What waits in Postgres, what is sent to Redis, and how much room is left there: parts of SQL statements.
 
 A queued response without `sent_at` waits here. One with `sent_at` has a message in Redis, unless that was lost.
+
+Orders are those of the indexes: with them Postgres reads by index even if its statistics say that a table's first rows
+will do, which after a long queue they are wrong about.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ def waits(table: str) -> str:
 
 def some_wait(queue: str) -> str:
     """Whether any response of the queue waits."""
-    return f"EXISTS (SELECT FROM responses x WHERE x.queue = {queue} AND {waits('x')})"
+    order = "x.queue, x.project, x.priority, x.created_at"
+    return (
+        f"(SELECT true FROM responses x WHERE x.queue = {queue} AND {waits('x')} ORDER BY {order} LIMIT 1) IS NOT NULL"
+    )
 
 
 def slots(queue: str, most: str) -> str:
@@ -31,5 +37,5 @@ def slots(queue: str, most: str) -> str:
 def room(queue: str, limit: str) -> str:
     """How many more responses may be sent before `limit` of the queue are. Urgent ones do not count."""
     sent = f"s.queue = {queue} AND s.priority > 0 AND s.status = 'queued' AND s.sent_at IS NOT NULL"
-    counted = f"(SELECT count(*) FROM (SELECT FROM responses s WHERE {sent} LIMIT l.n) n)"
+    counted = f"(SELECT count(*) FROM (SELECT FROM responses s WHERE {sent} ORDER BY s.queue, s.priority LIMIT l.n) n)"
     return f"(SELECT l.n - {counted} FROM (SELECT {limit} AS n) l)"

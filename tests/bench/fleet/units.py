@@ -143,7 +143,12 @@ async def _looks(rig: Rig) -> Found:
             async with AsyncExitStack() as stack:
                 await _present(rig, stack, count)
                 again = rig.times(20)
-                looks = (maintenance.release_dead_workers, maintenance.send_released, maintenance.expire)
+                looks = (
+                    maintenance.release_dead_workers,
+                    maintenance.send_released,
+                    maintenance.dispatch,
+                    maintenance.expire,
+                )
                 used = [await _repeated(rig, again, look) for look in (*looks, maintenance.redeliver)]
             *each, lost = [one.of(Role.POSTGRES) / again for one in used]
             points.append((count, sum(each) * often + lost * seldom))
