@@ -25,6 +25,7 @@ from workers.engine.base import Engine, EngineDead
 from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
+from workers.generation.look_ahead import LookAhead
 from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
 from workers.mcp.sessions import McpSessions
@@ -92,6 +93,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 journal=journal,
                 lease=lease,
                 runs=runs,
+                look_ahead=LookAhead(engine.slots),
                 mcp_sessions=mcp_sessions,
                 granularity=_granularity(settings),
                 side_concurrency=settings.worker_side_concurrency,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError as RedisError  # for workers, which do not know redis-py
+from redis.exceptions import ResponseError as ResponseError
 
 
 def packed(*parts: bytes) -> bytes:

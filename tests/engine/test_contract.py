@@ -23,6 +23,10 @@ async def test_the_decoded_tokens_are_the_reply(case: Case) -> None:
     assert case.text(await case.tokens(await case.prompt())) == COUNTED
 
 
+async def test_an_engine_says_how_many_requests_generate_at_once(case: Case) -> None:
+    assert case.engine.slots == 256
+
+
 async def test_only_the_last_delta_has_a_finish_reason(case: Case) -> None:
     deltas = await case.deltas(await case.prompt())
     assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [FinishReason.STOP]

@@ -46,8 +46,7 @@ class Bench:
     def send(self, *ids: str, priority: int = Priority.FOREGROUND) -> None:
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
-            for response_id in ids:
-                await queue.enqueue(response_id, "demo", QUEUE, priority)
+            await asyncio.gather(*(queue.enqueue(each, "demo", QUEUE, priority) for each in ids))
             await queue.close()
 
         asyncio.run(all_of_them())
@@ -77,6 +76,15 @@ class Bench:
 
     def queued(self) -> int:
         return sum(self.broker.llen(name) for name in self.broker.keys(f"{QUEUE}*"))
+
+    def active(self, workers: int) -> list[int]:
+        """How many responses each of so many workers runs."""
+        with self.celery.connection_for_write() as connection:
+            replies = self.celery.control.broadcast(
+                "stats", reply=True, limit=workers, timeout=10, connection=connection
+            )
+        stats = {name: reply for each in replies for name, reply in each.items()}
+        return [stats[name]["pool"]["active"] for name in sorted(stats)]
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """A remote control command and the worker's reply."""

@@ -20,6 +20,7 @@ from workers.generation.coalescing import Granularity
 from workers.generation.inputs import Context, Inputs
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
+from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
@@ -98,6 +99,7 @@ class Worker:
                 journal=self.journal,
                 lease=self.lease,
                 runs=self.runs,
+                look_ahead=LookAhead(self.engine.slots),
                 mcp_sessions=mcp_sessions or McpSessions(),
                 granularity=granularity,
                 side_concurrency=4,

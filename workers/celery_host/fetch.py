@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cached_property
 from queue import Empty
 from time import monotonic
 from typing import Any
@@ -23,9 +24,10 @@ from celery.worker.consumer.tasks import Tasks
 from kombu.transport.redis import Channel, Transport
 
 from workers.celery_host.connection import FastReconnectConnection
+from workers.celery_host.sharing import Load, Question, Sharing
 
 MAX_MESSAGES = 8
-"""The most messages of one reply: few, because other workers of the queue have free slots as well."""
+"""The most messages of one reply: few, because they are handed over before Redis is asked again."""
 
 
 class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
@@ -33,21 +35,47 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
 
     free_slots: Callable[[], int] = staticmethod(lambda: 1)
     """How many messages may be taken."""
+    sharing: Sharing | None = None
+    """Decides how many of them this worker takes; None: all."""
+    call_again: Callable[[float], None] = staticmethod(lambda _: None)
+    """Has `_brpop_start` called after so many seconds."""
 
     _has_blmpop = True
     _asked_for_many = False
+    _asks_at = 0.0
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        count = min(self.free_slots(), MAX_MESSAGES)
-        self._asked_for_many = count > 1 and self._has_blmpop and not self.global_keyprefix
+        if monotonic() < self._asks_at:
+            return
+        question = self._question()
+        if not question.count:
+            self._asks_at = monotonic() + (question.seconds or 0)
+            self.call_again(question.seconds or 0)
+            return
+        wait = question.seconds or timeout
+        self._asked_for_many = question.count > 1 and self._has_blmpop and not self.global_keyprefix
         if not self._asked_for_many:
-            super()._brpop_start(timeout)
-        elif queues := self._queue_cycle.consume(len(self.active_queues)):
-            keys = [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
+            super()._brpop_start(wait)
+        elif keys := self._lists():
             connection = self._in_poll = self.client.connection
             self._brpop_sent_at = monotonic()
-            wait = (self.brpop_timeout if timeout is None else timeout) or 0
-            connection.send_command("BLMPOP", wait, len(keys), *keys, "RIGHT", "COUNT", count)
+            wait = (self.brpop_timeout if wait is None else wait) or 0
+            connection.send_command("BLMPOP", wait, len(keys), *keys, "RIGHT", "COUNT", question.count)
+
+    def _lists(self) -> list[str]:
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        return [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
+
+    def _question(self) -> Question:
+        most = min(max(self.free_slots(), 1), MAX_MESSAGES)
+        if self.sharing is None or self.global_keyprefix or not (lists := self._lists()):
+            return Question(most)
+        return self.sharing.question(self._note_client, lists, most)
+
+    @cached_property
+    def _note_client(self) -> Any:
+        """A client for notes: kombu watches the socket on which `client` waits for messages."""
+        return self._create_client()
 
     def _brpop_read(self, **options: Any) -> bool:
         if not self._asked_for_many:
@@ -94,7 +122,10 @@ class BatchFetchConnection(FastReconnectConnection):
 
 
 class FreeSlots(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Gives each connection's channel the number of free slots, counted as `worker_disable_prefetch` counts them."""
+    """Tells each connection's channel how many slots are free, and what this worker's share of a queue is.
+
+    Free slots are counted as `worker_disable_prefetch` counts them.
+    """
 
     requires = (Tasks,)
 
@@ -103,4 +134,10 @@ class FreeSlots(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no
             limit: int = getattr(consumer.controller, "max_concurrency", None) or consumer.pool.num_processes
             return limit - len(worker_state.reserved_requests)
 
-        consumer.task_consumer.channel.free_slots = free_slots
+        def load() -> Load:
+            return Load(len(worker_state.reserved_requests), consumer.pool.slots)
+
+        channel = consumer.task_consumer.channel
+        channel.free_slots = free_slots
+        channel.sharing = Sharing(consumer.hostname, load)
+        channel.call_again = consumer.pool.wake_consumer_in

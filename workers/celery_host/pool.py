@@ -27,6 +27,7 @@ from config.settings import ConfigError
 from workers.celery_host.jobs import CHECK_SECONDS, CLEANUP_SECONDS, Job, Jobs
 from workers.celery_host.tasks import current_runner
 from workers.generation.cancellation import Cancelled
+from workers.generation.look_ahead import LookAhead
 
 log = logging.getLogger("longhaul.pool")
 
@@ -51,6 +52,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
     signal_safe = False
     task_join_will_block = True
 
+    _look_ahead: LookAhead | None = None
+    """The runner's, if it has one."""
     _hub: Any = None
     _thread: threading.Thread | None = None
 
@@ -90,6 +93,8 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
             self._jobs = Jobs(self.limit, self._wake_consumer)
             async with type(self).lifespan(self._stop_worker) as runner:
                 current_runner.set(runner)
+                self._look_ahead = getattr(runner, "look_ahead", None)
+                self._jobs.resize(self._most_jobs)
                 self._jobs.context = contextvars.copy_context()
                 self._entered.set_result(None)
                 await self._leaving.wait()
@@ -141,7 +146,21 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
 
     def _resize(self, limit: int) -> None:
         self.limit = limit
-        self.call(self._jobs.resize, limit)
+        self.call(self._jobs.resize, self._most_jobs)
+
+    @property
+    def num_processes(self) -> int:
+        """How many jobs Celery may hand over now: `limit`, or a few more than the engine has slots."""
+        return self.limit if self._look_ahead is None else self._look_ahead.places(self.limit)
+
+    @property
+    def slots(self) -> int:
+        """How many jobs generate at once."""
+        return self.limit if self._look_ahead is None else self._look_ahead.slots(self.limit)
+
+    @property
+    def _most_jobs(self) -> int:
+        return self.limit if self._look_ahead is None else self._look_ahead.most(self.limit)
 
     def _get_info(self) -> dict[str, Any]:
         info: dict[str, Any] = super()._get_info()
@@ -184,7 +203,11 @@ class TaskPool(BasePool):  # type: ignore[misc]  # Celery has no types
         if self._hub is not None:
             self._hub.call_soon(int)
 
-    # Called by the worker program and the remote control, from any thread
+    # Called by Longhaul's parts of the worker, from any thread
+
+    def wake_consumer_in(self, seconds: float) -> None:
+        """Celery asks Redis for messages after `seconds`, not at its next tick."""
+        self.call(self._loop.call_later, seconds, self._wake_consumer)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Calls a function on the loop's thread, soon. Takes no lock: a signal handler may use it."""

@@ -98,6 +98,10 @@ class Engine(Protocol):
     def context_length(self) -> int:
         """Tokens of prompt and output together."""
 
+    @property
+    def slots(self) -> int:
+        """Requests that generate at once, once the engine has started; more wait in it, in the order of arrival."""
+
     async def start(self) -> None:
         """Loads the model. Raises ConfigError or EngineDead, with a message for the operator."""
 

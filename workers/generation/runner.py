@@ -36,6 +36,7 @@ from workers.generation.flush_clock import FlushClock
 from workers.generation.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
+from workers.generation.look_ahead import LookAhead
 from workers.generation.mcp_setup import all_listings, listings_of
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
@@ -57,6 +58,7 @@ class WorkerParts:
     lease: Lease
     runs: ActiveRuns
     """The same registry as the lease has."""
+    look_ahead: LookAhead
     mcp_sessions: McpSessions
     granularity: Granularity
     side_concurrency: int
@@ -92,13 +94,22 @@ class Runner:
         self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.redeliver, parts.engine_died)
         self._engine_is_dead = False
 
+    @property
+    def look_ahead(self) -> LookAhead:
+        """How many responses the pool may take."""
+        return self._parts.look_ahead
+
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
         row = await self._claims.claim(response_id, lambda: self._parts.lease.worker)
         if row is None or row.worker is None:
             return await self._claims.why_not(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
-        outcome = await self._supervise(row, row.worker)
+        try:
+            outcome = await self._supervise(row, row.worker)
+        finally:
+            if row.request.get("task") != COUNT:  # which had no slot of the engine
+                self._parts.look_ahead.note_end()
         log.info("%s attempt %d: %s", response_id, row.attempt, outcome.value)
         return outcome
 

@@ -13,7 +13,7 @@ from tests.bench.contenders.longhaul import Variant
 from tests.bench.plan import Name
 from tests.bench.results import BUILD, Results
 from tests.bench.rounds import Say
-from tests.bench.scale import chain, long, memory, queued, readers, stored, streams
+from tests.bench.scale import chain, fed, long, memory, queued, readers, stored, streams
 from tests.bench.scale.setup import MeasurementFailed, Setup, row_text
 from tests.support.services import open_folder
 
@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, ModuleType] = {
     "chain": chain,
     "long": long,
     "queued": queued,
+    "fed": fed,
     "memory": memory,
 }
 

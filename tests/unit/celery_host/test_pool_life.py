@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from workers.celery_host import pool
 from workers.celery_host.pool import StopWorker, TaskPool
 from workers.celery_host.tasks import current_runner
 from workers.generation.cancellation import Cancelled, why_cancelled
+from workers.generation.look_ahead import LookAhead
 
 
 def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
@@ -36,6 +38,29 @@ def test_jobs_and_the_tasks_that_they_start_find_the_runner() -> None:
         return await asyncio.gather(look(), asyncio.create_task(look()))
 
     assert Request(pool, body).value == "['the runner', 'the runner']"
+    pool.stop()
+
+
+def test_the_runners_look_ahead_decides_how_many_jobs_celery_may_hand_over() -> None:
+    look_ahead = LookAhead(4)
+
+    @asynccontextmanager
+    async def lifespan(_: StopWorker) -> AsyncIterator[Any]:
+        yield SimpleNamespace(look_ahead=look_ahead)
+
+    pool = start_pool(lifespan, limit=8)
+    assert (pool.num_processes, pool.slots, pool.info["max-concurrency"]) == (4, 4, 8)
+    for _ in range(100):
+        look_ahead.note_end()
+    assert (pool.num_processes, pool.slots) == (8, 4)
+    requests = [Request(pool, forever).started() for _ in range(8)]
+    late = Request(pool, forever)
+    assert late.pid is None
+    pool.shrink(6)
+    assert (pool.num_processes, pool.slots) == (2, 2)
+    for request in requests:
+        request.terminate()
+    late.started()
     pool.stop()
 
 

@@ -48,6 +48,12 @@ def test_kombus_brpop_still_uses_what_fetch_uses(name: str) -> None:
     assert f"self.{name}" in source
 
 
+def test_kombu_still_makes_a_client_beside_the_one_that_waits_for_messages() -> None:
+    assert parameters(kombu_redis.Channel._create_client) == ["self", "asynchronous"]
+    assert "_create_client(asynchronous=True)" in inspect.getsource(kombu_redis.Channel)
+    assert "_brpop_start()" in inspect.getsource(kombu_redis.MultiChannelPoller._register_BRPOP)
+
+
 def test_kombu_still_delivers_and_names_lists_as_the_queue_and_fetch_expect() -> None:
     assert parameters(kombu_redis.Transport._deliver) == ["self", "message", "queue"]
     assert parameters(kombu_redis.Channel._q_for_pri) == ["self", "queue", "pri"]

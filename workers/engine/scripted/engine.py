@@ -135,6 +135,10 @@ class ScriptedEngine:
         return self._context_length
 
     @property
+    def slots(self) -> int:
+        return self._args.max_num_seqs
+
+    @property
     def running(self) -> int:
         return len(self._streams)
 

@@ -115,6 +115,13 @@ def set_socket_folder(folder: Path) -> None:
     os.environ[_SOCKET_FOLDER] = str(folder)
 
 
+def requests_at_once(llm: AsyncLLM) -> int:
+    """How many requests it generates at once: each of its engines has as many slots."""
+    slots: int = llm.vllm_config.scheduler_config.max_num_seqs
+    engines: int = llm.vllm_config.parallel_config.data_parallel_size
+    return slots * engines
+
+
 def start(config: Any, args: AsyncEngineArgs) -> AsyncLLM:
     """Starts the engine's processes and waits for them. Raises whatever vLLM raises."""
     return AsyncLLM.from_vllm_config(

@@ -71,6 +71,10 @@ class VllmEngine:
         return length
 
     @property
+    def slots(self) -> int:
+        return compat.requests_at_once(self._llm())
+
+    @property
     def running(self) -> int:
         if self._loaded is None or self._loaded.llm.errored:
             return 0
