@@ -29,12 +29,14 @@ from workers.celery_host import program
 from workers.celery_host.pool import StopWorker
 from workers.celery_host.tasks import Runner
 from workers.generation.cancellation import why_cancelled
+from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome, ResponseFailed
 from workers.main import make_worker_app
 
 STORE = 8
 """The Redis database that stands in for Postgres, so that a test can break Celery's database alone."""
 CLEANUP_SECONDS = 0.3
+SLOT_SECONDS = 0.1
 SECRET = " ".join(("a", "secret", "prompt"))
 OUTCOMES = {
     "short": Outcome.INCOMPLETE,
@@ -50,6 +52,10 @@ class PretendRunner:
         self.store = store
         self.stop_worker = stop_worker
         self.running: set[str] = set()
+        slots = int(os.environ.get("PRETEND_SLOTS", "0"))
+        self.look_ahead = LookAhead(slots) if slots else None
+        self.slots = asyncio.Semaphore(slots or 1)
+        self.waiting = 0
 
     async def write_log(self, word: str, response_id: str) -> None:
         await self.store.rpush("log", f"{word} {response_id}")
@@ -83,6 +89,8 @@ class PretendRunner:
                 await asyncio.Event().wait()
             case "until":
                 await until(lambda: self.store.exists("go"), 30.0)
+            case "slot":
+                await self.generate(response_id)
             case "fail":
                 try:
                     raise ValueError(SECRET)
@@ -95,6 +103,17 @@ class PretendRunner:
                 await asyncio.Event().wait()
         await self.write_log("end", response_id)
         return OUTCOMES.get(response_id.split("-")[0], Outcome.COMPLETED)
+
+    async def generate(self, response_id: str) -> None:
+        """Holds a slot of the pretended engine, and notes at its end whether another response waits for it."""
+        self.waiting += 1
+        async with self.slots:
+            self.waiting -= 1
+            await asyncio.sleep(SLOT_SECONDS)
+            word = "fed" if self.waiting else "hungry"
+        if self.look_ahead is not None:
+            self.look_ahead.note_end()
+        await self.write_log(word, response_id)
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
         if await self.store.getdel("store down"):
