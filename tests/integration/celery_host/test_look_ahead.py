@@ -36,7 +36,7 @@ def test_an_urgent_response_waits_for_those_that_were_taken_ahead_and_for_no_oth
     start(PRETEND_SLOTS=str(SLOTS)).ready()
     bench.send(*(f"slot-{number}" for number in range(RESPONSES)), priority=Priority.BACKGROUND)
     bench.wait_for_log("fed slot-5")
-    bench.send("ok-urgent", priority=Priority.FOREGROUND)
+    bench.send("ok-urgent", priority=Priority.URGENT)
     started = len(bench.log)
     bench.wait_for_log("end ok-urgent")
     before = [line for line in bench.log[started : bench.log.index("start ok-urgent")] if line.startswith("start")]
