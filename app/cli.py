@@ -169,7 +169,7 @@ def weight(
     share: Annotated[float, typer.Argument(min=0.001, max=1000, help="Its weight; the others have 1.")],
 ) -> None:
     """Set the share that a project gets of every queue, beside the projects that wait at the same time."""
-    with _one_line():
+    with one_line():
         asyncio.run(_set_weight(_settings(), project, share))
 
 

@@ -71,7 +71,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         stack.push_async_callback(journal.close)
         runs = ActiveRuns()
         stop = partial(stop_worker, PART_DIED)
-        slots = settings.worker_concurrency
+        slots = min(settings.worker_concurrency, engine.slots)
         lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, stop, slots)
         stack.push_async_callback(lease.close)
         await lease.start()

@@ -17,8 +17,8 @@ from app.batching import Batcher
 from app.protocol.errors import LimitReached
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Allowance, LimitState, Reservation, Shortage, admit
-from app.store import limits
 from app.queue.message import Priority
+from app.store import limits
 from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.formats import FORMAT

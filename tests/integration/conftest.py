@@ -15,7 +15,7 @@ from app.streaming.pubsub import PubSub
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
-    "limits, settlements, usage, usage_entries"
+    "limits, settlements, usage, usage_entries, flows, queues, project_weights"
 )
 PLAIN_PROJECT = (
     "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,7 @@ from workers.generation.inputs import Context, Inputs
 from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
 
 MIB = 1024 * 1024
-ROW = cast(ResponseRow, None)
+ROW = cast(ResponseRow, SimpleNamespace(project="default"))
 
 
 class Runs:
@@ -115,7 +116,7 @@ class PaperInputs:
     async def restore(self, _row: ResponseRow, items: list[Json], _responses: list[str]) -> list[Json]:
         return items
 
-    async def unseal(self, items: list[Json]) -> list[Json]:
+    async def unseal(self, _project: str, items: list[Json]) -> list[Json]:
         found = Items(items)
         self.seen = weakref.ref(found)
         return found

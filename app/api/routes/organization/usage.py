@@ -106,7 +106,7 @@ def _end(query: QueryParams) -> int:
 
 def _starts(start: int, end: int, width: Width, limit: int) -> list[int]:
     """The times at which the page's buckets begin."""
-    starts = []
+    starts: list[int] = []
     while start < end and len(starts) < limit:
         starts.append(start)
         start = _next(start, width)
