@@ -15,6 +15,8 @@ WALL_CLOCK = re.compile(
     r"|\bdatetime\.(?:now|utcnow|today)\b|\bdate\.today\b"
 )
 USES = {
+    "app/access/changes.py": "ids that sort by time",
+    "app/api/routes/organization/usage.py": "where a page of usage ends, if its caller does not say",
     "app/main.py": "the `created` of models, for clients",
     "app/responses/acceptor.py": "a response's `created_at`, for clients and the order of lists",
     "app/responses/conversations.py": "a conversation's `created_at`, for clients",

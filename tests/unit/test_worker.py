@@ -23,7 +23,7 @@ class Part:
         self.name = name
         self._closed = closed
         self._fails = fails
-        self.context_length = 1
+        self.context_length = self.slots = 1
         self.check_error: Exception | None = None
 
     def _do(self, what: str) -> None:
