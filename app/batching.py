@@ -57,6 +57,11 @@ class Batcher(Generic[T, R]):
             self._worker = loop.create_task(self._work(), name="batches")
         return result
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not self._waiting and (self._worker is None or self._worker.done())
+
     async def close(self) -> None:
         """Cancels the running batch and everything that waits."""
         self._closed = True

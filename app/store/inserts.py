@@ -1,7 +1,9 @@
 """Inserting new responses: those that come during one insert share the next one, in one statement and one commit.
 
 The statement also decides which of them are sent at once, and which wait for a dispatch (dispatch.py).
-Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py).
+Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py). Such an
+insert waits for no project's lock: if a project is locked, its responses leave the batch and wait in a batch of their
+project, so that the others do not wait with them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,6 +26,7 @@ from app.store import limits
 from app.store.columns import Column, Columns, named_arrays, names, to_json
 from app.store.database import Database, StoreUnavailable
 from app.store.formats import FORMAT
+from app.store.limits import Held
 from app.store.responses import get_by_key
 from app.store.rows import CHUNK_COLUMNS, NewResponse, ResponseRow
 from app.store.window import room, slots, some_wait
@@ -189,12 +194,20 @@ _INSERT = text(
 _Item = tuple[_Row, Chunk]
 
 
+class _Locked:
+    """Another transaction reserves for the same project."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Inserted:
     sends: int
     """How many messages are to be sent at once: 1, or 0 for a response that waits."""
     allowance: Allowance | None
     """What the limits of the project leave; None without limits."""
+
+
+_Result = _Inserted | Shortage | None
+"""None: the idempotency key is taken."""
 
 
 class Inserter:
@@ -210,8 +223,10 @@ class Inserter:
         away = (StoreUnavailable,)
         self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
         self._large = Batcher(self._insert, max_items=1, shared_errors=away)
-        self._limited = Batcher(self._reserve, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
-        self._large_limited = Batcher(self._reserve, max_items=1, shared_errors=away)
+        self._limited = Batcher(self._reserve_if_free, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
+        self._large_limited = Batcher(self._reserve_if_free, max_items=1, shared_errors=away)
+        self._contended: dict[str, Batcher[_Item, _Result]] = {}
+        """By project: those that wait for its lock."""
 
     async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
@@ -233,35 +248,64 @@ class Inserter:
         return result.allowance
 
     async def close(self) -> None:
-        await self._batches.close()
-        await self._large.close()
+        for batches in (self._batches, self._large, *self._contended.values()):
+            await batches.close()
         await self._limited.close()
         await self._large_limited.close()
 
-    async def _submit(self, item: _Item) -> _Inserted | Shortage | None:
-        is_large = _weight(item) > LARGE_WEIGHT
-        if item[0].reserved_bytes is not None:
-            return await (self._large_limited if is_large else self._limited).submit(item)
-        return await (self._large if is_large else self._batches).submit(item)
+    async def _submit(self, item: _Item) -> _Result:
+        is_large, project = _weight(item) > LARGE_WEIGHT, item[0].project
+        if item[0].reserved_bytes is None:
+            return await (self._large if is_large else self._batches).submit(item)
+        if project not in self._contended:
+            result = await (self._large_limited if is_large else self._limited).submit(item)
+            if not isinstance(result, _Locked):
+                return result
+        return await self._in_turn(project, item)
 
-    async def _insert(self, batch: Sequence[_Item]) -> list[_Inserted | Shortage | None]:
-        """Inserts rows without limits; None: the key of the row is taken."""
+    async def _in_turn(self, project: str, item: _Item) -> _Result:
+        """Waits for the project's lock, together with its other responses that do."""
+        if (batches := self._contended.get(project)) is None:
+            batches = Batcher(self._reserve, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
+            self._contended[project] = batches
+        try:
+            return await batches.submit(item)
+        finally:
+            if batches.is_idle and self._contended.get(project) is batches:
+                del self._contended[project]
+
+    async def _insert(self, batch: Sequence[_Item]) -> list[_Result]:
+        """Inserts rows without limits."""
         async with self._db.autocommit() as connection:
             sends = await _insert(connection, batch)
         return [_Inserted(sends[row.id], None) if row.id in sends else None for row, _ in batch]
 
-    async def _reserve(self, batch: Sequence[_Item]) -> list[_Inserted | Shortage | None]:
-        """Inserts the rows that fit into the limits of their projects; None: the key of the row is taken."""
+    async def _reserve_if_free(self, batch: Sequence[_Item]) -> list[_Result | _Locked]:
+        """Inserts the rows that fit into the limits of their projects, but not those of locked projects."""
+        async with self._db.begin() as connection:
+            held = await limits.hold(connection, [row.project for row, _ in batch], waits=False)
+            ours = [item for item in batch if item[0].project in held.projects]
+            results = iter(await _reserve(connection, held, ours) if ours else ())
+        return [next(results) if row.project in held.projects else _Locked() for row, _ in batch]
+
+    async def _reserve(self, batch: Sequence[_Item]) -> list[_Result]:
+        """Inserts the rows that fit into the limits of their projects, once nobody else has those locked."""
         async with self._db.begin() as connection:
             held = await limits.hold(connection, [row.project for row, _ in batch])
-            admitted = _admitted(held.states, [row for row, _ in batch])
-            fitting = [item for item, result in zip(batch, admitted, strict=True) if isinstance(result, Allowance)]
-            sends = await _insert(connection, fitting) if fitting else {}
-            await held.write(connection, _taken(held.states, [row for row, _ in fitting if row.id in sends]))
-        return [
-            result if isinstance(result, Shortage) else _Inserted(sends[row.id], result) if row.id in sends else None
-            for (row, _), result in zip(batch, admitted, strict=True)
-        ]
+            return await _reserve(connection, held, batch)
+
+
+async def _reserve(connection: AsyncConnection, held: Held, batch: Sequence[_Item]) -> list[_Result]:
+    """Inserts the rows that fit, and stores what they take."""
+    rows = [row for row, _ in batch]
+    admitted = _admitted(held.states, rows)
+    fitting = [item for item, result in zip(batch, admitted, strict=True) if isinstance(result, Allowance)]
+    sends = await _insert(connection, fitting) if fitting else {}
+    await held.write(connection, _taken(held.states, [row for row, _ in fitting if row.id in sends]))
+    return [
+        result if isinstance(result, Shortage) else _Inserted(sends[row.id], result) if row.id in sends else None
+        for row, result in zip(rows, admitted, strict=True)
+    ]
 
 
 async def _insert(connection: AsyncConnection, batch: Sequence[_Item]) -> dict[str, int]:
@@ -271,24 +315,33 @@ async def _insert(connection: AsyncConnection, batch: Sequence[_Item]) -> dict[s
     return {row.id: int(row.sends) for row in await connection.execute(_INSERT, parameters)}
 
 
-def _admitted(states: list[LimitState], rows: Sequence[_Row]) -> list[Allowance | Shortage]:
+def _admitted(states: Sequence[LimitState], rows: Sequence[_Row]) -> list[Allowance | Shortage]:
     """Returns for each row what is left after it, or why it does not fit; the earlier ones come first."""
-    results: list[Allowance | Shortage] = []
+    by_project, results = _by_project(states), list[Allowance | Shortage]()
     for row in rows:
-        after = admit(states, row.project, row.model, row.reservation)
+        after = admit(by_project.get(row.project, []), row.project, row.model, row.reservation)
         if isinstance(after, Shortage):
             results.append(after)
         else:
-            states = after
-            results.append(Allowance.of(state for state in states if state.covers(row.project, row.model)))
+            by_project[row.project] = after
+            results.append(Allowance.of(state for state in after if state.covers(row.project, row.model)))
     return results
 
 
-def _taken(states: list[LimitState], rows: Sequence[_Row]) -> list[LimitState]:
-    """Returns the states after the rows, which fit, have reserved."""
+def _taken(states: Sequence[LimitState], rows: Sequence[_Row]) -> list[LimitState]:
+    """Returns the states, in their order, after the rows, which fit, have reserved."""
+    by_project = _by_project(states)
     for row in rows:
-        states = [state.take(row.reservation) if state.covers(row.project, row.model) else state for state in states]
-    return states
+        own = by_project.get(row.project, [])
+        by_project[row.project] = [
+            state.take(row.reservation) if state.covers(row.project, row.model) else state for state in own
+        ]
+    return [state for own in by_project.values() for state in own]
+
+
+def _by_project(states: Sequence[LimitState]) -> dict[str, list[LimitState]]:
+    """A batch may have as many projects as rows: each row is held against the limits of its own alone."""
+    return {project: list(own) for project, own in groupby(states, attrgetter("project"))}
 
 
 def _weight(item: _Item) -> int:

@@ -32,7 +32,8 @@ from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.tables import limits
 
-_LOCK = text("SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE")
+_LOCK = "SELECT id FROM projects WHERE id = ANY(:projects) ORDER BY id FOR NO KEY UPDATE"
+_LOCK_IN_TURN, _LOCK_IF_FREE = text(_LOCK), text(f"{_LOCK} SKIP LOCKED")
 
 # What each settlement gives back, by the kind of limit. `extract` of a negative age would give more than was taken.
 _AGE = "greatest(0, CAST(extract(epoch FROM c.now - {}) AS float8))"
@@ -122,7 +123,10 @@ class LimitRow:
 class Held:
     """The limits of locked projects, up to date; `write` stores them before the transaction ends."""
 
+    projects: frozenset[str]
+    """Those that were locked."""
     states: list[LimitState]
+    """Ordered by project."""
     _rows: Sequence[Row[tuple[object, ...]]]
     _drains: Sequence[float]
 
@@ -136,16 +140,20 @@ class Held:
             await connection.execute(_WRITE, _TAKEN.named_parameters(taken))
 
 
-async def hold(connection: AsyncConnection, project_ids: Collection[str]) -> Held:
+async def hold(connection: AsyncConnection, project_ids: Collection[str], *, waits: bool = True) -> Held:
     """Locks the projects for the rest of the transaction, and returns their limits with everything settled.
 
-    The caller must write them: the settlements are gone.
+    If it `waits` for no lock, projects that another transaction has locked are left out. The caller must write the
+    limits: the settlements are gone.
     """
-    wanted = {"projects": sorted(set(project_ids))}
-    await connection.execute(_LOCK, wanted)
-    rows = (await connection.execute(_READ, wanted)).all()
+    lock = _LOCK_IN_TURN if waits else _LOCK_IF_FREE
+    locked = list((await connection.execute(lock, {"projects": sorted(set(project_ids))})).scalars())
+    if not locked:
+        return Held(frozenset(), [], (), ())
+    rows = (await connection.execute(_READ, {"projects": locked})).all()
     drains = [drain_after(row.drained_per_second, row.idle_seconds, row.recent) for row in rows]
-    return Held([_state(row, drain) for row, drain in zip(rows, drains, strict=True)], rows, drains)
+    states = [_state(row, drain) for row, drain in zip(rows, drains, strict=True)]
+    return Held(frozenset(locked), states, rows, drains)
 
 
 def _state(row: Row[tuple[object, ...]], drain: float) -> LimitState:

@@ -137,6 +137,33 @@ class TestRaces:
         assert 0 < reserved <= 30_000 and 30_000 - reserved < reserved / count
         assert await used(db) == {DAY: reserved, "unfinished_responses": count}
 
+    async def test_a_project_whose_limits_are_held_delays_no_other(self, db: Database, inserter: Inserter) -> None:
+        for name in ("slow", "quick"):
+            await limited_project(db, name, unfinished_responses=10)
+        async with db.begin() as connection:
+            await limits.hold(connection, ["slow"])
+            waiting = [asyncio.create_task(inserter.create(reserving("slow"))) for _ in range(3)]
+            for size in (1, 10**6):
+                made = [inserter.create(reserving(name, input="x" * size)) for name in ("slow", "quick")]
+                slow, quick = map(asyncio.create_task, made)
+                assert isinstance(await quick, Allowance)
+                waiting.append(slow)
+            assert not any(task.done() for task in waiting)
+        assert all([isinstance(await task, Allowance) for task in waiting])
+        assert await used(db, "slow") == {"unfinished_responses": 5}
+        assert inserter._contended == {}
+
+    async def test_each_project_of_a_batch_is_held_against_its_own_limits(
+        self, db: Database, inserter: Inserter
+    ) -> None:
+        names = [f"project{number}" for number in range(20)]
+        for name in names:
+            await limited_project(db, name, unfinished_responses=2)
+        made = [inserter.create(reserving(name)) for _ in range(3) for name in names]
+        results = await asyncio.gather(*made, return_exceptions=True)
+        assert [type(result) for result in results] == [Allowance] * 40 + [LimitReached] * 20
+        assert all([await used(db, name) == {"unfinished_responses": 2} for name in names])
+
     async def test_places_in_the_queue_are_given_out_to_the_last_one(self, db: Database) -> None:
         await limited_project(db, queued_responses=50)
         outcomes = await asyncio.gather(*(insert_many(db, 64) for _ in range(4)))
