@@ -108,6 +108,30 @@ def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
+MAX_LIMIT = 2**53
+"""The largest value of a project's limit: beyond it, a double counts no longer by one."""
+
+LimitName = Literal[
+    "requests_per_minute",
+    "tokens_per_minute",
+    "tokens_per_day",
+    "queued_responses",
+    "queued_bytes",
+    "unfinished_responses",
+]
+
+
+def _split_limits(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [(name.strip(), number.strip()) for name, _, number in (pair.partition("=") for pair in value.split(","))]
+    if not all(map(all, pairs)) or len(dict(pairs)) < len(pairs):
+        raise ValueError(
+            "must be limits, each once, separated by commas: requests_per_minute=600,tokens_per_day=1000000"
+        )
+    return dict(pairs)
+
+
 def _variable(name: str) -> AliasChoices:
     return AliasChoices(name)
 
@@ -209,6 +233,11 @@ class Settings(BaseSettings):
     """Seconds for which the ledger of usage keeps what projects used, by the minute."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
     """Output tokens that a response without `max_output_tokens` reserves, if its project has limits."""
+
+    new_project_limits: Annotated[
+        Mapping[LimitName, Annotated[int, Field(ge=1, le=MAX_LIMIT)]], NoDecode, BeforeValidator(_split_limits)
+    ] = {}
+    """The limits that a new project begins with: `requests_per_minute=600,tokens_per_day=1000000`; by default none."""
 
     # Timing, which hardly anybody changes
 

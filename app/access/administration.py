@@ -27,6 +27,7 @@ from app.store.limits import LimitRow
 from app.store.paging import Page
 from app.store.projects import ProjectRow
 from app.store.tables import DEFAULT_PROJECT
+from config.settings import MAX_LIMIT, LimitName
 from config.tools import McpServer
 
 MAX_PERMITTED = 1000
@@ -35,8 +36,6 @@ MAX_PROJECTS = 10_000
 """Archived ones included."""
 MAX_LIMITS = 200
 """Limits of one project."""
-MAX_LIMIT = 2**53
-"""The largest value of a limit: beyond it, a double counts no longer by one."""
 DEFAULT_TIER = "default"
 """The best service tier of a new project: `priority` is granted, not asked for."""
 DEFAULT_OVERLAP_SECONDS = 86400.0
@@ -51,8 +50,9 @@ LIMIT_FIELDS = {
 class Administration:
     """What operators do with projects and keys. Every method raises AdministrationError and StoreUnavailable."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, new_project_limits: Mapping[LimitName, int]) -> None:
         self._changes = changes
+        self._first_limits = {LimitKind(name): value for name, value in new_project_limits.items()}
         self._db = changes.db
 
     async def create_project(
@@ -64,7 +64,7 @@ class Administration:
     ) -> ProjectRow:
         """Makes a project. `models` and `tool_servers` are all that it may use; None permits everything.
 
-        `top_tier` is the best service tier that its responses get.
+        `top_tier` is the best service tier that its responses get. It begins with the limits of new projects.
         """
         check_name(name)
         _check_permitted(models, tool_servers)
@@ -74,6 +74,8 @@ class Administration:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
             row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier)
             await change.note(AuditType.PROJECT_CREATED, row.id, row.id, {"data": {"name": name, "title": name}})
+            if self._first_limits:
+                await _set_limits(change, row.id, ALL_MODELS, self._first_limits)
         return row
 
     async def list_projects(self) -> list[ProjectRow]:
@@ -247,12 +249,7 @@ class Administration:
             _check_limit(kind, value, model)
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
-            for kind, value in values.items():
-                if value is None:
-                    await limits.remove(change.connection, project, model, kind)
-                elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
-                    raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
-            await _note_limits(change, project, model, values)
+            await _set_limits(change, project, model, values)
 
     async def set_limit(self, project: str, kind: LimitKind, value: int, model: str = ALL_MODELS) -> None:
         """`set_limits` for one."""
@@ -285,6 +282,16 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
         made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
         keep(made.secret)  # where it is found again, before the key counts
     return True
+
+
+async def _set_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
+    """The project is locked, or new."""
+    for kind, value in values.items():
+        if value is None:
+            await limits.remove(change.connection, project, model, kind)
+        elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
+            raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
+    await _note_limits(change, project, model, values)
 
 
 async def _note_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:

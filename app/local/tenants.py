@@ -120,7 +120,7 @@ async def _administer_async(settings: Settings, act: Callable[[Administration], 
     db = Database(settings.database_dsn, 2)
     pubsub = PubSub(settings.broker_url, pubsub_key(db))
     try:
-        return await act(Administration(Changes(db, pubsub)))
+        return await act(Administration(Changes(db, pubsub), settings.new_project_limits))
     except NothingThere as error:
         raise LocalError(f"{error}; `longhaul keys list` and `longhaul projects list` show all") from None
     except AdministrationError as error:

@@ -39,7 +39,7 @@ async def tenant(
 
 
 def administration(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(Changes(db, pubsub))
+    return Administration(Changes(db, pubsub), {})
 
 
 @asynccontextmanager

@@ -12,14 +12,15 @@ from app.access.administration import Administration, create_first_key
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes
 from app.access.secret import hash_of, shown
-from app.store import api_keys
+from app.store import api_keys, projects
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
+from config.settings import load_settings
 
 
 @pytest.fixture
 def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(Changes(db, pubsub))
+    return Administration(Changes(db, pubsub), {})
 
 
 async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -> None:
@@ -66,6 +67,21 @@ async def test_a_key_needs_a_project_that_is_there_and_not_archived(admin: Admin
 async def test_the_default_project_cannot_be_archived(admin: Administration) -> None:
     with pytest.raises(AdministrationError, match="cannot be archived"):
         await admin.archive_project("default")
+
+
+async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_the_audit_log_has_them(
+    db: Database, pubsub: PubSub, admin: Administration
+) -> None:
+    old = await admin.create_project("old")
+    set_to = load_settings(new_project_limits="requests_per_minute=600, tokens_per_day=5000").new_project_limits
+    new = await Administration(Changes(db, pubsub), set_to).create_project("new")
+    found = [(row.project, row.model, row.kind.value, row.value) for row in await admin.list_limits()]
+    assert found == [(new.id, "*", "requests_per_minute", 600), (new.id, "*", "tokens_per_day", 5000)]
+    known = await projects.find(db, [old.id, new.id])
+    assert (known[old.id].is_limited, known[new.id].is_limited) == (False, True)
+    async with db.autocommit() as connection:
+        noted = await connection.execute(text("SELECT type FROM audit_logs WHERE project = :id"), {"id": new.id})
+        assert set(noted.scalars()) == {"project.created", "rate_limit.updated"}
 
 
 @pytest.mark.parametrize("lifetime", [0.5, 1e12, float("nan"), float("inf")])

@@ -26,7 +26,7 @@ NEVER = 1000.0
 
 @pytest.fixture
 def admin(db: Database, pubsub: PubSub) -> Administration:
-    return Administration(Changes(db, pubsub))
+    return Administration(Changes(db, pubsub), {})
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_without_redis_a_revoked_key_ends_by_a_poll(
     try:
         made = await admin.create_key("default", "mine", PROJECT_SCOPES)
         key = await known(directory, made.secret)
-        await Administration(Changes(db, deaf)).revoke_key(made.row.id)
+        await Administration(Changes(db, deaf), {}).revoke_key(made.row.id)
         await key.ended.wait()
     finally:
         await directory.close()

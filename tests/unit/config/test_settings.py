@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
 from app.cli import cli
+from app.protocol.limits import LimitKind
 from config.settings import (
     CHECKED_VARIABLE,
     ConfigError,
+    LimitName,
     Settings,
     load_settings,
     unknown_variables,
@@ -186,3 +189,32 @@ def test_without_keys_the_api_listens_to_no_other_machine(host: str) -> None:
     with pytest.raises(ConfigError, match=r"set LONGHAUL_AUTH=keys, or LONGHAUL_HOST=127\.0\.0\.1"):
         load_settings(host=host).check_auth()
     load_settings(host=host, auth="keys").check_auth()
+
+
+def test_the_limits_of_new_projects_have_the_names_of_all_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(get_args(LimitName)) == {kind.value for kind in LimitKind}
+    assert load_settings().new_project_limits == {}
+    monkeypatch.setenv("LONGHAUL_NEW_PROJECT_LIMITS", "requests_per_minute=600, tokens_per_day = 1000000")
+    assert load_settings().new_project_limits == {"requests_per_minute": 600, "tokens_per_day": 1000000}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("600", "must be limits, each once"),
+        ("requests_per_minute", "must be limits, each once"),
+        ("requests_per_minute=", "must be limits, each once"),
+        ("requests_per_minute=1,requests_per_minute=2", "must be limits, each once"),
+        ("requests_per_minute=1,", "must be limits, each once"),
+        ("requests_per_hour=1", "Input should be 'requests_per_minute'"),
+        ("requests_per_minute=0", "greater than or equal to 1"),
+        ("tokens_per_day=9007199254740993", "less than or equal to 9007199254740992"),
+        ("tokens_per_day=many", "a valid integer"),
+    ],
+)
+def test_limits_of_new_projects_that_are_none_are_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: str, message: str
+) -> None:
+    monkeypatch.setenv("LONGHAUL_NEW_PROJECT_LIMITS", wrong)
+    with pytest.raises(ConfigError, match=f"LONGHAUL_NEW_PROJECT_LIMITS: .*{message}"):
+        load_settings()

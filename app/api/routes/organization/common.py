@@ -42,8 +42,8 @@ async def changes_of(runtime: RuntimeOf, caller: CallerOf) -> Changes:
 ChangesOf = Annotated[Changes, Depends(changes_of)]
 
 
-async def administration_of(changes: ChangesOf) -> Administration:
-    return Administration(changes)
+async def administration_of(runtime: RuntimeOf, changes: ChangesOf) -> Administration:
+    return Administration(changes, runtime.settings.new_project_limits)
 
 
 async def accounts_of(changes: ChangesOf) -> ServiceAccounts:
