@@ -40,6 +40,12 @@ class Caller:
     key_id: str | None = None
     """None: nobody asked for a key."""
 
+    @property
+    def own_project(self) -> str:
+        """The project whose responses the caller sees: that of its key."""
+        assert self.project is not None, "the scopes of a key without a project allow no such request"
+        return self.project
+
 
 ANYBODY = Caller(DEFAULT_PROJECT, frozenset(Scope))
 """Every caller, if no key is asked for (`LONGHAUL_AUTH=open`)."""

@@ -70,12 +70,12 @@ class Directory:
 
     async def key(self, secret: str) -> KnownKey | None:
         """Returns the key, which may have ended, or None if it does not exist. Raises StoreUnavailable."""
-        if not is_well_formed(secret):
-            return None
         hashed = hash_of(secret)
         if (known := self._keys.get(hashed)) is not None:
             return known
-        return None if hashed in self._unknown else await self._lookups.submit(hashed)
+        if hashed in self._unknown or not is_well_formed(secret):
+            return None
+        return await self._lookups.submit(hashed)
 
     async def project(self, project_id: str) -> ProjectRow | None:
         """Returns the project, or None if it does not exist. Raises StoreUnavailable."""

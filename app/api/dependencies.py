@@ -1,6 +1,7 @@
 """What routes get from FastAPI: the parts of this process, the caller and its project, checked headers and parameters.
 
-Every dependency is async: FastAPI runs the others in threads, which costs a request more than all its checks.
+Every dependency is async: FastAPI runs the others in threads, which costs a request more than all its checks. And each
+costs about 5 us: routes that create responses take the project from their `Caller`.
 """
 
 from __future__ import annotations
@@ -66,10 +67,8 @@ async def current_caller(request: HTTPConnection) -> Caller:
 
 
 async def current_project(request: HTTPConnection) -> str:
-    """Returns the project whose responses the request sees: that of the caller's key."""
-    project = (await current_caller(request)).project
-    assert project is not None, "the scopes of a key without a project allow no such request"
-    return project
+    """Returns the project whose responses the request sees."""
+    return (await current_caller(request)).own_project
 
 
 def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPConnection], Awaitable[None]]:

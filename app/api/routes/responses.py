@@ -66,10 +66,9 @@ def _foreground(
     response_model=None,
     dependencies=[_no_query],
 )
-async def create_response(
-    request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf, key: Key
-) -> Response:
-    service, sent = runtime.responses, await read_request(request, runtime.settings)
+async def create_response(request: Request, runtime: RuntimeOf, caller: CallerOf, key: Key) -> Response:
+    service, project = runtime.responses, caller.own_project
+    sent = await read_request(request, runtime.settings)
     if not sent.background:
         attach = partial(service.attach, project, sent, key, api_key_id=caller.key_id)
         return _foreground(runtime, attach, sent, detachable=key is not None)
@@ -91,7 +90,8 @@ async def create_response(
     response_model=None,
     dependencies=[_no_query],
 )
-async def count_tokens(request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf) -> Response:
+async def count_tokens(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
+    project = caller.own_project
     as_request = partial(count_request, only_model=only_model(await runtime.catalogs.of(project)))
     counted = await read_request(request, runtime.settings, as_request)
     attach = partial(runtime.responses.attach, project, counted, priority=Priority.URGENT, api_key_id=caller.key_id)
@@ -107,9 +107,9 @@ async def count_tokens(request: Request, runtime: RuntimeOf, project: Project, c
     response_model=None,
     dependencies=[_no_query],
 )
-async def compact(request: Request, runtime: RuntimeOf, project: Project, caller: CallerOf) -> Response:
+async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
     summarised = await read_request(request, runtime.settings, compact_request)
-    attach = partial(runtime.responses.attach, project, summarised, api_key_id=caller.key_id)
+    attach = partial(runtime.responses.attach, caller.own_project, summarised, api_key_id=caller.key_id)
     return _foreground(runtime, attach, summarised, shape=compacted)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
-from app.api.dependencies import current_caller, current_project, only_query
+from app.api.dependencies import current_caller, only_query
 from app.api.errors import refuse
 from app.api.middleware import may_connect
 from app.api.websocket.session import Session
@@ -25,8 +25,8 @@ async def connect(websocket: WebSocket) -> None:
         await websocket.send_denial_response(refuse(error))
         return
     await websocket.accept()
-    project, caller = await current_project(websocket), await current_caller(websocket)
-    await Session(websocket, websocket.state.runtime, project, caller.key_id).run()
+    caller = await current_caller(websocket)
+    await Session(websocket, websocket.state.runtime, caller.own_project, caller.key_id).run()
 
 
 def _check_origin(websocket: WebSocket) -> None:
