@@ -7,11 +7,13 @@ The parts:
 
     fleet, member, proxy        the processes, and the TCP proxies between them and their services
     schedule, kinds             draws faults from a seed, or takes them in turn; what each kind of fault does
+    queue_faults                faults between a commit and the message that follows from it
     store_faults, full_disk     faults within Postgres: statements that it ends, a full disk, rows that nobody can read
     clocks                      wall clocks that can be shifted, process by process
     arena                       what a fault gets: the fleet, its target, its own random numbers, and locks
     load, clients, readers      users; each records in a story what it was sent
-    audit                       triggers by which Postgres records every transition and every chunk
+    tenants                     two projects with keys and limits, and the ledger that the admin API shows
+    audit, accounts             triggers by which Postgres records every transition, chunk, reservation and usage
     evidence, checker           everything that was recorded; the rules that compare it
     doorbells                   whether every worker still publishes, and every API process still receives
     scenarios                   what the tests of single faults share

@@ -22,7 +22,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-WHOLE = Plan(faults=1000, responses=2000, pause=1.2)
+WHOLE = Plan(faults=1000, responses=2000, pause=1.2, at_once=32, keys=True, concurrency=4, window=4)
 
 
 def _plan() -> tuple[Plan, int]:
@@ -69,6 +69,8 @@ def _plan() -> tuple[Plan, int]:
     if "kinds" in chosen:
         chosen["kinds"] = frozenset(chosen["kinds"])
     base = plan_for(chosen["broken"]) if "broken" in chosen else WHOLE
+    if "upgrade" in chosen:  # the version before knows neither keys nor limits
+        base = replace(base, keys=False)
     return replace(base, **chosen), handovers
 
 
@@ -82,7 +84,8 @@ async def _all(plan: Plan, handovers: int) -> bool:
         _say(line)
     waits = {}
     if handovers and not (plan.broken or plan.demo):
-        waits = await measure(replace(plan, apis=1, flower=False, grace_seconds=0.0, logs=None), handovers, _say)
+        streams = Plan(seed=plan.seed, apis=1, workers=plan.workers, flower=False, grace_seconds=0.0)
+        waits = await measure(streams, handovers, _say)
     for name, seconds in waits.items():
         _say(
             f"{len(seconds):6} streams continued after {name} of their worker, without other faults: {spread(seconds)}"

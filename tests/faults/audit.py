@@ -46,7 +46,7 @@ _INSTALL = (
     """
     CREATE TABLE fault_writes (
         id bigserial PRIMARY KEY, response text NOT NULL, first int NOT NULL, last int NOT NULL, attempt int NOT NULL,
-        violation text, at timestamptz NOT NULL
+        violation text, at timestamptz NOT NULL, token_bytes int NOT NULL
     )
     """,
     # Deferred until right before the commit: nobody can have read the chunk, and the row of its response is final.
@@ -57,12 +57,12 @@ _INSTALL = (
         owner responses%ROWTYPE;
     BEGIN
         SELECT * INTO owner FROM responses WHERE id = NEW.response_id;
-        INSERT INTO fault_writes (response, first, last, attempt, violation, at)
+        INSERT INTO fault_writes (response, first, last, attempt, violation, at, token_bytes)
         VALUES (NEW.response_id, NEW.first, NEW.last, NEW.attempt, CASE
             WHEN TG_OP = 'UPDATE' AND OLD.frames <> NEW.frames THEN 'was rewritten'
             WHEN owner.attempt <> NEW.attempt THEN 'was written while attempt ' || owner.attempt || ' owned it'
             WHEN owner.status = 'in_progress' AND owner.worker IS NULL THEN 'was written while no worker owned it'
-            END, clock_timestamp());
+            END, clock_timestamp(), octet_length(NEW.tokens));
         RETURN NULL;
     END $$
     """,
@@ -97,6 +97,8 @@ class Write:
     """How the write breaks the third law (one owner at a time); None if it does not."""
     at: float
     """Seconds since the epoch, right before the commit."""
+    token_bytes: int = 0
+    """The size of the chunk's tokens."""
 
 
 async def install(db: Database) -> None:
@@ -125,7 +127,7 @@ async def writes(db: Database, ids: Sequence[str] | None = None) -> dict[str, li
     found: dict[str, list[Write]] = {}
     async with db.autocommit() as connection:
         for row in await connection.execute(_of_responses("SELECT * FROM fault_writes", ids)):
-            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp())
+            write = Write(row.first, row.last, row.attempt, row.violation, row.at.timestamp(), row.token_bytes)
             found.setdefault(row.response, []).append(write)
     return found
 

@@ -15,9 +15,10 @@ from itertools import pairwise
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
+from app.protocol.limits import LimitKind
 from app.protocol.status import Status
 from app.store.rows import ResponseRow
-from tests.faults import audit
+from tests.faults import accounts, audit
 from tests.faults.audit import Write
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence
@@ -87,6 +88,7 @@ def check(evidence: Evidence) -> list[Violation]:
     """Every violation of every rule. What was damaged on purpose has a rule of its own."""
     whole = _without_damaged(evidence) if evidence.damaged else evidence
     found = [Violation(rule.__name__, where, finding) for rule in RULES for where, finding in rule(whole)]
+    found += [Violation(rule.__name__, where, finding) for rule in ACCOUNTS for where, finding in rule(evidence)]
     name = damaged_responses_end.__name__
     return found + [Violation(name, where, finding) for where, finding in damaged_responses_end(evidence)]
 
@@ -303,6 +305,46 @@ def damaged_responses_end(evidence: Evidence) -> Iterator[tuple[str, str]]:
             yield response_id, f"did not fail: {finding}"
 
 
+# -- projects ------------------------------------------------------------------------------------------------
+
+
+def the_ledger_is_the_sum_of_all_usage(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """For each key, the admin API names the sum of its responses' usage, to the token."""
+    expected, told = accounts.used(evidence.accounts), evidence.ledger or {}
+    for project, key in expected.keys() | told.keys():
+        if (sums := expected.get((project, key))) != (answer := told.get((project, key))):
+            yield project, f"the ledger has {answer} for {key}, and its responses used {sums}"
+
+
+def ended_responses_reserve_nothing(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """When everything has ended no place is taken, and the day's tokens are what was used, and no more."""
+    used = accounts.charged(evidence.accounts, evidence.writes)
+    for limit in evidence.limits:
+        if limit.kind in PLACES and limit.used != 0:
+            yield limit.project, f"{limit.used} of {limit.kind.value} are taken, and nothing is queued or runs"
+        is_of_day = limit.kind is LimitKind.TOKENS_PER_DAY and evidence.is_one_day
+        if is_of_day and limit.used != used[limit.project]:
+            yield limit.project, f"{limit.used} tokens of the day are taken instead of {used[limit.project]}"
+
+
+def limits_are_never_exceeded(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """At no time more was queued, or had not ended, than the project's limits allow."""
+    yield from accounts.exceeded(evidence.accounts, evidence.limits)
+
+
+def flows_keep_their_order(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """No response is sent while an older one of its project and tier goes on waiting."""
+    yield from accounts.passed(evidence.accounts)
+
+
+PLACES = (LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES)
+ACCOUNTS: tuple[Rule, ...] = (
+    the_ledger_is_the_sum_of_all_usage,
+    ended_responses_reserve_nothing,
+    limits_are_never_exceeded,
+    flows_keep_their_order,
+)
+"""Rules that count damaged responses, too."""
 RULES: tuple[Rule, ...] = (
     everything_ends,
     transitions_are_legal,

@@ -20,6 +20,18 @@ TIMEOUT = httpx.Timeout(5.0, connect=2.0)
 SYNC_TIMEOUT = httpx.Timeout(45.0, connect=2.0)
 RETRY_SECONDS = (0.1, 0.8)
 _CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
+MAX_LIMIT_SECONDS = 5.0
+"""The longest wait after a 429, although the answer may say more: a run must come to its end."""
+INTRUSION = 0.2
+"""The share of responses that another project's key is tried on."""
+INTRUSIONS = (
+    ("GET", "", {}),
+    ("GET", "", {"stream": "true"}),
+    ("GET", "/input_items", {}),
+    ("POST", "/cancel", {}),
+    ("DELETE", "", {}),
+)
+"""Method, rest of the path and query of what answers 404 to another project's key."""
 _FINAL = frozenset(status.value for status in Status if status.final)
 
 
@@ -33,8 +45,19 @@ class Refused(Exception):
 class Client:
     """One user. Every request goes to a random one of `urls`, the API processes."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], story: Story, random: Random) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        urls: Sequence[str],
+        story: Story,
+        random: Random,
+        stranger: httpx.AsyncClient | None = None,
+    ) -> None:
+        """`stranger` sends another project's key."""
         self._http = http
+        self._stranger = stranger
+        self._limit_seconds = 0.0
+        """How long the last refusal by a limit asks to wait."""
         self._urls = list(urls)
         self._story = story
         self._random = random
@@ -96,7 +119,7 @@ class Client:
             if story.question.status is not Status.FAILED:
                 story.problems.append(f"POST was answered with 500: {answer.text[:200]}")
             return True
-        _expect_retry_later("POST", answer)
+        self._expect_retry_of_post(answer)
         return False
 
     async def _stream(self) -> None:
@@ -130,7 +153,7 @@ class Client:
                     story.response_id = answer.json()["id"]
                     self._record_if_final(answer.json())
                 else:
-                    _expect_retry_later("POST", answer)
+                    self._expect_retry_of_post(answer)
             if story.response_id is None:
                 await self._pause()
 
@@ -163,7 +186,7 @@ class Client:
                         story.readers.append(seen)
             else:
                 await answer.aread()
-                _expect_retry_later("POST", answer)
+                self._expect_retry_of_post(answer)
 
     # -- a background response -------------------------------------------------------------------------------
 
@@ -175,6 +198,8 @@ class Client:
                 seen = ReaderRecord(after=random.choice((-1, -1, -1, 0, 1, 7)))
                 story.readers.append(seen)
                 group.create_task(self._resume(seen))
+        if self._stranger is not None and random.random() < INTRUSION:
+            group.create_task(self._intrude(self._stranger))
         chance = random.random()
         if chance < 0.15:
             group.create_task(self._cancel(random.uniform(0, 4)))
@@ -233,6 +258,25 @@ class Client:
                 return
             await self._pause()
 
+    async def _intrude(self, stranger: httpx.AsyncClient) -> None:
+        """Tries what another project's key may not know of. The answer is the same before and after a deletion."""
+        random = Random(f"{self._story.key} stranger")
+        method, path, query = random.choice(INTRUSIONS)
+        await asyncio.sleep(random.uniform(0, 4))
+        while True:
+            try:
+                url = f"{random.choice(self._urls)}/v1/responses/{self._story.response_id}{path}"
+                answer = await stranger.request(method, url, params=query)
+            except _CONNECTION_ERRORS:
+                pass
+            else:
+                if not _is_unavailable(answer):
+                    break
+            await asyncio.sleep(random.uniform(*RETRY_SECONDS))
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            what = f"{method} {path} {query} of another project"
+            self._story.problems.append(f"{what} was answered with {answer.status_code}: {answer.text[:200]}")
+
     # -- helpers ---------------------------------------------------------------------------------------------
 
     async def _call(self, method: str, path: str = "") -> httpx.Response | None:
@@ -242,12 +286,17 @@ class Client:
             answer = await self._http.request(method, url)
         except _CONNECTION_ERRORS:
             return None
-        if answer.status_code not in (httpx.codes.OK, httpx.codes.NOT_FOUND):
-            try:
-                _expect_retry_later(f"{method} {path}", answer)
-            except Refused as refused:
-                self._story.problems.append(str(refused))
+        expected = answer.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND) or _is_unavailable(answer)
+        if not expected:
+            self._story.problems.append(str(Refused(f"{method} {path}", answer)))
         return answer
+
+    def _expect_retry_of_post(self, answer: httpx.Response) -> None:
+        """Raises Refused unless the request may be repeated: the service is away, or a limit of the project reached."""
+        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and "retry-after-ms" in answer.headers:
+            self._limit_seconds = min(int(answer.headers["retry-after-ms"]) / 1000, MAX_LIMIT_SECONDS)
+        elif not _is_unavailable(answer):
+            raise Refused("POST", answer)
 
     def _record_if_final(self, body: Json) -> bool:
         final = body["status"] in _FINAL
@@ -266,13 +315,12 @@ class Client:
         return {"Idempotency-Key": self._story.key} if self._story.keyed else {}
 
     async def _pause(self) -> None:
-        await asyncio.sleep(self._random.uniform(*RETRY_SECONDS))
+        seconds, self._limit_seconds = self._limit_seconds, 0.0
+        await asyncio.sleep(seconds + self._random.uniform(*RETRY_SECONDS))
 
 
-def _expect_retry_later(request: str, answer: httpx.Response) -> None:
-    """Raises Refused unless the answer is 503 with Retry-After."""
-    if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" not in answer.headers:
-        raise Refused(request, answer)
+def _is_unavailable(answer: httpx.Response) -> bool:
+    return answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and "retry-after" in answer.headers
 
 
 def text_of(body: Json) -> str:

@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from httpx import codes
+
 from tests.faults import checker, demo, doorbells
 from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running, stop
@@ -29,7 +31,8 @@ async def run(plan: Plan, say: Say = lambda _: None) -> Report:
         say(f"the fleet is ready; its logs are in {fleet.folder}")
         ask = await demo.questions(fleet) if plan.demo else question
         schedule = Schedule(plan, fleet)
-        load = Load(plan, fleet.urls, ask, schedule.damaged)
+        headers = [each.headers for each in fleet.tenants.projects] if fleet.tenants else [{}]
+        load = Load(plan, fleet.urls, ask, schedule.damaged, headers)
         evidence = Evidence(load.stories, damaged=schedule.damaged, crashes=schedule.crashes)
         progress = asyncio.create_task(_progress(plan, load, schedule, say))
         try:
@@ -99,5 +102,6 @@ def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -
     report.readers = len(seen)
     report.resumed = sum(max(0, reader.connections - 1) for reader in seen)
     report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
+    report.refused = sum(story.posts.count(str(int(codes.TOO_MANY_REQUESTS))) for story in load.stories)
     report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.transitions.values())
     report.pauses = pauses(schedule.takeovers, load.stories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,18 +12,21 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
+from app.protocol.limits import LimitState
 from app.queue.celery_app import make_celery
-from app.store import journal, responses
+from app.store import journal, limits, responses
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import CHANNEL
 from config.settings import load_settings
-from tests.faults import audit
+from tests.faults import accounts, audit, tenants
+from tests.faults.accounts import Entry, Ledger
 from tests.faults.audit import Transition, Write
 from tests.faults.fleet import Fleet
 from tests.faults.member import Member, Role
 from tests.faults.polling import with_pause
 from tests.faults.records import Story
+from tests.faults.tenants import DAY
 from tests.support.waiting import until
 
 AT_ONCE = 16
@@ -48,6 +52,14 @@ class Evidence:
     """When Postgres crashed (monotonic seconds)."""
     api_stops: list[float] = field(default_factory=list)
     """When an API process got SIGTERM (monotonic seconds)."""
+    accounts: list[Entry] = field(default_factory=list)
+    """Of a plan with keys: what Postgres recorded about waiting, reservations and usage."""
+    ledger: Ledger | None = None
+    """What the admin API says that projects used; None: the plan has no keys."""
+    limits: list[LimitState] = field(default_factory=list)
+    """The limits of all projects, and what is taken of them when everything has ended."""
+    is_one_day: bool = True
+    """Whether the run had no midnight (UTC)."""
     left_in_redis: list[str] = field(default_factory=list)
     """Messages and channels that remain in Redis."""
     unknown_workers: list[str] = field(default_factory=list)
@@ -91,7 +103,14 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
     for response_id in (row.id for row in readable):
         evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
-    evidence.replays = await _replays(fleet.urls, readable)
+    evidence.replays = await _replays(fleet, readable)
+    if fleet.tenants is not None:
+        evidence.accounts = await accounts.entries(fleet.db)
+        evidence.ledger = await tenants.ledger(fleet.urls[0], fleet.tenants, fleet.began)
+        evidence.limits = [
+            state for each in fleet.tenants.projects for state in await limits.states(fleet.db, each.project)
+        ]
+        evidence.is_one_day = int(fleet.began // DAY) == int(time.time() // DAY)
     evidence.left_in_redis = await _left_in_redis(fleet)
     evidence.busy = await _busy(fleet)
     evidence.unknown_workers = await _unknown_workers(fleet, fleet.of(Role.WORKER))
@@ -104,15 +123,15 @@ async def _rows(db: Database) -> dict[str, ResponseRow]:
     return {row.id: row for row in found if row is not None}
 
 
-async def _replays(urls: list[str], rows: Iterable[ResponseRow]) -> dict[str, bytes | int]:
+async def _replays(fleet: Fleet, rows: Iterable[ResponseRow]) -> dict[str, bytes | int]:
     found: dict[str, bytes | int] = {}
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def replay(client: httpx.AsyncClient, number: int, row: ResponseRow) -> None:
-        url = f"{urls[number % len(urls)]}/v1/responses/{row.id}"
+        url = f"{fleet.urls[number % len(fleet.urls)]}/v1/responses/{row.id}"
         try:
             async with slots, asyncio.timeout(REPLAY_SECONDS):
-                answer = await client.get(url, params={"stream": "true"})
+                answer = await client.get(url, params={"stream": "true"}, headers=fleet.headers_of(row.project))
             found[row.id] = answer.content if answer.status_code == httpx.codes.OK else answer.status_code
         except TimeoutError:
             found[row.id] = 0
@@ -148,7 +167,9 @@ async def _contents(client: redis.asyncio.Redis) -> list[str]:
         if await client.type(key) == b"list":
             found.append(f"{await client.llen(key)} messages in {key!r}")
     channels = [name.decode() for name in await client.pubsub_channels(f"{CHANNEL}*")]
-    return found + [f"channel {name}" for name in channels if name != CHANNEL]
+    of_processes = f"{CHANNEL}doorbell."  # there for as long as a process runs
+    left = [name for name in channels if name != CHANNEL and not name.startswith(of_processes)]
+    return found + [f"channel {name}" for name in left]
 
 
 async def _busy(fleet: Fleet) -> list[str]:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -28,12 +29,13 @@ from app.local.children import Program, run
 from app.local.ports import free_port
 from app.store.database import Database, StoreUnavailable
 from config.settings import CHECKOUT, Settings, load_settings
-from tests.faults import audit, clocks, full_disk
+from tests.faults import accounts, audit, clocks, full_disk, tenants
 from tests.faults.clocks import Clock
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
+from tests.faults.tenants import Tenants
 from tests.support import version_before
 from tests.support.services import Services
 from tests.support.waiting import until
@@ -64,6 +66,7 @@ class Fleet:
         self.plan = plan
         self.services = services
         self.folder = services.folder / "fleet"
+        self.began = time.time()
         self.models = self.folder / ("code/config/models.toml" if plan.demo else "models.toml")
         self.members: list[Member] = []
         self.db = Database(services.database_url, 4)
@@ -71,6 +74,8 @@ class Fleet:
         self.http = httpx.AsyncClient(timeout=3, verify=False)  # loads no certificates: there is no TLS here
         self.clocks: Path | None = None
         """The library that shifts clocks (`clocks`)."""
+        self.tenants: Tenants | None = None
+        """The projects of a plan with keys. `http` then sends the key of the first."""
         self._mark = services.folder.name
         self._code = "before" if plan.upgrade else "code"
         """The folder of the code that processes start with."""
@@ -88,6 +93,10 @@ class Fleet:
         """A new client, connected without a proxy."""
         client: redis.asyncio.Redis = redis.asyncio.from_url(self.services.redis_url)
         return client
+
+    def headers_of(self, project: str) -> dict[str, str]:
+        """The headers by which a client belongs to a project."""
+        return {} if self.tenants is None else self.tenants.headers_of(project)
 
     async def ready_workers(self) -> dict[int, str]:
         """pid -> id of the workers whose lease is valid in Postgres."""
@@ -161,6 +170,10 @@ class Fleet:
         await self._migrate()
         await audit.install(self.db)
         await full_disk.install(self.db)
+        if self.plan.keys:
+            await accounts.install(self.db)
+            self.tenants = await tenants.create(self.db, self.services.redis_url)
+            self.http.headers.update(self.tenants.projects[0].headers)
 
     async def upgrade(self) -> None:
         """Migrates the database; from then on, a process that starts runs this version's code."""

@@ -17,6 +17,11 @@ from tests.faults.process_faults import (
     stopped,
     upgraded,
 )
+from tests.faults.queue_faults import (
+    apis_killed_before_they_send,
+    flushed_without_maintenance,
+    worker_killed_before_its_dispatch,
+)
 from tests.faults.service_faults import (
     events_repeated,
     messages_repeated,
@@ -82,6 +87,9 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "postgres: disk full": (4, disk_full),
     **{name: (2, damaged(name)) for name in DAMAGES},
     "queue: messages repeated": (6, messages_repeated),
+    "queue: worker killed before its dispatch": (4, worker_killed_before_its_dispatch),
+    "queue: apis killed before they send": (3, apis_killed_before_they_send),
+    "queue: flushed without maintenance": (4, flushed_without_maintenance),
     "pubsub: events repeated": (6, events_repeated),
     "network: worker and postgres": (8, network(Role.WORKER, "postgres")),
     "network: worker and postgres, beyond its lease": (3, network(Role.WORKER, "postgres", *BEYOND)),
@@ -112,6 +120,9 @@ NEW: frozenset[str] = frozenset(
         "postgres: deadlock",
         "postgres: disk full",
         "postgres: failed over",
+        "queue: worker killed before its dispatch",
+        "queue: apis killed before they send",
+        "queue: flushed without maintenance",
         "valkey: password changed",
         "clock: of a worker",
         "clock: of an api",

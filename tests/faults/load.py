@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 
 import httpx
 
 from tests.faults.clients import TIMEOUT, Client
 from tests.faults.plan import Plan
-from tests.faults.questions import Ask
+from tests.faults.questions import Ask, Question
 from tests.faults.records import Form, Story
 
+BURST = 0.06
+"""The chance that several clients come at once."""
+BURSTS = (6, 16)
+TIERS = {"auto": 5, "flex": 2, "priority": 2}
+"""Service tier -> its share, where projects have keys. Who may not have `priority` gets the best that it may have."""
 FORMS = {Form.BACKGROUND_STREAM: 5, Form.BACKGROUND: 2, Form.STREAM: 2, Form.SYNC: 1}
 
 
 class Load:
     """Starts clients. `stories` has the record of each."""
 
-    def __init__(self, plan: Plan, urls: list[str], ask: Ask, damaged: Mapping[str, str]) -> None:
-        """Responses in `damaged` are not continued."""
+    def __init__(
+        self,
+        plan: Plan,
+        urls: list[str],
+        ask: Ask,
+        damaged: Mapping[str, str],
+        headers: Sequence[Mapping[str, str]] = ({},),
+    ) -> None:
+        """Responses in `damaged` are not continued. `headers` are those of each project's clients."""
         self._plan = plan
+        self._headers = headers
         self._ask = ask
         self._urls = urls
         self._damaged = damaged
@@ -35,36 +50,60 @@ class Load:
 
         Then waits for the clients that still run.
         """
-        gap = seconds / self._plan.responses
+        gap = seconds / self._plan.responses * (1 + BURST * sum(BURSTS) / 2)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=40)
-        async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits, verify=False) as http:
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(
+                    httpx.AsyncClient(timeout=TIMEOUT, limits=limits, verify=False, headers=headers)
+                )
+                for headers in self._headers
+            ]
             try:
                 while len(self.stories) < self._plan.responses or not enough.is_set():
                     await asyncio.sleep(self._random.expovariate(1 / gap))
-                    while len(self._clients) >= self._plan.at_once:
-                        await asyncio.wait(self._clients, return_when=asyncio.FIRST_COMPLETED)
-                    self._send(http)
+                    for _ in range(self._random.randint(*BURSTS) if self._random.random() < BURST else 1):
+                        while len(self._clients) >= self._plan.at_once:
+                            await asyncio.wait(self._clients, return_when=asyncio.FIRST_COMPLETED)
+                        self._send(clients)
                 await self._wait(self._plan.settle_seconds)
             finally:
                 await self._wait(0)
 
-    def _send(self, http: httpx.AsyncClient) -> None:
+    def _send(self, clients: Sequence[httpx.AsyncClient]) -> None:
         number = len(self.stories)
         random = Random(f"client {self._plan.seed} {number}")
+        tenant = random.randrange(len(clients))
         form = random.choices(list(FORMS), list(FORMS.values()))[0]
-        question = self._ask(random)
-        if random.random() < self._plan.chained and (earlier := self._continuable()):
-            story = random.choice(earlier)
-            question = question.continuing(story.finals[-1]["id"], story.question)
-        story = Story(f"{self._plan.seed}-{number}", random.random() < 0.5, form, question, time.monotonic())
+        story = Story(
+            key=f"{self._plan.seed}-{number}",
+            keyed=random.random() < 0.5,
+            form=form,
+            question=self._question(random, tenant),
+            began=time.monotonic(),
+            tenant=tenant,
+        )
         self.stories.append(story)
-        task = asyncio.create_task(Client(http, self._urls, story, random).run(), name=story.key)
+        stranger = clients[tenant - 1] if len(clients) > 1 else None
+        client = Client(clients[tenant], self._urls, story, random, stranger)
+        task = asyncio.create_task(client.run(), name=story.key)
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
-    def _continuable(self) -> list[Story]:
-        """Stories whose response can be continued (`previous_response_id`)."""
-        done = (story for story in self.stories if story.ended and story.finals and not story.delete_sent)
+    def _question(self, random: Random, tenant: int) -> Question:
+        question = self._ask(random)
+        if random.random() < self._plan.chained and (earlier := self._continuable(tenant)):
+            story = random.choice(earlier)
+            question = question.continuing(story.finals[-1]["id"], story.question)
+        if not self._plan.keys:
+            return question
+        tier = random.choices(list(TIERS), list(TIERS.values()))[0]
+        return replace(question, fields={**question.fields, "service_tier": tier})
+
+    def _continuable(self, tenant: int) -> list[Story]:
+        """Stories of this project whose response can be continued (`previous_response_id`)."""
+        mine = (story for story in self.stories if story.tenant == tenant)
+        done = (story for story in mine if story.ended and story.finals and not story.delete_sent)
         whole = (story for story in done if story.finals[-1]["id"] not in self._damaged)
         return [story for story in whole if story.finals[-1]["status"] in ("completed", "incomplete")]
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEASE_SECONDS = 3.0
+RESERVED_TOKENS = 1000
+"""Output tokens that a request reserves. Some answers are longer: they are charged for more than they reserved."""
 MODEL = "scripted"
 DEMO = "longhaul-demo"
 
@@ -60,6 +62,8 @@ class Plan:
     settle_seconds: float = 90.0
     """How long responses may take to end once all processes and services run again."""
 
+    keys: bool = False
+    """Ask for API keys: clients belong to two projects with limits, and what they use is compared with the ledger."""
     standby: bool = False
     """Run Postgres with a synchronous standby, and fail over to it now and then."""
     upgrade: bool = False
@@ -97,5 +101,6 @@ class Plan:
             "LONGHAUL_READER_POLL_SECONDS": "1",
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
+            **({"LONGHAUL_AUTH": "keys", "LONGHAUL_RESERVED_OUTPUT_TOKENS": str(RESERVED_TOKENS)} if self.keys else {}),
             **({} if self.window is None else {"LONGHAUL_QUEUE_WINDOW": str(self.window)}),
         }

@@ -74,6 +74,8 @@ class Story:
     question: Question
     began: float
     ended: float = 0.0
+    tenant: int = 0
+    """Which of the projects its client belongs to."""
     posts: list[str] = field(default_factory=list)
     """The result of each POST: a status code, or an exception's name."""
     response_id: str | None = None

@@ -36,6 +36,8 @@ class Report:
     readers: int = 0
     resumed: int = 0
     """Connections of readers beyond their first."""
+    refused: int = 0
+    """Requests that a limit of their project refused; their clients repeated them."""
     attempts: int = 0
     """Claims beyond each response's first."""
     pauses: dict[str, list[float]] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Report:
         yield f"{self.faults.total():6} faults in {self.seconds:.0f} s, seed {self.seed}"
         yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
         yield f"{self.events:6} events; {self.readers} readers resumed {self.resumed} times"
-        yield f"{self.attempts:6} takeovers of responses"
+        yield f"{self.attempts:6} takeovers of responses; limits refused {self.refused} requests"
         for name, pauses in self.pauses.items():
             yield f"{len(pauses):6} streams continued after {name} of their worker: {spread(pauses)}"
         for line, count in Counter(map(_without_details, self.error_lines)).most_common(SHOWN):

@@ -110,14 +110,14 @@ async def deadlock(arena: Arena) -> None:
             await connection.execute(lock, {"ids": [last]})
             async with connection.begin_nested() as savepoint:
                 await connection.execute(lock, {"ids": others})
-                await until(partial(_blocks_somebody, connection), BLOCKED_SECONDS)
+                await until(partial(blocks_somebody, connection), BLOCKED_SECONDS)
                 await asyncio.sleep(PILE_UP_SECONDS)
                 await savepoint.rollback()
-            await until(partial(_blocks_somebody, connection), BLOCKED_SECONDS)
+            await until(partial(blocks_somebody, connection), BLOCKED_SECONDS)
             await connection.execute(lock, {"ids": others})
 
 
-async def _blocks_somebody(connection: AsyncConnection) -> bool:
+async def blocks_somebody(connection: AsyncConnection) -> bool:
     await asyncio.sleep(PAUSE_SECONDS)
     return bool((await connection.execute(text(f"SELECT count(*) {_BLOCKED}"))).scalar_one())
 

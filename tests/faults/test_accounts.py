@@ -1,0 +1,98 @@
+"""Each rule about projects, on the smallest history that keeps or breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
+from app.protocol.status import Status
+from app.protocol.types import Json
+from tests.faults.accounts import PASSED_SECONDS, Entry, Ledger, Usage, charged, used
+from tests.faults.audit import Write
+from tests.faults.checker import check
+from tests.faults.evidence import Evidence
+
+AT = 1000.0
+USAGE: Json = {
+    "input_tokens": 3,
+    "input_tokens_details": {"cached_tokens": 1},
+    "output_tokens": 5,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 8,
+}
+INSERTED = Entry("r1", "p", "k", ("q", "p", 5), AT, None, Status.QUEUED, False, 100, 40, None, AT)
+SENT = replace(INSERTED, before=Status.QUEUED, is_sent=True, at=AT + 1)
+CLAIMED = replace(SENT, after=Status.IN_PROGRESS, at=AT + 2)
+ENDED = replace(CLAIMED, before=Status.IN_PROGRESS, after=Status.COMPLETED, usage=USAGE, at=AT + 3)
+CANCELLED = replace(ENDED, after=Status.CANCELLED, usage=None)
+LIFE = [INSERTED, SENT, CLAIMED, ENDED]
+
+
+def other(entry: Entry, seconds: float = 0.0) -> Entry:
+    """The same of a response that was created `seconds` later."""
+    return replace(entry, response_id="r2", created_at=entry.created_at + seconds)
+
+
+def broken_rules(accounts: list[Entry], ledger: Ledger | None = None, *limits: LimitState) -> set[str]:
+    ledger = used(accounts) if ledger is None else ledger
+    evidence = Evidence([], accounts=accounts, ledger=ledger, limits=list(limits))
+    return {violation.rule for violation in check(evidence)}
+
+
+def limit(kind: LimitKind, value: int, used: float = 0.0) -> LimitState:
+    return LimitState("p", ALL_MODELS, kind, value, used)
+
+
+def test_the_sum_of_usage_is_that_of_all_ends() -> None:
+    twice = [*LIFE, *map(other, LIFE)]
+    assert used(twice) == {("p", "k"): Usage(2, 6, 2, 10, 4)}
+    assert broken_rules(twice) == set()
+
+
+@pytest.mark.parametrize("ledger", [{}, {("p", "k"): Usage(1, 3, 1, 4, 2)}, {("p", "other"): Usage(1, 3, 1, 5, 2)}])
+def test_a_ledger_that_is_off_by_one_token_or_has_another_key_is_noticed(ledger: Ledger) -> None:
+    assert broken_rules(LIFE, ledger) == {"the_ledger_is_the_sum_of_all_usage"}
+
+
+def test_what_ran_and_has_no_usage_is_charged_with_its_reserved_input_and_the_tokens_of_its_log() -> None:
+    writes = [Write(0, 1, 1, None, AT, 8), Write(2, 3, 1, None, AT, 4), Write(2, 3, 1, None, AT, 4)]
+    assert charged([INSERTED, SENT, CLAIMED, CANCELLED], {"r1": writes}) == {"p": 40 + 3}
+    assert charged([INSERTED, replace(CANCELLED, before=Status.QUEUED)], {"r1": []}) == {}
+    assert charged(LIFE, {"r1": writes}) == {"p": 8}
+
+
+def test_a_place_that_is_taken_in_the_end_is_noticed() -> None:
+    for kind in (LimitKind.QUEUED_RESPONSES, LimitKind.QUEUED_BYTES, LimitKind.UNFINISHED_RESPONSES):
+        assert broken_rules(LIFE, None, limit(kind, 1000)) == set()
+        assert broken_rules(LIFE, None, limit(kind, 1000, used=1)) == {"ended_responses_reserve_nothing"}
+
+
+def test_tokens_of_the_day_that_are_not_those_that_were_used_are_noticed() -> None:
+    for taken in (7, 8, 9):
+        rules = {"ended_responses_reserve_nothing"} if taken != 8 else set()
+        assert broken_rules(LIFE, None, limit(LimitKind.TOKENS_PER_DAY, 1000, used=taken)) == rules
+
+
+def test_more_than_a_limit_allows_is_noticed_also_if_it_was_for_a_moment() -> None:
+    both = [INSERTED, other(INSERTED), *LIFE[1:], *map(other, LIFE[1:])]
+    for kind, value in (
+        (LimitKind.QUEUED_RESPONSES, 1),
+        (LimitKind.QUEUED_BYTES, 199),
+        (LimitKind.UNFINISHED_RESPONSES, 1),
+    ):
+        assert broken_rules(both, None, limit(kind, value)) == {"limits_are_never_exceeded"}
+        assert broken_rules([*LIFE, *map(other, LIFE)], None, limit(kind, value)) == set()
+
+
+def test_a_response_that_is_sent_while_an_older_one_of_its_flow_goes_on_waiting_is_noticed() -> None:
+    late = AT + 2 * PASSED_SECONDS
+    passing = [INSERTED, other(INSERTED, 1), replace(other(SENT, 1), at=late)]
+    rule = {"flows_keep_their_order"}
+    assert broken_rules(passing) == rule
+    assert broken_rules([*passing, replace(SENT, at=late + 2 * PASSED_SECONDS)]) == rule
+    assert broken_rules([*passing, replace(SENT, at=late + 1)]) == set(), "the same dispatch, or the next"
+    cancelled = replace(CANCELLED, before=Status.QUEUED, is_sent=False, at=late - 1)
+    assert broken_rules([*passing[:2], cancelled, passing[2]]) == set(), "it waited no longer"
+    assert broken_rules([INSERTED, replace(other(INSERTED, 1), flow=("q", "p", 1), is_sent=True, at=late)]) == set()
