@@ -365,11 +365,12 @@ class TestRateLimits:
 
 async def counted(db: Database, minute: str, project: str, tokens: int, key_id: str = "", model: str = MODEL) -> None:
     """Adds a row to the ledger: `tokens` of input, half of them cached, and as many of output."""
-    values = {"minute": datetime.fromisoformat(minute), "project": project, "key": key_id, "model": model, "n": tokens}
+    values = {"minute": datetime.fromisoformat(minute), "project": project, "key": key_id, "model": model}
     statement = """INSERT INTO usage (minute, project, key_id, model, tier, requests, input_tokens, cached_tokens,
-        output_tokens, reasoning_tokens) VALUES (:minute, :project, :key, :model, 'default', 1, :n, :n / 2, :n, 0)"""
+        output_tokens, reasoning_tokens)
+        VALUES (:minute, :project, :key, :model, 'default', 1, :tokens, :half, :tokens, 0)"""
     async with db.autocommit() as connection:
-        await connection.execute(text(statement), values)
+        await connection.execute(text(statement), {**values, "tokens": tokens, "half": tokens // 2})
 
 
 def seconds(moment: str) -> int:

@@ -54,5 +54,7 @@ async def test_a_new_key_is_known_before_it_seals_and_old_ones_still_unseal(
 
 async def test_keys_are_read_again_only_after_a_while(db: Database) -> None:
     running = SharedSealer(db)
-    sealer = await running.get("default")
-    assert await running.get("default") is sealer
+    await running.get("default")
+    await rotate(db, pause=0)
+    assert (await running.get("default")).seal(KIND, "a").startswith("lh1_")
+    assert (await SharedSealer(db).get("default")).seal(KIND, "a").startswith("lh2_")
