@@ -15,7 +15,7 @@ from app.store import claims, endings, journal, responses, usage
 from app.store.database import Database, retry_until_available
 from app.store.inserts import Inserter
 from app.store.rows import NewResponse
-from app.store.usage import UsageRow
+from app.store.usage import Total, UsageFilter
 from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 from tests.support.waiting import until
@@ -34,12 +34,13 @@ async def finished(db: Database, project: str = "default", key_id: str | None = 
     return new.id
 
 
-async def ledger(db: Database, project: str | None = None) -> list[UsageRow]:
+async def ledger(db: Database, project: str | None = None) -> list[Total]:
     now = datetime.now(UTC)
-    return await usage.find(db, now - DAY, now + DAY, project)
+    groups, projects = ("project_id", "api_key_id", "model", "service_tier"), [] if project is None else [project]
+    return await usage.read(db, UsageFilter(now - DAY, now + DAY, "minute", groups, projects), 1000)
 
 
-def totals(rows: list[UsageRow]) -> tuple[int, int, int]:
+def totals(rows: list[Total]) -> tuple[int, int, int]:
     return sum(r.requests for r in rows), sum(r.input_tokens for r in rows), sum(r.output_tokens for r in rows)
 
 
@@ -50,13 +51,13 @@ async def test_the_ledger_is_by_project_key_model_and_tier(db: Database) -> None
     await finished(db, "proj_a", "key_2", priority=1)
     await finished(db, "proj_a", "key_2", priority=9)
     for _ in range(2):
-        found = [(r.project, r.key_id, r.model, r.tier) for r in await ledger(db)]
-        assert sorted(set(found)) == [
-            ("default", "", "scripted", "default"),
+        found = {tuple(row.group.values()) for row in await ledger(db)}
+        assert found == {
+            ("default", None, "scripted", "default"),
             ("proj_a", "key_1", "scripted", "default"),
             ("proj_a", "key_2", "scripted", "flex"),
             ("proj_a", "key_2", "scripted", "priority"),
-        ]
+        }
         assert totals(await ledger(db)) == (5, 5, 10)
         assert totals(await ledger(db, "proj_a")) == (4, 4, 8)
         await usage.add_up(db, 100)

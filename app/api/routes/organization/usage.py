@@ -19,8 +19,8 @@ from app.api.params import boolean, integer, one_of, repeatable, unsupported_val
 from app.api.route_docs import USAGE_PARAMETERS, error_answers
 from app.protocol.errors import InvalidRequest
 from app.protocol.types import Json
-from app.store import usage_totals
-from app.store.usage_totals import Total, UsageFilter
+from app.store import usage
+from app.store.usage import Total, UsageFilter
 
 router = APIRouter(prefix="/v1/organization/usage", tags=["organization"])
 
@@ -80,7 +80,7 @@ async def completions(request: Request, runtime: RuntimeOf) -> Response:
             models=values_of(query, "models"),
             accounts=values_of(query, "user_ids"),
         )
-        totals = await usage_totals.read(runtime.db, wanted, MAX_RESULTS + 1)
+        totals = await usage.read(runtime.db, wanted, MAX_RESULTS + 1)
         if len(totals) > MAX_RESULTS:
             starts, totals = _cut(starts, totals)
     return reply(_page(starts, end, width, totals, groups))
