@@ -35,7 +35,7 @@ MAX_LOOKUPS = 1024
 MAX_UNKNOWN = 10_000
 """Keys that do not exist and are remembered until the next look: they cost no query."""
 IDLE_SECONDS = 3600.0
-"""A key or project that was not used for so long is forgotten until it is used again."""
+"""A key that was not used for so long is forgotten until it is used again; a project with the last of its keys."""
 NOTE_SECONDS = 30.0
 """Between two notes of when keys were used last."""
 
@@ -81,7 +81,8 @@ class Directory:
         """Returns the project, or None if it does not exist. Raises StoreUnavailable."""
         if project_id not in self._projects:
             async with self._lock:
-                self._projects[project_id] = (await projects.find(self._db, [project_id])).get(project_id)
+                if project_id not in self._projects:  # Else another request asked first.
+                    self._projects[project_id] = (await projects.find(self._db, [project_id])).get(project_id)
         return self._projects[project_id]
 
     async def _look_up(self, hashes: Sequence[bytes]) -> list[KnownKey | None]:
@@ -118,14 +119,14 @@ class Directory:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def look(self) -> None:
-        """Reads again everything that is known. Raises StoreUnavailable."""
+        """Reads again everything that is known, and forgets what is idle. Raises StoreUnavailable."""
         async with self._lock:
             self._unknown.clear()
             if self._keys:
                 self._update_keys(await api_keys.find(self._db, self._keys))
-            if self._projects:
-                found = await projects.find(self._db, self._projects)
-                self._projects = {project_id: found.get(project_id) for project_id in self._projects}
+            in_use = self._projects.keys() & {key.caller.project for key in self._keys.values()}
+            found = await projects.find(self._db, in_use) if in_use else {}
+            self._projects = {project_id: found.get(project_id) for project_id in in_use}
 
     def _update_keys(self, found: Mapping[bytes, api_keys.KeyRow]) -> None:
         for hashed, key in list(self._keys.items()):
