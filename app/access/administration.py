@@ -222,6 +222,8 @@ class Administration:
         if not 0 <= overlap_seconds <= MAX_KEY_SECONDS:
             raise AdministrationError(f"an overlap has 0 to {MAX_KEY_SECONDS} seconds")
         async with self._changes.begin() as change:
+            if (project := (await _existing_key(change, key_id)).project) is not None:
+                await lock_project(change, project)  # Its service accounts, too: no key of a deleted one is made.
             old = await _existing_key(change, key_id)
             if not works(old):
                 raise AdministrationError(f"the key '{key_id}' works no longer; create a new one")

@@ -12,10 +12,12 @@ from app.access.administration import Administration, create_first_key
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes
 from app.access.secret import hash_of, shown
-from app.store import api_keys, projects
+from app.access.service_accounts import ServiceAccounts
+from app.store import api_keys, projects, service_accounts
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -131,6 +133,26 @@ async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> N
     await admin.rotate_key(old.row.id, 1000)
     before, _ = await admin.list_keys("default")
     assert before.expires_at == old.row.expires_at
+
+
+async def test_a_key_cannot_be_rotated_while_its_service_account_is_deleted(
+    admin: Administration, db: Database, pubsub: PubSub
+) -> None:
+    accounts = ServiceAccounts(Changes(db, pubsub))
+    account, key = await accounts.create("default", "jobs", None, with_key=True)
+    assert key is not None
+
+    async def waits() -> bool:
+        async with db.autocommit() as connection:
+            return bool((await connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted"))).first())
+
+    async with db.begin() as connection:
+        await projects.lock(connection, "default")
+        rotating = asyncio.create_task(admin.rotate_key(key.row.id))
+        await until(waits, what="the rotation to wait for the project")
+        await service_accounts.delete(connection, account.id)
+    with pytest.raises(AdministrationError, match="works no longer"):
+        await rotating
 
 
 async def test_a_revoked_key_cannot_be_rotated(admin: Administration) -> None:
