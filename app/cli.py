@@ -164,29 +164,6 @@ async def _rotate_key(settings: Settings) -> int:
 
 
 @cli.command()
-def weight(
-    project: Annotated[str, typer.Argument(help="The id of the project.")],
-    share: Annotated[float, typer.Argument(min=0.001, max=1000, help="Its weight; the others have 1.")],
-) -> None:
-    """Set the share that a project gets of every queue, beside the projects that wait at the same time."""
-    with one_line():
-        asyncio.run(_set_weight(_settings(), project, share))
-
-
-async def _set_weight(settings: Settings, project: str, share: float) -> None:
-    from app.store.database import Database, StoreUnavailable
-    from app.store.dispatch import set_weight
-
-    db = Database(settings.database_dsn)
-    try:
-        await set_weight(db, project, share)
-    except StoreUnavailable as error:
-        raise LocalError(f"DATABASE_URL: Postgres cannot be reached ({error})") from None
-    finally:
-        await db.close()
-
-
-@cli.command()
 def models() -> None:
     """List the models of the models file."""
     with one_line():

@@ -38,6 +38,8 @@ MAX_LIMITS = 200
 """Limits of one project."""
 DEFAULT_TIER = "default"
 """The best service tier of a new project: `priority` is granted, not asked for."""
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+"""Of a project beside others with weight 1."""
 DEFAULT_OVERLAP_SECONDS = 86400.0
 LIMIT_PREFIX = "rl-"
 LIMIT_FIELDS = {
@@ -61,18 +63,21 @@ class Administration:
         models: Collection[str] | None = None,
         tool_servers: Collection[str] | None = None,
         top_tier: str = DEFAULT_TIER,
+        weight: float = 1.0,
     ) -> ProjectRow:
         """Makes a project. `models` and `tool_servers` are all that it may use; None permits everything.
 
-        `top_tier` is the best service tier that its responses get. It begins with the limits of new projects.
+        `top_tier` is the best service tier that its responses get, `weight` its share of every queue. It begins with
+        the limits of new projects.
         """
         check_name(name)
         _check_permitted(models, tool_servers)
         _check_tier(top_tier)
+        _check_weight(weight)
         async with self._changes.begin() as change:
             if await projects.count(change.connection) >= MAX_PROJECTS:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
-            row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier)
+            row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier, weight)
             await change.note(AuditType.PROJECT_CREATED, row.id, row.id, {"data": {"name": name, "title": name}})
             if self._first_limits:
                 await _set_limits(change, row.id, ALL_MODELS, self._first_limits)
@@ -97,6 +102,15 @@ class Administration:
             await lock_active_project(change, project_id)
             row = await projects.rename(change.connection, project_id, name)
             await _note_update(change, project_id, {"title": name})
+        return row
+
+    async def set_weight(self, project_id: str, weight: float) -> ProjectRow:
+        """Sets the project's share of every queue, beside the other projects that wait there."""
+        _check_weight(weight)
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project_id)
+            row = await projects.set_weight(change.connection, project_id, weight)
+            await _note_update(change, project_id, {"weight": weight})
         return row
 
     async def permit(
@@ -327,6 +341,11 @@ def _check_limit(kind: LimitKind, value: int | None, model: str) -> None:
 def _check_tier(tier: str) -> None:
     if tier not in TIERS:
         raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
+
+
+def _check_weight(weight: float) -> None:
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise AdministrationError(f"a weight is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {weight:g}")
 
 
 def _check_permitted(*lists: Collection[str] | None) -> None:

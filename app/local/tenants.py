@@ -54,9 +54,14 @@ def rotate_key(key_id: str, overlap_hours: float) -> tuple[str, str]:
     return _new(_administer(lambda to: to.rotate_key(key_id, overlap_hours * HOUR_SECONDS)))
 
 
-def create_project(name: str, models: str, tool_servers: str, top_tier: str) -> str:
+def create_project(name: str, models: str, tool_servers: str, top_tier: str, weight: float) -> str:
     """Returns the id of the new project."""
-    return _administer(lambda to: to.create_project(name, _permitted(models), _permitted(tool_servers), top_tier)).id
+    permitted = _permitted(models), _permitted(tool_servers)
+    return _administer(lambda to: to.create_project(name, *permitted, top_tier, weight)).id
+
+
+def set_weight(project_id: str, weight: float) -> str:
+    return _project_line(_administer(lambda to: to.set_weight(project_id, weight)))
 
 
 def list_projects() -> list[str]:
@@ -163,7 +168,7 @@ def _project_line(project: ProjectRow) -> str:
     state = "archived" if project.archived_at else "active"
     models, servers = _listed(project.models), _listed(project.tool_servers)
     permitted = (f"models {models}", f"tool servers {servers}", f"tier {project.top_tier}")
-    return "\t".join((project.id, project.name, state, *permitted))
+    return "\t".join((project.id, project.name, state, *permitted, f"weight {project.weight:g}"))
 
 
 def _listed(names: Iterable[str] | None) -> str:

@@ -19,6 +19,7 @@ limits = typer.Typer(help="Set, list and remove what projects may use at most.",
 ProjectOption = Annotated[str | None, typer.Option("--project", help="The id of the key's project.")]
 ModelsOption = Annotated[str, typer.Option(help="Names of the models that it may use, with commas; `all`; `none`.")]
 ServersOption = Annotated[str, typer.Option(help="Labels of the MCP servers that it may use; `all`; `none`.")]
+WeightOption = Annotated[float, typer.Option(help="Its share of every queue, beside projects with 1; 0.001 to 1000.")]
 
 KindArgument = Annotated[str, typer.Argument(help="What is limited: requests_per_minute, tokens_per_day, ...")]
 ProjectArgument = Annotated[str, typer.Argument(help="The id of the project.")]
@@ -90,12 +91,13 @@ def create_project(
     models: ModelsOption = ALL,
     tool_servers: ServersOption = ALL,
     tier: Annotated[str, typer.Option(help="The best service tier of its responses.")] = "default",
+    weight: WeightOption = 1.0,
 ) -> None:
     """Make a project and print its id."""
     with one_line():
         from app.local import tenants
 
-        typer.echo(tenants.create_project(name, models, tool_servers, tier))
+        typer.echo(tenants.create_project(name, models, tool_servers, tier, weight))
 
 
 @projects.command("list")
@@ -106,6 +108,18 @@ def list_projects() -> None:
 
         for line in tenants.list_projects():
             typer.echo(line)
+
+
+@projects.command("update")
+def update_project(
+    project: ProjectArgument,
+    weight: WeightOption,
+) -> None:
+    """Set a project's share of every queue, beside the projects that wait at the same time."""
+    with one_line():
+        from app.local import tenants
+
+        typer.echo(tenants.set_weight(project, weight))
 
 
 @projects.command()

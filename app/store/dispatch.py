@@ -20,13 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.queue.message import WEIGHTS, Message
 from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
-from app.store.tables import project_weights
 from app.store.window import room, slots, some_wait, waits
 
 MAX_SENT = 32
@@ -98,7 +96,7 @@ _CORRECT = text(
         SELECT * FROM unnest({named_arrays(_FLOW, _SETTLED)}) AS s({names(_FLOW, _SETTLED)})
     )
     UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_WEIGHT}), scale = {_SCALE}
-    FROM settled s LEFT JOIN weights w ON w.priority = s.priority LEFT JOIN project_weights p ON p.project = s.project
+    FROM settled s LEFT JOIN weights w ON w.priority = s.priority LEFT JOIN projects p ON p.id = s.project
     WHERE f.queue = :queue AND f.project = s.project AND f.priority = s.priority
     """
 )
@@ -125,7 +123,7 @@ _DISPATCH = text(
         FROM busy b
         LEFT JOIN flows f ON f.queue = :queue AND f.project = b.project AND f.priority = b.priority
         LEFT JOIN weights w ON w.priority = b.priority
-        LEFT JOIN project_weights p ON p.project = b.project
+        LEFT JOIN projects p ON p.id = b.project
         ORDER BY start, b.created_at LIMIT :room
     ), next AS MATERIALIZED (
         SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
@@ -233,11 +231,3 @@ async def forget_idle_flows(db: Database) -> None:
     """Deletes the flows that are like new ones."""
     async with db.autocommit() as connection:
         await connection.execute(_FORGET_IDLE)
-
-
-async def set_weight(db: Database, project: str, weight: float) -> None:
-    """Sets the weight of a project in every queue. It counts from the next response that is sent."""
-    statement = insert(project_weights).values(project=project, weight=weight)
-    changed = statement.on_conflict_do_update(index_elements=["project"], set_={"weight": statement.excluded.weight})
-    async with db.autocommit() as connection:
-        await connection.execute(changed)

@@ -36,6 +36,8 @@ class ProjectRow:
     """Kinds of hosted tool (`HostedToolKind.name`) that its requests may not use, whatever server runs them."""
     top_tier: str = "priority"
     """The best service tier that its responses get."""
+    weight: float = 1.0
+    """Its share of every queue (dispatch.py)."""
     is_limited: bool = False
     """Whether it has limits."""
 
@@ -49,6 +51,7 @@ def _row(row: Row[Any]) -> ProjectRow:
         denied_models=frozenset(row.denied_models),
         denied_tools=frozenset(row.denied_tools),
         top_tier=row.top_tier,
+        weight=row.weight,
         is_limited=row.is_limited,
         created_at=row.created_at,
         archived_at=row.archived_at,
@@ -70,9 +73,11 @@ async def create(
     models: Collection[str] | None = None,
     tool_servers: Collection[str] | None = None,
     top_tier: str = "default",
+    weight: float = 1.0,
 ) -> ProjectRow:
     """Inserts a project. None permits everything."""
-    values = {"models": _array(models), "tool_servers": _array(tool_servers), "top_tier": top_tier}
+    values: dict[str, Any] = {"models": _array(models), "tool_servers": _array(tool_servers)}
+    values |= {"top_tier": top_tier, "weight": weight}
     statement = insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*_COLUMNS)
     return _row((await connection.execute(statement)).one())
 
@@ -112,6 +117,11 @@ async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[P
 
 async def rename(connection: AsyncConnection, project_id: str, name: str) -> ProjectRow:
     return await _update(connection, project_id, {"name": name})
+
+
+async def set_weight(connection: AsyncConnection, project_id: str, weight: float) -> ProjectRow:
+    """Sets the project's share of every queue. It counts from the next response that is sent."""
+    return await _update(connection, project_id, {"weight": weight})
 
 
 async def permit(

@@ -249,15 +249,6 @@ flows = Table(
     Column("scale", Double, nullable=False, server_default=text("1")),
 )
 
-# A project without a row has weight 1.
-project_weights = Table(
-    "project_weights",
-    metadata,
-    Column("project", Text, primary_key=True),
-    Column("weight", Double, nullable=False),
-    CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
-)
-
 # The secret keys of the deployment (keys.py).
 keys = Table(
     "keys",
@@ -281,6 +272,9 @@ projects = Table(
     _time("archived_at"),
     # The best service tier that its responses get.
     Column("top_tier", Text, nullable=False, server_default="priority"),
+    # Its share of every queue, beside the other projects that wait there.
+    Column("weight", Double, nullable=False, server_default=text("1")),
+    CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
     CheckConstraint("top_tier IN ('flex', 'default', 'priority')", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
     CheckConstraint("models IS NULL OR denied_models = '{}'", name="allow_or_deny"),

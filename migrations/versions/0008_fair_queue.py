@@ -46,17 +46,14 @@ def upgrade() -> None:
         sa.Column("scale", sa.Double(), server_default=sa.text("1"), nullable=False),
         sa.PrimaryKeyConstraint("queue", "project", "priority", name=op.f("flows_pkey")),
     )
-    op.create_table(
-        "project_weights",
-        sa.Column("project", sa.Text(), nullable=False),
-        sa.Column("weight", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("project", name=op.f("project_weights_pkey")),
-        sa.CheckConstraint("weight BETWEEN 0.001 AND 1000", name=op.f("project_weights_weight_in_bounds")),
-    )
+    op.add_column("projects", sa.Column("weight", sa.Double(), server_default=sa.text("1"), nullable=False))
+    op.create_check_constraint(op.f("projects_weight_in_bounds"), "projects", "weight BETWEEN 0.001 AND 1000")
 
 
 def downgrade() -> None:
-    for table in ("project_weights", "flows", "queues"):
+    op.drop_constraint(op.f("projects_weight_in_bounds"), "projects")
+    op.drop_column("projects", "weight")
+    for table in ("flows", "queues"):
         op.drop_table(table)
     op.drop_index("responses_sent_idx", table_name="responses")
     op.drop_index("responses_waiting_idx", table_name="responses")

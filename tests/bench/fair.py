@@ -24,7 +24,7 @@ from tests.bench.results import Results
 from tests.support.services import Services
 from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
-from tests.support.waiting_rows import QUEUE, sent, waiting, with_slots
+from tests.support.waiting_rows import QUEUE, sent, waiting, weigh, with_slots
 
 NAME = "fair"
 TENANTS = (1, 10, 100)
@@ -36,7 +36,7 @@ WINDOW = 32
 TURN_SECONDS = 0.1
 PATIENCE = 600.0
 MIB = 1 << 20
-_EMPTY = "TRUNCATE responses, conversations, workers, flows, queues, project_weights CASCADE"
+_EMPTY = "TRUNCATE responses, conversations, workers, flows, queues CASCADE"
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -121,7 +121,7 @@ async def _passing(bench: Bench) -> None:
 
 
 async def _weights(bench: Bench) -> None:
-    await dispatch.set_weight(bench.db, "a", 3.0)
+    await weigh(bench.db, "a", 3.0)
     tokens = {"a": 400, "b": 50}
     for project in tokens:
         await waiting(bench.db, project, bench.count(4_000))

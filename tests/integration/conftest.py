@@ -15,11 +15,11 @@ from app.streaming.pubsub import PubSub
 
 TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
-    "limits, settlements, usage, usage_entries, flows, queues, project_weights"
+    "limits, settlements, usage, usage_entries, flows, queues"
 )
 PLAIN_PROJECT = (
     "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "
-    "top_tier = 'priority'"
+    "top_tier = 'priority', weight = 1"
 )
 
 

@@ -12,7 +12,6 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.queue.publisher import TaskQueue
-from app.store import dispatch
 from app.store.database import Database
 from app.store.inserts import Inserter
 from app.store.rows import NewResponse
@@ -21,7 +20,7 @@ from config.settings import Settings, load_settings
 from tests.support.rows import new_response
 from tests.support.slot_worker import SlotWorker, slot_worker
 from tests.support.waiting import until
-from tests.support.waiting_rows import waiting
+from tests.support.waiting_rows import waiting, weigh
 from workers.maintenance import Maintenance
 
 SLOTS = 4
@@ -72,7 +71,7 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
     """Each response of `a` takes four times its estimate, and each of `b` half of it."""
-    await dispatch.set_weight(db, "a", 3.0)
+    await weigh(db, "a", 3.0)
     await waiting(db, "a", 1000)
     await waiting(db, "b", 1000)
     async with slot_worker(db, broker, SLOTS) as worker:

@@ -58,6 +58,14 @@ async def with_slots(db: Database, slots: int | None, worker: str = "w", queue: 
     await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, None, slots), 3600.0)
 
 
+async def weigh(db: Database, project: str, weight: float) -> None:
+    """Gives a project, which need not be there, its share."""
+    statement = "INSERT INTO projects (id, name, created_at, weight) VALUES (:project, :project, now(), :weight) "
+    changed = statement + "ON CONFLICT (id) DO UPDATE SET weight = excluded.weight"
+    async with db.autocommit() as connection:
+        await connection.execute(text(changed), {"project": project, "weight": weight})
+
+
 async def sent(db: Database, window: int = 32, queue: str = QUEUE) -> list[str]:
     """Dispatches until nothing more is sent; returns the ids in order."""
     ids: list[str] = []

@@ -46,6 +46,21 @@ async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -
     assert (wider.models, wider.tool_servers) == (None, {"python"})
 
 
+async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) -> None:
+    project = await admin.create_project("heavy", weight=3.0)
+    assert project.weight == 3.0
+    assert (await admin.set_weight(project.id, 0.5)).weight == 0.5
+    statement = "SELECT details->'changes_requested' FROM audit_logs WHERE type = 'project.updated'"
+    async with db.autocommit() as connection:
+        assert (await connection.execute(text(statement))).scalar_one() == {"weight": 0.5}
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.0009, 1001.0, -1.0, float("nan"), float("inf")])
+async def test_a_weight_has_bounds(admin: Administration, weight: float) -> None:
+    with pytest.raises(AdministrationError, match=r"a number from 0\.001 to 1000"):
+        await admin.set_weight("default", weight)
+
+
 @pytest.mark.parametrize(
     ("project", "scopes"),
     [("default", {Scope.ADMIN}), ("default", {Scope.OPERATOR}), (None, {Scope.RESPONSES}), ("default", set())],

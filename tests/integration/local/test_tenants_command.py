@@ -52,7 +52,7 @@ def printed(*arguments: str) -> str:
 def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
     project = printed("projects", "create", "team red", "--models", "a, b", "--tool-servers", "none").strip()
     listed = printed("projects", "list").splitlines()
-    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none\ttier default"
+    assert listed[1] == f"{project}\tteam red\tactive\tmodels a,b\ttool servers none\ttier default\tweight 1"
     secret = printed("keys", "create", "--project", project, "--name", "laptop", "--days", "2").strip()
     assert is_well_formed(secret)
     (line,) = printed("keys", "list", "--project", project).splitlines()
@@ -68,7 +68,14 @@ def test_the_life_of_a_project_and_its_keys(home: Home) -> None:
 def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
     project = printed("projects", "create", "team blue").strip()
     line = printed("projects", "permit", project, "--models", "all", "--tool-servers", "python")
-    assert line.strip().endswith("models all\ttool servers python\ttier default")
+    assert line.strip().endswith("models all\ttool servers python\ttier default\tweight 1")
+
+
+def test_a_project_s_weight_is_set_and_changed_alone(home: Home) -> None:
+    project = printed("projects", "create", "team green", "--tool-servers", "python", "--weight", "3").strip()
+    assert printed("projects", "list").splitlines()[1].endswith("tool servers python\ttier default\tweight 3")
+    line = printed("projects", "update", project, "--weight", "0.5")
+    assert line.strip().endswith("tool servers python\ttier default\tweight 0.5")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,8 @@ def test_what_a_project_may_use_can_be_changed(home: Home) -> None:
         (("keys", "create", "--project", "proj_none"), 1, "no project 'proj_none'"),
         (("keys", "revoke", "key_none"), 1, "no key 'key_none'"),
         (("projects", "archive", "default"), 1, "cannot be archived"),
+        (("projects", "create", "red", "--weight", "0"), 1, "a number from 0.001 to 1000, not 0"),
+        (("projects", "update", "proj_none", "--weight", "2"), 1, "no project 'proj_none'"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_would_be_right(

@@ -19,7 +19,7 @@ from app.store.rows import NewResponse
 from app.store.window import RESERVE, UNKNOWN_SLOTS
 from tests.support.rows import new_response
 from tests.support.waiting import until
-from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, with_slots
+from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, weigh, with_slots
 
 
 def projects(ids: Iterable[str]) -> Counter[str]:
@@ -62,9 +62,9 @@ async def _in_redis(db: Database) -> list[str]:
 
 
 async def test_projects_get_shares_by_their_weights(db: Database) -> None:
-    await dispatch.set_weight(db, "a", 3.0)
-    await dispatch.set_weight(db, "b", 7.0)
-    await dispatch.set_weight(db, "b", 1.0)
+    await weigh(db, "a", 3.0)
+    await weigh(db, "b", 7.0)
+    await weigh(db, "b", 1.0)
     await with_slots(db, 4)
     await waiting(db, "a", 400)
     await waiting(db, "b", 400)

@@ -16,7 +16,7 @@ from app.queue.message import WEIGHTS, Priority
 from app.store import dispatch, endings, redelivery
 from app.store.database import Database
 from app.store.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, Settled
-from tests.support.waiting_rows import QUEUE, take, waiting, with_slots
+from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
 
 CLASSES = [priority for priority in Priority if priority is not Priority.URGENT]
 SLOTS = 6
@@ -138,7 +138,7 @@ class Queue:
         await self.dispatch()
 
     async def weigh(self, project: str, weight: int) -> None:
-        await dispatch.set_weight(self.db, project, weight)
+        await weigh(self.db, project, weight)
         self.model.weights[project] = weight
 
     async def forget(self) -> None:
@@ -152,7 +152,8 @@ class Queue:
 @given(taken=st.lists(steps, min_size=5, max_size=25))
 async def test_postgres_sends_what_the_model_sends(db: Database, taken: list[Any]) -> None:
     async with db.begin() as connection:
-        await connection.execute(text("TRUNCATE responses, flows, queues, workers, project_weights CASCADE"))
+        await connection.execute(text("TRUNCATE responses, flows, queues, workers CASCADE"))
+        await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
     await with_slots(db, SLOTS)
     queue = Queue(db)
     for name, *values in [*taken, ("dispatch",)]:
