@@ -207,7 +207,8 @@ def fair_command(
     """Measure whether the queue is fair, and what it costs with up to a million queued (ten minutes)."""
 
     async def measure() -> None:
-        show(await fair.measure(say, size))
+        for results in await fair.measure(say, size):
+            show(results)
 
     perform(measure)
 

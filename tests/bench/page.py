@@ -76,9 +76,10 @@ def _parts(found: Mapping[str, Results]) -> Iterator[tuple[str, list[str], dict[
         for table in (tables.comparison(results), tables.posts(results), tables.costs(results)):
             lines += [*table, ""] if table else []
         yield name, lines[:-1], plots.streaming(results)
-    for name in (restart.NAME, fair.NAME):
+    for name, plotted in ((restart.NAME, None), (fair.NAME, fair.plots), (fair.SIZES, fair.sizes.plots)):
         if name in found:
-            yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])], {}
+            images = plotted(found[name]) if plotted else {}
+            yield name, [tables.about(found[name]), "", *tables.rows_of(found[name])], images
     for name, results in found.items():
         measurement = MEASUREMENTS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if measurement is not None:

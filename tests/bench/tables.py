@@ -14,9 +14,9 @@ from tests.bench.targets import verdicts
 COMPARED = (Metric.TOKENS, Metric.TTFT_P50, Metric.TTFT_P95, Metric.INTER_P50, Metric.INTER_P95, Metric.GAP_P95)
 COSTS = (Metric.FRAMES, Metric.WAL)
 POSTS = (Metric.RESPONSES, Metric.POST_P50, Metric.POST_P99, Metric.POST_CPU)
-TEXTS = frozenset(
-    {"load", "target", "metric", "contender", "state", "full scans", "first limit", "price of", "remedy", "unit"}
-)
+_OF_COMPARISONS = {"load", "target", "metric", "contender"}
+_OF_ROWS = {"state", "full scans", "first limit", "price of", "remedy", "unit", "what", "of", "measured", "required"}
+TEXTS = frozenset(_OF_COMPARISONS | _OF_ROWS)
 _OTHERS = (Name.BARE, Name.CORE, Name.PEER)
 _MET = {None: "not measured", True: "yes", False: "**no**"}
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from config.settings import CHECKOUT
-from tests.bench import page, path, scale, svg
+from tests.bench import fair, page, path, scale, svg
 from tests.bench.client.scan import Scan
 from tests.bench.contenders.longhaul import Variant
 from tests.bench.contenders.models import scripted
@@ -222,6 +222,19 @@ def test_tables_and_plots_go_between_the_marks_of_the_page(tmp_path: Path) -> No
     assert {file: file.read_bytes() for file in page.write(tmp_path / "build", docs)} == first
     for file in docs.glob("img/*.svg"):
         ElementTree.fromstring(file.read_text())
+
+
+def test_what_the_fair_queue_s_bench_found_is_written_with_its_plots(tmp_path: Path) -> None:
+    about = {"date": "", "commit": "", "cores": 2, "cpu": "", "vllm": ""}
+    found = Results(fair.NAME, {**about, "tokens": [(0, 0, 0), (8, 300, 100)]}, folder=tmp_path)
+    found.rows = [{"what": "share of flex", "of": "", "measured": "2.1%", "required": "at least 2 %", "met": "yes"}]
+    found.save()
+    rows = [{"queued": size, "Redis MiB": 1.5, "Flower MiB": 70.0, "dispatch ms": 5.0} for size in (10, 1000)]
+    Results(fair.SIZES, about, rows=rows, folder=tmp_path).save()
+    list(page.write(tmp_path, tmp_path))
+    text = (tmp_path / page.PAGE).read_text()
+    assert "| share of flex |  | 2.1% | at least 2 % | yes |" in text and "| 1,000 | 1.5 | 70 | 5 |" in text
+    assert {file.stem for file in tmp_path.glob("img/*.svg")} == {"fair-shares", "fair-memory", "fair-dispatch"}
 
 
 def test_a_plot_names_no_host_but_those_of_its_format() -> None:

@@ -17,6 +17,7 @@ from app.store.dispatch import MAX_SENT, Flow, Settled
 from app.store.inserts import Inserter, estimated_cost
 from app.store.rows import NewResponse
 from app.store.window import RESERVE, UNKNOWN_SLOTS
+from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, drain, sent, take, waiting, weigh, with_slots
@@ -283,6 +284,21 @@ async def test_an_urgent_response_never_waits(db: Database) -> None:
     urgent = replace(new_response(), priority=Priority.URGENT.value)
     plain = new_response()
     assert await Sender(db).insert(plain, urgent) == [urgent.id]
+
+
+async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_in_its_turn(db: Database) -> None:
+    limited = await limited_project(db, requests_per_minute=100)
+    await with_slots(db, 2)
+    sender = Sender(db)
+    at_once = reserving(limited)
+    assert await sender.insert(at_once) == [at_once.id], "nobody waits"
+    await take(db, [at_once.id])
+    others = await waiting(db, "a", 4)
+    late = [reserving(limited), reserving(limited)]
+    assert await sender.insert(*late) == [], "others wait"
+    assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NULL AND sends = 0") == 6
+    taken = await drain(db, 6)
+    assert taken[:2] == [others[0], late[0].id] and sorted(taken) == sorted([*others, *(new.id for new in late)])
 
 
 # Lost messages, released and claimed responses
