@@ -11,6 +11,7 @@ from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store import dispatch as store
+from app.store import redelivery
 from app.store.database import Database, StoreUnavailable
 from app.store.dispatch import DEFAULT_COST, Flow, Settled
 from app.store.rows import ResponseRow
@@ -52,11 +53,22 @@ class Dispatcher:
     async def dispatch(self, queue: str) -> None:
         """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""
         while messages := await self._dispatch_once(queue):
-            await self._queue.enqueue_all(messages)
+            if await self._queue.is_marked(queue):
+                await self._queue.enqueue_all(messages)
+            else:
+                await self._restore(queue)
 
     async def close(self) -> None:
         if self._task is not None:
             await end_tasks(self._task)
+
+    async def _restore(self, queue: str) -> None:
+        """Redis has lost its keys: what was sent waits again, so that it comes before what was behind it."""
+        lost = 0
+        while count := await redelivery.put_all_back(self._db, queue):
+            lost += count
+        log.info("Redis has nothing of %s; %d responses wait again", queue, lost)
+        await self._queue.mark(queue)
 
     async def _dispatch_once(self, queue: str) -> Sequence[Message] | None:
         flows = [flow for flow in self._settled if flow.queue == queue]

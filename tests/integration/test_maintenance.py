@@ -35,11 +35,18 @@ class Queue:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.away = False
+        self.marked = True
 
     async def head(self, queue: str, priority: int) -> str | None:
         if self.away:
             raise QueueUnavailable("away")
         return None
+
+    async def is_marked(self, queue: str) -> bool:
+        return self.marked
+
+    async def mark(self, queue: str) -> None:
+        self.marked = True
 
     async def enqueue_all(self, messages: Sequence[Message]) -> None:
         if self.away:
@@ -68,6 +75,17 @@ async def test_what_waits_is_sent_when_there_is_room_and_no_worker_sends_it(db: 
     await claim(db, ids[0], "w")
     await maintenance(db, pubsub, queue, queue_window=16).dispatch()
     assert queue.sent == ids[:16], "more than half of the window is full"
+
+
+async def test_a_dispatch_after_redis_was_emptied_sends_what_was_lost_first(db: Database, pubsub: PubSub) -> None:
+    ids = await waiting(db, "a", 40)
+    await with_slots(db, 16)
+    queue = Queue()
+    await maintenance(db, pubsub, queue).dispatch()
+    await take(db, ids[:8])
+    queue.marked = False
+    await maintenance(db, pubsub, queue).dispatch()
+    assert queue.sent == [*ids[:16], *ids[8:24]] and queue.marked
 
 
 async def test_after_redis_was_emptied_all_that_was_sent_is_sent_again_in_order(db: Database, pubsub: PubSub) -> None:

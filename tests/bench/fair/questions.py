@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.queue.message import Message, Priority
 from app.store.rows import ResponseRow
-from tests.bench.fair.rig import PATIENCE, SLOTS, Rig
+from tests.bench.fair.rig import PATIENCE, SLOTS, WINDOW, Rig
 from tests.support.slot_worker import SlotWorker
 from tests.support.waiting import until
 from tests.support.waiting_rows import QUEUE, waiting, weigh
@@ -106,9 +106,12 @@ async def flushes(rig: Rig) -> None:
             await rig.claims(worker, (number + 1) * len(ids) // (FLUSHES + 1))
             await worker.redis.flushall()
         await rig.claims(worker, len(ids))
-    ordered = _ids(worker.claimed) == ids
+    places = {response_id: place for place, response_id in enumerate(ids)}
+    moved = max(abs(places[row.id] - turn) for turn, row in enumerate(worker.claimed))
+    once = sorted(_ids(worker.claimed)) == sorted(ids)
     of = f"{len(ids):,} queued, Redis flushed {FLUSHES} times"
-    rig.found("responses that ran", of, f"{len(worker.claimed):,}", "all, once each, in order", met=ordered)
+    found = f"{len(worker.claimed):,}, {moved} places from their turns at most"
+    rig.found("responses that ran", of, found, f"all, once each, in order (±{WINDOW})", met=once and moved <= WINDOW)
 
 
 async def _claimed(rig: Rig, count: int, tokens: Mapping[str, int]) -> Sequence[ResponseRow]:

@@ -148,7 +148,7 @@ def test_a_limit_of_no_known_kind_is_refused_with_the_kinds(home: Home) -> None:
 
 def test_a_project_s_tier_is_set_and_stays(home: Home) -> None:
     project = printed("projects", "create", "team red", "--tier", "priority").strip()
-    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority")
+    assert printed("projects", "list").splitlines()[1].endswith("\ttier priority\tweight 1")
     everything = ("projects", "permit", project, "--models", "all", "--tool-servers", "all")
-    assert printed(*everything).endswith("\ttier priority\n")
-    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\n")
+    assert printed(*everything).endswith("\ttier priority\tweight 1\n")
+    assert printed(*everything, "--tier", "flex").endswith("\ttier flex\tweight 1\n")

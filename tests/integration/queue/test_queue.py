@@ -151,6 +151,13 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
     assert clocks == sorted(set(clocks))
 
 
+async def test_a_mark_is_there_until_redis_loses_all_keys(queue: TaskQueue, keys: Any) -> None:
+    await queue.mark(QUEUE)
+    assert await queue.is_marked(QUEUE) and not await queue.is_marked("model.other")
+    keys.flushdb()
+    assert not await queue.is_marked(QUEUE)
+
+
 async def test_enqueue_all_sends_the_messages_in_order(queue: TaskQueue, keys: Any) -> None:
     await queue.enqueue_all([Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)])
     ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]

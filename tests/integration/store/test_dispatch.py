@@ -298,7 +298,9 @@ async def test_a_response_of_a_project_with_limits_waits_as_others_do_and_comes_
     assert await sender.insert(*late) == [], "others wait"
     assert await scalar(db, "SELECT count(*) FROM responses WHERE sent_at IS NULL AND sends = 0") == 6
     taken = await drain(db, 6)
-    assert taken[:2] == [others[0], late[0].id] and sorted(taken) == sorted([*others, *(new.id for new in late)])
+    ids = [new.id for new in late]
+    assert set(taken[:2]) & set(ids) and others[0] in taken[:2], "each flow has its turn"
+    assert sorted(taken) == sorted([*others, *ids])
 
 
 # Lost messages, released and claimed responses
