@@ -214,7 +214,7 @@ class Settings(BaseSettings):
     database_pool: Annotated[int, Field(ge=2, le=200)] = 10
     """Connections to Postgres in the pool of an API process or a worker. A worker has three more."""
     queue_window: Annotated[int, Field(ge=1, le=4096)] = 32
-    """The most messages in Redis for each worker of a model while more responses wait; those wait in Postgres."""
+    """Messages in Redis for each worker of a model, or what it ends within a second, while more wait in Postgres."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
     max_claims: Annotated[int, Field(ge=1, le=100_000)] = 200

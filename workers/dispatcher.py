@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
 
 from app.aio import end_tasks
 from app.protocol.text import type_and_places
@@ -18,6 +20,10 @@ from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")
 
+PACE_SECONDS = 1.0
+"""A window holds what ends in this time: several times what it takes from a dispatch to a claim on a busy machine."""
+MAX_ENDS = 4096
+
 
 class Dispatcher:
     """Dispatches for workers, each after its claims, and for maintenance. One dispatch at a time in each process.
@@ -26,11 +32,13 @@ class Dispatcher:
     marked as sent and never arrived.
     """
 
-    def __init__(self, db: Database, queue: TaskQueue, window: int) -> None:
+    def __init__(self, db: Database, queue: TaskQueue, window: int, clock: Callable[[], float] = monotonic) -> None:
         """`window`: see `Settings.queue_window`."""
         self._db = db
         self._queue = queue
         self._window = window
+        self._clock = clock
+        self._ends: deque[float] = deque(maxlen=MAX_ENDS)
         self._settled: dict[Flow, Settled] = {}
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -40,6 +48,7 @@ class Dispatcher:
 
         If this process dies before, only the shares are a little off.
         """
+        self._ends.append(self._clock())
         if row.charged is not None:
             cost = DEFAULT_COST if row.cost is None else row.cost
             self._add(Flow(row.queue, row.project, row.priority), Settled(1, cost, row.charged, used))
@@ -75,12 +84,19 @@ class Dispatcher:
         settled = {flow: self._settled.pop(flow) for flow in flows}
         messages = None
         try:
-            messages = await store.dispatch(self._db, queue, self._window, settled)
+            messages = await store.dispatch(self._db, queue, self._window_now(), settled)
         finally:
             if messages is None:  # it did not count them
                 for flow, ended in settled.items():
                     self._add(flow, ended)
         return messages
+
+    def _window_now(self) -> int:
+        """Returns the window that feeds a worker whose responses end as they did of late."""
+        oldest = self._clock() - PACE_SECONDS
+        while self._ends and self._ends[0] < oldest:
+            self._ends.popleft()
+        return max(self._window, len(self._ends))
 
     def _add(self, flow: Flow, ended: Settled) -> None:
         self._settled[flow] = self._settled.get(flow, Settled()) + ended

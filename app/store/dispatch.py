@@ -104,6 +104,9 @@ _CORRECT = text(
 # `busy` steps from flow to flow over the index. Each of the first flows offers its first rows, the offers are sorted by
 # their tags, and the first of them are sent. A row that was sent before, and lost, was charged already.
 #
+# Of flows with the same tag, one that was idle goes first. Where costs are equal all flows have the same tags, and a
+# single response would otherwise wait for one of each of the others.
+#
 # Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
 # conditions are on the locked rows, because those of the statement's snapshot may be older.
 _DISPATCH = text(
@@ -119,32 +122,31 @@ _DISPATCH = text(
         ) n
     ), first AS MATERIALIZED (
         SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, coalesce(f.scale, 1) AS scale,
-            {_WEIGHT} AS weight
+            {_WEIGHT} AS weight, coalesce(f.tag < :virtual_time, true) AS was_idle
         FROM busy b
         LEFT JOIN flows f ON f.queue = :queue AND f.project = b.project AND f.priority = b.priority
         LEFT JOIN weights w ON w.priority = b.priority
         LEFT JOIN projects p ON p.id = b.project
-        ORDER BY start, b.created_at LIMIT :room
+        ORDER BY start, was_idle DESC, b.created_at LIMIT :room
     ), next AS MATERIALIZED (
         SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
-            o.charge / f.weight AS length
+            o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle
         FROM first f CROSS JOIN LATERAL (
-            SELECT c.*, sum(c.charge) OVER (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING) - c.charge AS before
-            FROM (
+            SELECT c.*, sum(c.charge) OVER o - c.charge AS before, row_number() OVER o AS number FROM (
                 SELECT r.id, r.created_at, CASE WHEN r.charged IS NULL
                     THEN least(ceil(coalesce(r.cost, {DEFAULT_COST}) * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
                 FROM responses r
                 WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")}
                 ORDER BY r.created_at LIMIT :room
-            ) c
-        ) o ORDER BY tag, o.created_at LIMIT :room
+            ) c WINDOW o AS (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING)
+        ) o ORDER BY tag, was_idle DESC, o.created_at LIMIT :room
     ), locked AS MATERIALIZED (
         SELECT n.*, r.status, r.sent_at FROM next n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
     ), sent AS (
         UPDATE responses r
         SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
         FROM locked l WHERE r.id = l.id AND {waits("l")}
-        RETURNING r.id, r.model, r.priority, l.project, l.created_at, l.tag, l.tag + l.length AS finish
+        RETURNING r.id, r.model, r.priority, l.project, l.created_at, l.was_idle, l.tag, l.tag + l.length AS finish
     ), charged AS (
         INSERT INTO flows (queue, project, priority, tag)
         SELECT :queue, s.project, s.priority, max(s.finish) FROM sent s GROUP BY s.project, s.priority
@@ -153,7 +155,7 @@ _DISPATCH = text(
         UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
         WHERE q.name = :queue AND s.tag > q.virtual_time
     )
-    SELECT s.id, s.model, s.priority FROM sent s ORDER BY s.tag, s.created_at
+    SELECT s.id, s.model, s.priority FROM sent s ORDER BY s.tag, s.was_idle DESC, s.created_at
     """
 )
 

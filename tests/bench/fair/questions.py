@@ -31,11 +31,11 @@ async def passing(rig: Rig) -> None:
     """A project's single request behind what others have queued."""
     for tenants in TENANTS:
         await rig.empty()
-        queued = rig.count(QUEUED)
+        queued = rig.count(QUEUED, 8 * tenants)
         for number in range(tenants):
             await waiting(rig.db, f"a{number}", queued // tenants)
         async with rig.worker() as worker:
-            await rig.claims(worker, 4 * SLOTS)
+            await rig.claims(worker, max(4 * SLOTS, 2 * tenants))
             worker.turn.clear()
             await until(worker.is_full, what="slots and window are full")
             begun = len(worker.claimed)
@@ -52,8 +52,8 @@ async def weights(rig: Rig) -> None:
     """Two projects with different weights, and estimates that are wrong in different ways."""
     await weigh(rig.db, "a", 3.0)
     for project in TOKENS:
-        await waiting(rig.db, project, rig.count(4_000))
-    taken = await _claimed(rig, rig.count(3_000), TOKENS)
+        await waiting(rig.db, project, rig.count(4_000, 800))
+    taken = await _claimed(rig, rig.count(3_000, 600), TOKENS)
     rig.results.about["tokens"] = list(_sums(taken))
     of = f"{len(taken):,} responses, estimates wrong by 4 and by 1/2"
     ratio = _ratio(taken)
@@ -66,11 +66,11 @@ async def split(rig: Rig) -> None:
     for keys in (1, KEYS):
         await rig.empty()
         for project in TOKENS:
-            await waiting(rig.db, project, rig.count(4_000))
+            await waiting(rig.db, project, rig.count(4_000, 800))
         async with rig.db.begin() as connection:
             spread = f"UPDATE responses SET key_id = 'key_' || abs(hashtext(id)) % {keys} WHERE project = 'a'"
             await connection.execute(text(spread))
-        shares[keys] = _ratio(await _claimed(rig, rig.count(2_000), TOKENS))
+        shares[keys] = _ratio(await _claimed(rig, rig.count(2_000, 600), TOKENS))
     found = f"{shares[1]:.2f} with one key, {shares[KEYS]:.2f} with {KEYS}"
     met = abs(shares[KEYS] / shares[1] - 1) <= 0.05
     rig.found("tokens of a project / tokens of another", "equal weights", found, "the same (±5 %)", met=met)
@@ -79,8 +79,8 @@ async def split(rig: Rig) -> None:
 async def classes(rig: Rig) -> None:
     """All classes of one project, each with more than enough queued."""
     for priority in (Priority.FOREGROUND, Priority.BACKGROUND, Priority.FLEX):
-        await waiting(rig.db, "a", rig.count(4_000), priority=priority)
-    taken = await _claimed(rig, rig.count(3_000), {})
+        await waiting(rig.db, "a", rig.count(4_000, 800), priority=priority)
+    taken = await _claimed(rig, rig.count(3_000, 600), {})
     flex = sum(row.priority == Priority.FLEX for row in taken) / len(taken)
     of = "beside a full default, foreground and background"
     rig.found("share of flex", of, f"{flex:.1%}", "at least 2 %", met=flex >= 0.02)
@@ -91,7 +91,7 @@ async def alone(rig: Rig) -> None:
     rates: dict[bool, list[float]] = {True: [], False: []}
     for fair in (True, False) * 3:
         await rig.empty()
-        rates[fair].append(await _rate(rig, rig.count(1_500), fair=fair))
+        rates[fair].append(await _rate(rig, rig.count(1_500, 320), fair=fair))
     best = {fair: max(found) for fair, found in rates.items()}
     share = best[True] / best[False]
     of = f"{SLOTS} slots, turns of {TURN_SECONDS} s: {best[True]:.1f}/s, {best[False]:.1f}/s with all in Redis"

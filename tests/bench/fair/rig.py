@@ -42,8 +42,8 @@ class Rig:
     say: Say
     size: float
 
-    def count(self, number: int) -> int:
-        return max(64, round(number * self.size))
+    def count(self, number: int, least: int = 64) -> int:
+        return max(least, round(number * self.size))
 
     def found(self, what: str, of: str, found: str, wanted: str, *, met: bool) -> None:
         row = {"what": what, "of": of, "measured": found, "required": wanted, "met": "yes" if met else "**no**"}

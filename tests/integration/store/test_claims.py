@@ -17,6 +17,7 @@ from app.store.rows import LargeRow, ResponseRow
 from tests.support.requests import message
 from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
 from tests.support.waiting import until
+from tests.support.waiting_rows import take, waiting
 from workers.generation.claims import Claims
 from workers.generation.runs import ActiveRuns
 
@@ -117,9 +118,10 @@ async def test_a_claim_that_waited_for_a_lock_judges_the_row_as_it_is_then(db: D
 
 async def test_a_claim_reads_no_row_but_its_own(db: Database) -> None:
     """Old statistics say that hardly anything waits or runs. Postgres must not choose an index of that."""
-    for row in [await claimed(db) for _ in range(300)]:
-        await endings.cancel(db, row.id, None)
+    await take(db, await waiting(db, "a", 2000))
     async with db.autocommit() as connection:
+        end = "UPDATE responses SET status = 'cancelled', worker = NULL, finished_at = now(), output = '[]'"
+        await connection.execute(text(end))
         await connection.execute(text("VACUUM ANALYZE responses"))
     wanted = [await queued(db) for _ in range(8)]
     async with db.begin() as connection:

@@ -55,8 +55,10 @@ class Model:
         heads: dict[tuple[str, Priority], Row] = {}
         for row in sorted(self.waiting, key=lambda row: row.arrival):
             heads.setdefault(row.flow, row)
-        start, _, row = min(
-            (max(self.tags.get(row.flow, self.time), self.time), row.arrival, row) for row in heads.values()
+        start, _, _, row = min(
+            (max(tag, self.time), tag >= self.time, row.arrival, row)
+            for row in heads.values()
+            for tag in [self.tags.get(row.flow, Fraction(-1))]
         )
         charge = 0 if row.charged else math.ceil(row.cost * self.scales.get(row.flow, 1.0))
         self.tags[row.flow] = start + charge / self.weight(row.flow)
