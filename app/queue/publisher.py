@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from typing import TypeVar
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
@@ -26,6 +27,8 @@ from app.queue.redis_commands import send
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.queue")
+
+T = TypeVar("T")
 
 SEND_SECONDS = 5.0
 """How long a caller waits for Redis, at most."""
@@ -94,17 +97,11 @@ class TaskQueue:
 
         Raises QueueUnavailable.
         """
-        try:
-            return bool(await self._client.exists(f"{MARK}{queue}"))
-        except Exception as error:
-            raise QueueUnavailable(one_line(error)) from error
+        return await self._command(lambda: self._client.exists(f"{MARK}{queue}")) > 0
 
     async def mark(self, queue: str) -> None:
         """Sets the queue's mark. Raises QueueUnavailable."""
-        try:
-            await self._client.set(f"{MARK}{queue}", "1")
-        except Exception as error:
-            raise QueueUnavailable(one_line(error)) from error
+        await self._command(lambda: self._client.set(f"{MARK}{queue}", "1"))
 
     async def revoke(self, *response_ids: str) -> None:
         """Notifies the workers of committed cancellations. Never raises: the fence stops a worker as well."""
@@ -134,6 +131,15 @@ class TaskQueue:
         try:
             await send(self._client, commands, REPLY_SECONDS)
         except Exception as error:  # of redis-py, asyncio, the system or uvloop: in each case Redis is away
+            raise QueueUnavailable(one_line(error)) from error
+
+    async def _command(self, make: Callable[[], Awaitable[T]]) -> T:
+        try:
+            try:
+                return await make()
+            except Exception:  # Redis may have closed the pooled connection; the second try makes a new one
+                return await make()
+        except Exception as error:
             raise QueueUnavailable(one_line(error)) from error
 
     def _send_by_celery(self, messages: Sequence[Message]) -> None:

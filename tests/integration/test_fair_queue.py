@@ -37,7 +37,7 @@ async def broker(services: Any) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterator[Maintenance]:
-    settings: Settings = load_settings(REDIS_URL=broker, maintenance_seconds=0.05, lost_seconds=0.2)
+    settings: Settings = load_settings(REDIS_URL=broker, maintenance_seconds=0.05)
     queue = TaskQueue(settings)
     made = Maintenance(settings, db, pubsub, queue)
     running = asyncio.create_task(made.run())

@@ -67,8 +67,8 @@ class Rig:
 
     @asynccontextmanager
     async def maintenance(self) -> AsyncIterator[None]:
-        """Maintenance at work, and quick to take a message for lost."""
-        settings = load_settings(REDIS_URL=self.services.redis_url, maintenance_seconds=0.1, lost_seconds=0.5)
+        """Maintenance at work."""
+        settings = load_settings(REDIS_URL=self.services.redis_url, maintenance_seconds=0.1)
         pubsub, queue = PubSub(settings.broker_url, pubsub_key(self.db)), TaskQueue(settings)
         running: asyncio.Task[Any] = asyncio.create_task(Maintenance(settings, self.db, pubsub, queue).run())
         try:

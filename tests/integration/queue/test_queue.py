@@ -225,11 +225,15 @@ async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, k
 
 async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
     await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    await queue.mark(QUEUE)
     services.valkey.kill()
     with pytest.raises(QueueUnavailable):
         await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    with pytest.raises(QueueUnavailable):
+        await queue.is_marked(QUEUE)
     services.valkey.start()
     keys.flushdb()
+    assert not await queue.is_marked(QUEUE)
     await queue.enqueue("resp_3", "demo", QUEUE, Priority.URGENT)
     assert keys.llen(QUEUE) == 1
 
