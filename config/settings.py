@@ -176,7 +176,7 @@ class Settings(BaseSettings):
     """More MCP servers for hosted tools (config/tools.py): `label=url,...`."""
     omit_tools: Annotated[frozenset[OmittableTool], NoDecode, BeforeValidator(_names)] = frozenset()
     """Types of tools that a request may have and that are left out: `web_search,...`; the others are refused."""
-    worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 256
+    worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 1024
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
     worker_side_concurrency: Annotated[int, Field(ge=1, le=4096)] = 4
     """The most counts (`input_tokens`) and compactions that one worker runs at once."""

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 import pytest
 
-from tests.engine.cases import Case
+from tests.engine.cases import Case, demo_model
 
 PACKAGE = Path(__file__).parents[2] / "workers" / "engine" / "vllm"
 DOCUMENTED = ("vllm", "vllm.config", "vllm.exceptions", "vllm.inputs", "vllm.lora.request", "vllm.sampling_params")
@@ -119,6 +120,19 @@ class TestInternals:
         from workers.engine.vllm import compat
 
         assert compat.physical_cores() >= 1
+
+    def test_the_defaults_are_those_of_vllm_serve(self) -> None:
+        """Those of this machine may be the same in every context, so vLLM's are replaced."""
+        from vllm import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
+
+        from workers.engine.vllm import compat
+
+        defaults = {UsageContext.OPENAI_API_SERVER: 768}, {UsageContext.OPENAI_API_SERVER: 384}
+        args = AsyncEngineArgs(model=demo_model().path, max_model_len=512)
+        with mock.patch.object(AsyncEngineArgs, "get_batch_defaults", return_value=defaults):
+            scheduler = compat.config_of(args).scheduler_config
+        assert (scheduler.max_num_batched_tokens, scheduler.max_num_seqs) == (768, 384)
 
     def test_a_killed_process_is_told_from_a_failed_start(self) -> None:
         from workers.engine.vllm import compat

@@ -29,9 +29,9 @@ def args_of(**given: Any) -> Any:
 def test_without_an_accelerator_the_model_runs_in_engine_core() -> None:
     from vllm.v1.executor import Executor
 
-    from workers.engine.vllm.compat import InCore
+    from workers.engine.vllm.compat import InCore, config_of
 
-    assert Executor.get_class(args_of().create_engine_config()) is InCore
+    assert Executor.get_class(config_of(args_of())) is InCore
 
 
 @pytest.mark.parametrize("given", [{"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}])

@@ -22,6 +22,7 @@ from vllm.parser import Parser, ParserManager
 from vllm.platforms import current_platform
 from vllm.renderers.params import ChatParams
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
+from vllm.usage.usage_lib import UsageContext
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -113,6 +114,15 @@ IN_CORE_EXECUTOR = f"{__name__}.{InCore.__name__}"
 def set_socket_folder(folder: Path) -> None:
     """Where vLLM makes the sockets of the engines that start from now on; it leaves them there."""
     os.environ[_SOCKET_FOLDER] = str(folder)
+
+
+def config_of(args: AsyncEngineArgs) -> Any:
+    """The engine's config, with the defaults of `vllm serve`.
+
+    vLLM has other defaults (`max_num_seqs`, `max_num_batched_tokens`) for each context of its use, and small ones for
+    an unknown context.
+    """
+    return args.create_engine_config(UsageContext.OPENAI_API_SERVER)
 
 
 def requests_at_once(llm: AsyncLLM) -> int:

@@ -49,7 +49,7 @@ class Loaded:
 
 def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     """Starts the engine's processes. Raises ConfigError, and whatever vLLM raises."""
-    config = args.create_engine_config()
+    config = compat.config_of(args)
     if compat.model_type(config) == _GPT_OSS and not model.harmony and model.format == "auto":
         raise ConfigError(
             f'model {model.name!r}: it speaks harmony, but its path does not say so: set format = "harmony"'
