@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from app.access.caller import OPERATOR_SCOPES, Scope
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
+from app.access.limits import put_limits, remove_limit
 from app.access.new_keys import (
     CreatedKey,
     add_key,
@@ -27,26 +28,18 @@ from app.store.limits import LimitRow
 from app.store.paging import Page
 from app.store.projects import ProjectRow
 from app.store.tables import DEFAULT_PROJECT
-from config.settings import MAX_LIMIT, LimitName
+from config.settings import LimitName
 from config.tools import McpServer
 
 MAX_PERMITTED = 1000
 """Models, or MCP servers, that one project may be permitted by name."""
 MAX_PROJECTS = 10_000
 """Archived ones included."""
-MAX_LIMITS = 200
-"""Limits of one project."""
 DEFAULT_TIER = "default"
 """The best service tier of a new project: `priority` is granted, not asked for."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Of a project beside others with weight 1."""
 DEFAULT_OVERLAP_SECONDS = 86400.0
-LIMIT_PREFIX = "rl-"
-LIMIT_FIELDS = {
-    LimitKind.REQUESTS_PER_MINUTE: "max_requests_per_1_minute",
-    LimitKind.TOKENS_PER_MINUTE: "max_tokens_per_1_minute",
-}
-"""The kinds of limit that OpenAI's admin API knows, by its names."""
 
 
 class Administration:
@@ -80,7 +73,7 @@ class Administration:
             row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier, weight)
             await change.note(AuditType.PROJECT_CREATED, row.id, row.id, {"data": {"name": name, "title": name}})
             if self._first_limits:
-                await _set_limits(change, row.id, ALL_MODELS, self._first_limits)
+                await put_limits(change, row.id, ALL_MODELS, self._first_limits)
         return row
 
     async def list_projects(self) -> list[ProjectRow]:
@@ -261,11 +254,9 @@ class Administration:
 
         Holds within a second, as keys do.
         """
-        for kind, value in values.items():
-            _check_limit(kind, value, model)
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
-            await _set_limits(change, project, model, values)
+            await put_limits(change, project, model, values)
 
     async def set_limit(self, project: str, kind: LimitKind, value: int, model: str = ALL_MODELS) -> None:
         """`set_limits` for one."""
@@ -275,9 +266,7 @@ class Administration:
         """From now on the project may use as much as there is."""
         async with self._changes.begin() as change:
             await lock_project(change, project)
-            if not await limits.remove(change.connection, project, model, kind):
-                raise AdministrationError(f"there is no such limit of '{project}'; `longhaul limits list` shows all")
-            await _note_limits(change, project, model, {kind: None})
+            await remove_limit(change, project, model, kind)
 
     async def _check_works(self, change: Change, project: str, key_id: str) -> None:
         row = await api_keys.get(change.connection, key_id)
@@ -300,26 +289,6 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
     return True
 
 
-async def _set_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
-    """The project is locked, or new."""
-    for kind, value in values.items():
-        if value is None:
-            await limits.remove(change.connection, project, model, kind)
-        elif not await limits.put(change.connection, LimitRow(project, model, kind, value), MAX_LIMITS):
-            raise AdministrationError(f"the project has {MAX_LIMITS} limits, the most; remove some first")
-    await _note_limits(change, project, model, values)
-
-
-async def _note_limits(change: Change, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
-    requested = {LIMIT_FIELDS.get(kind, kind.value): value for kind, value in values.items()}
-    await change.note(AuditType.RATE_LIMIT_UPDATED, limit_id(model), project, {"changes_requested": requested})
-
-
-def limit_id(model: str) -> str:
-    """Returns the id of a project's limits of a model, which OpenAI's admin API has in one object."""
-    return f"{LIMIT_PREFIX}{model}"
-
-
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:
     await change.note(AuditType.PROJECT_UPDATED, project_id, project_id, {"changes_requested": requested})
 
@@ -329,13 +298,6 @@ async def _existing_key(change: Change, key_id: str) -> KeyRow:
     if row is None:
         raise NothingThere(f"there is no key '{key_id}'", "key_id")
     return row
-
-
-def _check_limit(kind: LimitKind, value: int | None, model: str) -> None:
-    if value is not None and not 1 <= value <= MAX_LIMIT:
-        raise AdministrationError(f"a limit is a number from 1 to {MAX_LIMIT}", LIMIT_FIELDS.get(kind))
-    if not 1 <= len(model) <= MAX_NAME_CHARS or not model.isprintable():
-        raise AdministrationError(f"the name of a model has 1 to {MAX_NAME_CHARS} printable characters")
 
 
 def _check_tier(tier: str) -> None:

@@ -291,7 +291,7 @@ class TestAdministration:
     async def test_the_number_of_limits_is_bounded(
         self, admin: Administration, mine: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.access.administration.MAX_LIMITS", 1)
+        monkeypatch.setattr("app.access.limits.MAX_LIMITS", 1)
         for _ in range(2):
             await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 5)
         with pytest.raises(AdministrationError, match="has 1 limits"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.access.administration import LIMIT_FIELDS, Administration, limit_id
+from app.access.administration import Administration
+from app.access.limits import LIMIT_FIELDS, limit_id
 from app.api import admin_schemas as schemas
 from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf, only_query
@@ -87,14 +88,13 @@ def _object(model: str, values: dict[tuple[str, LimitKind], int]) -> Json:
 def _page(limits: list[Json], page: Page) -> Json:
     """Raises InvalidRequest if the cursor names no entry."""
     ids = [limit["id"] for limit in limits]
-    name, cursor = ("before", page.before) if page.after is None else ("after", page.after)
-    if cursor is None:
-        start, end = 0, len(ids)
-    elif cursor not in ids:
-        raise unknown_cursor(cursor, name)
+    for name, cursor in (("after", page.after), ("before", page.before)):
+        if cursor is not None and cursor not in ids:
+            raise unknown_cursor(cursor, name)
+    if page.before is not None:
+        rest = limits[: ids.index(page.before)]
+        shown = rest[-page.limit :]
     else:
-        start, end = (0, ids.index(cursor)) if name == "before" else (ids.index(cursor) + 1, len(ids))
-    shown = (
-        limits[max(start, end - page.limit) : end] if name == "before" and cursor else limits[start:end][: page.limit]
-    )
-    return page_object(shown, has_more=end - start > page.limit)
+        rest = limits if page.after is None else limits[ids.index(page.after) + 1 :]
+        shown = rest[: page.limit]
+    return page_object(shown, has_more=len(rest) > page.limit)
