@@ -11,11 +11,15 @@ from app.store import responses
 from app.store.database import StoreUnavailable
 from app.store.rows import ResponseRow
 from tests.faults.clients import text_of
+from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet
+from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
+from tests.faults.streams import Streams
 from tests.support.waiting import until
 
 SECONDS = 90.0
+SMALL = Plan(apis=1, workers=2, maintenances=1, flower=False)
 
 
 async def answers(fleet: Fleet) -> bool:
@@ -54,6 +58,15 @@ async def ended(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
 async def taken_over(fleet: Fleet, owned: dict[str, int]) -> bool:
     rows = [await responses.find(fleet.db, name) for name in owned]
     return all(row is not None and row.attempt > owned[row.id] for row in rows)
+
+
+async def evidence_of(fleet: Fleet, streams: Streams) -> Evidence:
+    """What remains when all streams were read to their end."""
+    await streams.end()
+    assert all(seen.terminal for seen in streams.seen.values())
+    evidence = Evidence(streams.stories, unsettled=await settled(fleet, SECONDS))
+    await gather(fleet, evidence)
+    return evidence
 
 
 def output_text(row: ResponseRow) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +15,15 @@ from typing import cast
 import pytest
 
 from app.local.children import Program
+from tests.faults import clocks
+from tests.faults.clocks import Clock
 from tests.faults.fleet import Fleet, stop
 from tests.faults.member import Member, Role
 from tests.faults.proxy import HOST, Proxy
+from tests.faults.world_faults import DAY
 from tests.support.waiting import until
+
+HOUR = 3600
 
 
 def proxy() -> Proxy:
@@ -58,3 +66,32 @@ async def test_a_member_that_failed_does_not_keep_others_from_stopping(tmp_path:
     with pytest.raises(IndexError):
         await stop(cast(Fleet, SimpleNamespace(members=[bad, good])))
     assert good.pid is None
+
+
+def test_a_shifted_clock_shows_in_a_process_that_runs(tmp_path: Path) -> None:
+    library = clocks.build(tmp_path)
+    if library is None:
+        pytest.skip("there is no C compiler, so no clock can be shifted")
+    clock = Clock(library, tmp_path / "clock")
+    now = "time.time(), datetime.datetime.now().timestamp(), time.monotonic()"
+    code = f"import datetime, sys, time\nfor _ in sys.stdin: print({now}, flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-Ec", code],
+        env={**os.environ, **clock.environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seen = []
+        for shift in (0, -40 * DAY, HOUR):
+            clock.shift(shift)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            seen.append([float(part) for part in process.stdout.readline().split()])
+        process.stdin.close()
+    for (wall, date, _), shift in zip(seen, (0, -40 * DAY, HOUR), strict=True):
+        assert wall == pytest.approx(time.time() + shift, abs=600)
+        assert date == pytest.approx(wall, abs=600)
+    assert seen[0][2] <= seen[1][2] <= seen[2][2]

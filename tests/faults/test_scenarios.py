@@ -7,11 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import httpx
+import pytest
+import pytest_asyncio
 from sqlalchemy import text
 
 from app.protocol.status import Status
@@ -19,19 +22,43 @@ from app.queue.celery_app import make_celery
 from config.settings import load_settings
 from tests.faults import audit, checker
 from tests.faults.arena import Arena
-from tests.faults.evidence import Evidence, gather, settled
 from tests.faults.fleet import Fleet, running
 from tests.faults.kinds import KINDS
 from tests.faults.member import Member, Role
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
 from tests.faults.questions import counting
-from tests.faults.scenarios import SECONDS, answers, background, ended, found, output_text, taken_over
+from tests.faults.scenarios import (
+    SECONDS,
+    SMALL,
+    answers,
+    background,
+    ended,
+    evidence_of,
+    found,
+    output_text,
+    taken_over,
+)
 from tests.faults.streams import Streams
 from tests.support.waiting import until
 
 UNLIMITED = httpx.Limits(max_connections=None)
-SMALL = Plan(apis=1, workers=2, maintenances=1, flower=False)
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MAX_CRASHES = 3
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def small() -> AsyncIterator[Fleet]:
+    """The fleet of all scenarios but the first."""
+    async with running(replace(SMALL, max_crashes=MAX_CRASHES)) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fleet(small: Fleet) -> Fleet:
+    await small.wait_until_whole(SECONDS)
+    return small
 
 
 async def test_two_hundred_streams_outlive_the_loss_of_each_service_and_a_restart_of_all_workers() -> None:
@@ -51,72 +78,69 @@ async def test_two_hundred_streams_outlive_the_loss_of_each_service_and_a_restar
         ):
             await until(fleet.busiest, SECONDS, f"a worker is at work before {kind}")
             await KINDS[kind][1](arena)
-        await streams.end()
-        assert all(seen.terminal for seen in streams.seen.values())
-        evidence = Evidence(streams.stories, unsettled=await settled(fleet, SECONDS))
-        await gather(fleet, evidence)
+        evidence = await evidence_of(fleet, streams)
     assert checker.check(evidence) == []
     assert all(row.crashes == 0 for row in evidence.rows.values())
     assert any(row.attempt > 1 for row in evidence.rows.values())
 
 
-async def test_a_zombie_writes_nothing_and_frees_its_engine() -> None:
-    async with running(SMALL) as fleet:
-        ids = [await background(fleet, "/count 600") for _ in range(6)]
-        zombie, owned = await until(fleet.busiest, SECONDS, "a worker is at work")
-        pid, frozen = zombie.pid, zombie.group
-        assert pid in frozen and zombie.guardian in frozen
-        identity = (await fleet.ready_workers())[pid]
-        send(signal.SIGSTOP, frozen)
-        await until(with_pause(lambda: taken_over(fleet, owned)), SECONDS, "the other worker has all its responses")
-        send(signal.SIGCONT, frozen)
-        await until(with_pause(lambda: runs_nothing(fleet, zombie)), SECONDS, "its pool is empty")
-        assert zombie.pid == pid
-        new = await until(with_pause(lambda: registered_again(fleet, pid)), SECONDS, "it has registered again")
-        assert new != identity
-        assert await owned_by(fleet, identity) == [], "the worker that it was owns nothing any more"
-        rows = await ended(fleet, ids)
-        assert [
-            found for row in rows for found in audit.violations((await audit.transitions(fleet.db, [row.id]))[row.id])
-        ] == []
-        writes = await audit.writes(fleet.db, ids)
-        assert [write.violation for each in writes.values() for write in each if write.violation is not None] == []
-        assert all(output_text(row) == counting(600).answer for row in rows)
+async def test_a_zombie_writes_nothing_and_frees_its_engine(fleet: Fleet) -> None:
+    ids = [await background(fleet, "/count 600") for _ in range(6)]
+    zombie, owned = await until(fleet.busiest, SECONDS, "a worker is at work")
+    pid, frozen = zombie.pid, zombie.group
+    assert pid in frozen and zombie.guardian in frozen
+    identity = (await fleet.ready_workers())[pid]
+    send(signal.SIGSTOP, frozen)
+    await until(with_pause(lambda: taken_over(fleet, owned)), SECONDS, "the other worker has all its responses")
+    send(signal.SIGCONT, frozen)
+    await until(with_pause(lambda: runs_nothing(fleet, zombie)), SECONDS, "its pool is empty")
+    assert zombie.pid == pid
+    new = await until(with_pause(lambda: registered_again(fleet, pid)), SECONDS, "it has registered again")
+    assert new != identity
+    assert await owned_by(fleet, identity) == [], "the worker that it was owns nothing any more"
+    rows = await ended(fleet, ids)
+    assert [
+        found for row in rows for found in audit.violations((await audit.transitions(fleet.db, [row.id]))[row.id])
+    ] == []
+    writes = await audit.writes(fleet.db, ids)
+    assert [write.violation for each in writes.values() for write in each if write.violation is not None] == []
+    assert all(output_text(row) == counting(600).answer for row in rows)
 
 
-async def test_a_response_that_kills_engines_is_failed_and_takes_no_other_with_it() -> None:
-    async with running(Plan(apis=1, workers=2, maintenances=1, flower=False, max_crashes=3)) as fleet:
-        ids = [await background(fleet, "/count 300") for _ in range(8)]
-        await until(fleet.busiest, SECONDS, "a worker is at work")
-        [killer] = await ended(fleet, [await background(fleet, "/die 20")])
-        assert killer.status is Status.FAILED
-        assert killer.error == {"code": "server_error", "message": "the engine died 3 times while it ran"}
-        assert (
-            sum(member.starts for member in fleet.of(Role.WORKER)) >= 2 + 3 - 1
-        )  # the last one may not have started yet
-        rows = await ended(fleet, ids)
-        assert [row.status for row in rows] == [Status.COMPLETED] * len(ids), [row.error for row in rows]
-        assert all(output_text(row) == counting(300).answer for row in rows)
+async def test_a_response_that_kills_engines_is_failed_and_takes_no_other_with_it(fleet: Fleet) -> None:
+    starts = sum(member.starts for member in fleet.of(Role.WORKER))
+    ids = [await background(fleet, "/count 300") for _ in range(8)]
+    await until(fleet.busiest, SECONDS, "a worker is at work")
+    [killer] = await ended(fleet, [await background(fleet, "/die 20")])
+    assert killer.status is Status.FAILED
+    assert killer.error == {"code": "server_error", "message": f"the engine died {MAX_CRASHES} times while it ran"}
+    # the last one may not have started yet
+    assert sum(member.starts for member in fleet.of(Role.WORKER)) >= starts + MAX_CRASHES - 1
+    rows = await ended(fleet, ids)
+    assert [row.status for row in rows] == [Status.COMPLETED] * len(ids), [row.error for row in rows]
+    assert all(output_text(row) == counting(300).answer for row in rows)
 
 
-async def test_a_restored_backup_continues_where_it_was() -> None:
+async def test_a_restored_backup_continues_where_it_was(fleet: Fleet) -> None:
     """docs/reliability.md: a copy of Postgres is the whole backup, and what was in progress is taken over."""
-    async with running(SMALL) as fleet:
-        ids = [await background(fleet, "/count 400") for _ in range(6)]
-        await until(fleet.busiest, SECONDS, "a worker is at work")
-        await copied(fleet, "backup", to_backup=True)
-        later = await background(fleet, "/count 3")
-        await ended(fleet, [*ids, later])
-        await asyncio.gather(*(member.close() for member in fleet.members))
-        await copied(fleet, "backup", to_backup=False)
-        await asyncio.to_thread(fleet.services.empty_valkey)
-        assert not any(row.status.final for row in await found(fleet, ids)), "the backup has no final response"
-        for member in fleet.members:
-            member.start()
-        rows = await ended(fleet, ids)
-        assert all(output_text(row) == counting(400).answer for row in rows)
-        assert all(row.attempt > 1 for row in rows if row.started_at)
-        assert await found(fleet, [later]) == []
+    ids = [await background(fleet, "/count 400") for _ in range(6)]
+    await until(fleet.busiest, SECONDS, "a worker is at work")
+    await copied(fleet, "backup", to_backup=True)
+    later = await background(fleet, "/count 3")
+    await ended(fleet, [*ids, later])
+    await asyncio.gather(*(member.close() for member in fleet.members))
+    await copied(fleet, "backup", to_backup=False)
+    await asyncio.to_thread(fleet.services.empty_valkey)
+    restored = await found(fleet, ids)
+    assert not any(row.status.final for row in restored), "the backup has no final response"
+    begun = {row.id for row in restored if row.status is Status.IN_PROGRESS}
+    assert begun
+    for member in fleet.members:
+        member.start()
+    rows = await ended(fleet, ids)
+    assert all(output_text(row) == counting(400).answer for row in rows)
+    assert all(row.attempt > 1 for row in rows if row.id in begun)
+    assert await found(fleet, [later]) == []
 
 
 async def copied(fleet: Fleet, name: str, *, to_backup: bool) -> None:
