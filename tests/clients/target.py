@@ -79,13 +79,13 @@ class Target:
 
 
 _CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-_COUNTED = " ".join(str(number + 1) for number in range(200))
+_COUNTED = " ".join(str(number + 1) for number in range(60))
 
 SCRIPTED = Script(
     hello="Hello!",
     hello_answer="You said: Hello!",
     hello_thought="I know what to say.",
-    long="/count 200",
+    long="/count 60",
     long_answer=_COUNTED,
     weather=f"/raw {_CALL}",
     weather_answer=f"The tool said: {REPORT}",
