@@ -1,6 +1,7 @@
 """How `make test` shares the tests out to processes: by files, and all that start an engine to one process.
 
 vLLM keeps a core busy for each of its processes: two engines at once would starve each other, and everybody else.
+The process with the engines works longest, so a test of a client with the scripted engine goes to any process.
 pytest-xdist's own groups (`--dist loadgroup`) travel in the node ids, which pytest 9 does not let it change.
 """
 
@@ -15,15 +16,20 @@ ENGINES = (
     "tests/e2e/test_main_job.py",
     "tests/e2e/test_gpt_oss.py",
     "tests/e2e/test_images.py",
-    "tests/clients/",
     "tests/engine/",
     "tests/bench/",  # would refuse to measure beside an engine
 )
-LONGEST_FIRST = (*ENGINES, "tests/faults/", "tests/attacks/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
+CLIENTS = "tests/clients/"
+DEMO = "demo"
+"""The parameter of a client's test that runs with the demo model."""
+OTHERS = ("tests/faults/", "tests/attacks/", "tests/e2e/", "tests/integration/", "tests/toolservers/")
+LONGEST_FIRST = (*ENGINES, CLIENTS, *OTHERS)
 """So that the last files to be shared out are short ones. What is not named comes behind."""
 
 
 def has_engines(nodeid: str) -> bool:
+    if nodeid.startswith(CLIENTS):
+        return DEMO in nodeid.partition("[")[2].removesuffix("]").split("-")
     return nodeid.startswith(ENGINES)
 
 
