@@ -85,7 +85,12 @@ _WEIGHTS = """
     weights AS (
         SELECT * FROM unnest(CAST(:priorities AS int[]), CAST(:weights AS float8[])) AS w(priority, weight)
     )"""
-_WEIGHT = f"coalesce(w.weight, {DEFAULT_WEIGHT}) * coalesce(p.weight, 1)"
+
+
+def _weight(flow: str) -> str:
+    of_project = f"(SELECT p.weight FROM projects p WHERE p.id = {flow}.project)"
+    return f"coalesce(w.weight, {DEFAULT_WEIGHT}) * coalesce({of_project}, 1)"
+
 
 _PART = f"least(s.count / CAST({SCALE_RESPONSES} AS float8), 1)"
 _RATIO = "CAST(s.used AS float8) / greatest(s.cost, 1)"
@@ -95,8 +100,8 @@ _CORRECT = text(
     WITH {_WEIGHTS}, settled AS (
         SELECT * FROM unnest({named_arrays(_FLOW, _SETTLED)}) AS s({names(_FLOW, _SETTLED)})
     )
-    UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_WEIGHT}), scale = {_SCALE}
-    FROM settled s LEFT JOIN weights w ON w.priority = s.priority LEFT JOIN projects p ON p.id = s.project
+    UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_weight("s")}), scale = {_SCALE}
+    FROM settled s LEFT JOIN weights w ON w.priority = s.priority
     WHERE f.queue = :queue AND f.project = s.project AND f.priority = s.priority
     """
 )
@@ -106,6 +111,8 @@ _CORRECT = text(
 #
 # Of flows with the same tag, one that was idle goes first. Where costs are equal all flows have the same tags, and a
 # single response would otherwise wait for one of each of the others.
+#
+# LIMIT makes Postgres look each flow up. It would compare all with all: its statistics know few flows.
 #
 # Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
 # conditions are on the locked rows, because those of the statement's snapshot may be older.
@@ -122,11 +129,12 @@ _DISPATCH = text(
         ) n
     ), first AS MATERIALIZED (
         SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, coalesce(f.scale, 1) AS scale,
-            {_WEIGHT} AS weight, coalesce(f.tag < :virtual_time, true) AS was_idle
+            {_weight("b")} AS weight, coalesce(f.tag < :virtual_time, true) AS was_idle
         FROM busy b
-        LEFT JOIN flows f ON f.queue = :queue AND f.project = b.project AND f.priority = b.priority
+        LEFT JOIN LATERAL (
+            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
+        ) f ON true
         LEFT JOIN weights w ON w.priority = b.priority
-        LEFT JOIN projects p ON p.id = b.project
         ORDER BY start, was_idle DESC, b.created_at LIMIT :room
     ), next AS MATERIALIZED (
         SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
