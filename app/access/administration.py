@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from app.access.caller import OPERATOR_SCOPES, Scope
+from app.access.caller import Scope
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
 from app.access.limits import put_limits, remove_limit
 from app.access.new_keys import (
@@ -18,12 +18,12 @@ from app.access.new_keys import (
     lock_project,
     works,
 )
+from app.access.project_rules import check_permitted, check_tier, check_weight
 from app.access.tool_permissions import permitted_after
-from app.protocol.limits import ALL_MODELS, TIERS, LimitKind, LimitState
-from app.protocol.requests.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
+from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
+from app.protocol.requests.organization import MAX_KEY_SECONDS
 from app.store import api_keys, limits, projects
 from app.store.api_keys import KeyRow
-from app.store.database import Database
 from app.store.limits import LimitRow
 from app.store.paging import Page
 from app.store.projects import ProjectRow
@@ -31,14 +31,10 @@ from app.store.tables import DEFAULT_PROJECT
 from config.settings import LimitName
 from config.tools import McpServer
 
-MAX_PERMITTED = 1000
-"""Models, or MCP servers, that one project may be permitted by name."""
 MAX_PROJECTS = 10_000
 """Archived ones included."""
 DEFAULT_TIER = "default"
 """The best service tier of a new project: `priority` is granted, not asked for."""
-MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
-"""Of a project beside others with weight 1."""
 DEFAULT_OVERLAP_SECONDS = 86400.0
 
 
@@ -64,9 +60,9 @@ class Administration:
         the limits of new projects.
         """
         check_name(name)
-        _check_permitted(models, tool_servers)
-        _check_tier(top_tier)
-        _check_weight(weight)
+        check_permitted(models, tool_servers)
+        check_tier(top_tier)
+        check_weight(weight)
         async with self._changes.begin() as change:
             if await projects.count(change.connection) >= MAX_PROJECTS:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
@@ -99,7 +95,7 @@ class Administration:
 
     async def set_weight(self, project_id: str, weight: float) -> ProjectRow:
         """Sets the project's share of every queue, beside the other projects that wait there."""
-        _check_weight(weight)
+        check_weight(weight)
         async with self._changes.begin() as change:
             await lock_active_project(change, project_id)
             row = await projects.set_weight(change.connection, project_id, weight)
@@ -117,9 +113,9 @@ class Administration:
 
         None permits everything, and leaves the tier as it is.
         """
-        _check_permitted(models, tool_servers)
+        check_permitted(models, tool_servers)
         if top_tier is not None:
-            _check_tier(top_tier)
+            check_tier(top_tier)
         async with self._changes.begin() as change:
             await lock_project(change, project_id)
             row = await projects.permit(change.connection, project_id, models, tool_servers, top_tier)
@@ -133,7 +129,7 @@ class Administration:
         self, project_id: str, models: Collection[str] | None, denied: Collection[str] = ()
     ) -> ProjectRow:
         """Sets the models that the project's next requests may use (None: all but the `denied`)."""
-        _check_permitted(models, denied)
+        check_permitted(models, denied)
         async with self._changes.begin() as change:
             await lock_active_project(change, project_id)
             row = await projects.permit_models(change.connection, project_id, models, denied)
@@ -276,19 +272,6 @@ class Administration:
             raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
 
 
-async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
-    """Makes an admin key unless there is one that works; returns whether it did. `keep` stores the secret.
-
-    Raises StoreUnavailable, and what `keep` raises: then there is no key. (An OSError would pass for one of Postgres.)
-    """
-    async with db.begin() as connection:
-        if await api_keys.lock_first(connection):
-            return False
-        made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
-        keep(made.secret)  # where it is found again, before the key counts
-    return True
-
-
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:
     await change.note(AuditType.PROJECT_UPDATED, project_id, project_id, {"changes_requested": requested})
 
@@ -298,21 +281,3 @@ async def _existing_key(change: Change, key_id: str) -> KeyRow:
     if row is None:
         raise NothingThere(f"there is no key '{key_id}'", "key_id")
     return row
-
-
-def _check_tier(tier: str) -> None:
-    if tier not in TIERS:
-        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
-
-
-def _check_weight(weight: float) -> None:
-    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise AdministrationError(f"a weight is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {weight:g}")
-
-
-def _check_permitted(*lists: Collection[str] | None) -> None:
-    for names in lists:
-        if names is not None and len(names) > MAX_PERMITTED:
-            raise AdministrationError(f"at most {MAX_PERMITTED} names can be permitted, but there are {len(names)}")
-        if names is not None and not all(1 <= len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
-            raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")

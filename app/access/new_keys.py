@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
@@ -11,6 +11,7 @@ from app.access.secret import hash_of, new_secret, shown
 from app.protocol.requests.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
 from app.store import api_keys, projects
 from app.store.api_keys import KeyRow, NewKey
+from app.store.database import Database
 from app.store.projects import ProjectRow
 
 MAX_KEYS = 1000
@@ -58,6 +59,19 @@ async def insert_key(
     row = await api_keys.create(change.connection, new)
     await change.note(AuditType.KEY_CREATED, key_id, project, {"data": {"scopes": values}})
     return CreatedKey(row, secret)
+
+
+async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
+    """Makes an admin key unless there is one that works; returns whether it did. `keep` stores the secret.
+
+    Raises StoreUnavailable, and what `keep` raises: then there is no key. (An OSError would pass for one of Postgres.)
+    """
+    async with db.begin() as connection:
+        if await api_keys.lock_first(connection):
+            return False
+        made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
+        keep(made.secret)  # where it is found again, before the key counts
+    return True
 
 
 async def lock_project(change: Change, project_id: str) -> ProjectRow:

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TypeVar
 
-from app.access.administration import Administration, create_first_key
+from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes, NothingThere
-from app.access.new_keys import CreatedKey
+from app.access.new_keys import CreatedKey, create_first_key
 from app.local.errors import LocalError
 from app.local.home import Home, with_running_services
 from app.protocol.limits import LimitKind, LimitState

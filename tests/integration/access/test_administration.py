@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from app.access.administration import Administration, create_first_key
+from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes
+from app.access.new_keys import create_first_key
 from app.access.secret import hash_of, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store import api_keys, projects, service_accounts

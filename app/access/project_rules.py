@@ -1,0 +1,32 @@
+"""What operators may say of a project: its models and MCP servers, its best service tier, its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from app.access.changes import AdministrationError
+from app.protocol.limits import TIERS
+from app.protocol.requests.organization import MAX_NAME_CHARS
+
+MAX_PERMITTED = 1000
+"""Models, or MCP servers, that one project may be permitted by name."""
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+"""Of a project beside others with weight 1."""
+
+
+def check_tier(tier: str) -> None:
+    if tier not in TIERS:
+        raise AdministrationError(f"a service tier is one of {', '.join(TIERS)}, not '{tier}'")
+
+
+def check_weight(weight: float) -> None:
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise AdministrationError(f"a weight is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {weight:g}")
+
+
+def check_permitted(*lists: Collection[str] | None) -> None:
+    for names in lists:
+        if names is not None and len(names) > MAX_PERMITTED:
+            raise AdministrationError(f"at most {MAX_PERMITTED} names can be permitted, but there are {len(names)}")
+        if names is not None and not all(1 <= len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
+            raise AdministrationError(f"a permitted name has 1 to {MAX_NAME_CHARS} printable characters")
