@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -34,7 +35,10 @@ CHECKS: tuple[Callable[[Trial], Awaitable[str]], ...] = (
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.tenants", description=__doc__)
     parser.add_argument("--model", default="longhaul-demo", help="the model that both projects use")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if not os.environ.get("OPENAI_BASE_URL"):
+        parser.error("OPENAI_BASE_URL is not set: the client would make the projects at OpenAI")
+    return chosen
 
 
 async def trial(model: str) -> int:
