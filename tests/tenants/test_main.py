@@ -11,7 +11,7 @@ def test_without_an_address_nothing_is_sent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.setattr(program.sys, "argv", ["tests.tenants"])
+    monkeypatch.setattr("sys.argv", ["tests.tenants"])
     monkeypatch.setattr(program, "trial", None)
     with pytest.raises(SystemExit):
         program.main()
