@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -17,14 +18,16 @@ from tests.support.waiting import until
 
 TIMEOUT_SECONDS = 150.0
 PAUSE_SECONDS = 0.02
+_SECRET = "BYSTANDER_KEY"
+"""The environment variable with the API key."""
 
 
 class Bystander:
     """Reads what the process prints: a line for each of its requests."""
 
-    def __init__(self, url: str, model: str) -> None:
+    def __init__(self, url: str, model: str, secret: str) -> None:
         argv = [sys.executable, "-m", "tests.attacks.bystander", url, model]
-        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, _SECRET: secret})
         self._asks: list[Ask] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -52,8 +55,8 @@ class Bystander:
 
 
 @contextlib.contextmanager
-def standing_by(url: str, model: str) -> Iterator[Bystander]:
-    bystander = Bystander(url, model)
+def standing_by(url: str, model: str, secret: str) -> Iterator[Bystander]:
+    bystander = Bystander(url, model, secret)
     try:
         yield bystander
     finally:
@@ -73,7 +76,8 @@ async def _ask(client: httpx.AsyncClient, model: str) -> str:
 
 
 async def _keep_asking(url: str, model: str) -> None:
-    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, verify=False) as client:
+    headers = {"authorization": f"Bearer {os.environ[_SECRET]}"}
+    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, verify=False, headers=headers) as client:
         while True:
             started = time.monotonic()
             status = await _ask(client, model)

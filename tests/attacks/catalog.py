@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.attacks import bodies, connections, prompts, storms
+from tests.attacks import bodies, connections, operators, prompts, storms, tenants
 from tests.attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*connections.ATTACKS, *bodies.ATTACKS, *prompts.ATTACKS, *storms.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (
+    *connections.ATTACKS,
+    *bodies.ATTACKS,
+    *prompts.ATTACKS,
+    *storms.ATTACKS,
+    *tenants.ATTACKS,
+    *operators.ATTACKS,
+)

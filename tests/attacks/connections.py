@@ -117,7 +117,7 @@ async def smuggled_requests(target: Target, count: int) -> None:
 
 async def pipelined_requests(target: Target, count: int) -> None:
     """`count` requests at once on a connection that reads nothing."""
-    one = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    one = target.head("GET /v1/models HTTP/1.1") + b"\r\n"
     async with target.connection(slow=True) as (reader, writer):
         writer.write(one * count)
         with contextlib.suppress(ConnectionError):
@@ -151,7 +151,7 @@ async def foreign_origins(target: Target, count: int) -> None:
     forged: list[dict[str, Any]] = [
         {"origin": "https://evil.example"},
         {"origin": "null"},
-        {"origin": "http://evil.example", "additional_headers": {"Host": "evil.example"}},
+        {"origin": "http://evil.example", "headers": {"Host": "evil.example"}},
         {"origin": f"http://127.0.0.1:{target.port}.evil.example"},
     ]
     for options in forged[:count]:
@@ -208,8 +208,7 @@ async def forged_messages(target: Target, count: int) -> None:
     """Bytes on the channels between API and workers, from somebody who can reach Redis."""
     import redis.asyncio
 
-    assert target.redis_url is not None
-    client: Any = redis.asyncio.from_url(target.redis_url)
+    client: Any = redis.asyncio.from_url(target.projects.redis_url)
     async with client:
         for _ in range(count):
             for channel in await client.pubsub_channels("*"):
@@ -222,8 +221,7 @@ async def guesses_at_redis(target: Target, count: int) -> None:
     """The embedded Valkey asks for its password."""
     import redis.asyncio
 
-    assert target.redis_url is not None
-    port = int(target.redis_url.rsplit(":", 1)[1].split("/")[0])
+    port = int(target.projects.redis_url.rsplit(":", 1)[1].split("/")[0])
     for password in [None, "", "longhaul", "x" * 100_000][:count]:
         client: Any = redis.asyncio.Redis(host=target.host, port=port, password=password)
         async with client:
@@ -251,25 +249,18 @@ ATTACKS = (
         {"408"},
         demand=Demand(connections=500),
     ),
-    Attack(
-        "half-sent-bodies",
-        "6: no deadline for a body",
-        half_sent_bodies,
-        200,
-        4,
-        {"408"},
-        full_only={"503"},
-        demand=Demand(connections=200, large=True),
-    ),
-    Attack(
-        "half-sent-chunks",
-        "6: no deadline for a body",
-        half_sent_chunks,
-        200,
-        4,
-        {"408"},
-        full_only={"503"},
-        demand=Demand(connections=200, large=True),
+    *(
+        Attack(
+            name,
+            "6: no deadline for a body",
+            run,
+            200,
+            4,
+            {"408"},
+            full_only={"503"},
+            demand=Demand(connections=200, large=True),
+        )
+        for name, run in (("half-sent-bodies", half_sent_bodies), ("half-sent-chunks", half_sent_chunks))
     ),
     Attack("slow-bodies", "6: no deadline for a body", slow_bodies, 300, 10, {"408"}, demand=Demand(connections=300)),
     Attack(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.attacks.attack import Attack
@@ -198,6 +199,11 @@ async def store_false_flood(target: Target, count: int) -> None:
     await target.repeat(count, lambda _: target.create(store=False, input="x" * 100_000))
 
 
+def _many_items(name: str, point: str, run: Callable[[Target, int], Awaitable[None]], full: int) -> Attack:
+    """So many items that the full form goes beyond what one request may have."""
+    return Attack(name, point, run, full, 2000, {"200"}, full_only={"400 input"}, demand=LARGE)
+
+
 ATTACKS = (
     Attack(
         "references",
@@ -209,39 +215,12 @@ ATTACKS = (
         demand=CONTEXTS,
     ),
     Attack("unknown-references", "1: references", unknown_references, 50_000, 500, {"400 input", "404"}, demand=LARGE),
-    Attack(
-        "system-messages",
-        "2: quadratic prompt building",
-        system_messages,
-        49_000,
-        2000,
-        {"200"},
-        full_only={"400 input"},
-        demand=LARGE,
-    ),
-    Attack(
-        "truncated-messages",
-        "2: truncation auto",
-        truncated_messages,
-        45_000,
-        2000,
-        {"200"},
-        full_only={"400 input"},
-        demand=LARGE,
-    ),
+    _many_items("system-messages", "2: quadratic prompt building", system_messages, 49_000),
+    _many_items("truncated-messages", "2: truncation auto", truncated_messages, 45_000),
     Attack("mixed-items", "2: calls and outputs", mixed_items, 30_000, 1000, {"200", "400 input"}, demand=LARGE),
     Attack("prompts-at-the-limit", "2: tokenizing", prompts_at_the_limit, 16, 1, {"200", "400 input"}, demand=LARGE),
     Attack("count-flood", "2: input_tokens", count_flood, 12, 1, {"200"}, demand=LARGE),
-    Attack(
-        "count-of-messages",
-        "2: input_tokens",
-        count_of_messages,
-        60_000,
-        2000,
-        {"200"},
-        full_only={"400 input"},
-        demand=LARGE,
-    ),
+    _many_items("count-of-messages", "2: input_tokens", count_of_messages, 60_000),
     Attack("compact-flood", "2: compact", compact_flood, 100, 2, {"200"}, demand=LARGE),
     Attack(
         "compaction-triggers",

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.attacks.attack import ROUNDS, Attack, Memory, Observed
 from tests.attacks.bystander import Bystander, standing_by
 from tests.attacks.memory import MIB
+from tests.attacks.projects import Projects, make_projects
 from tests.attacks.server import Server
 from tests.attacks.target import Ended, Target
 from tests.support.installations import SCRIPTED, VISION, VISION_MODEL, running
@@ -34,9 +35,15 @@ class Arena:
     model: str
     server: Server
     bystander: Bystander
+    projects: Projects
 
-    def target(self) -> Target:
-        return Target(self.url, self.model, redis_url=self.server.redis_url, served_ports=self.server.served_ports)
+    @contextlib.asynccontextmanager
+    async def target(self, attack: Attack) -> AsyncIterator[Target]:
+        """The server as the attack's caller sees it."""
+        own = self.projects.attacker if attack.limits is None else await self.projects.limited(attack.limits)
+        secret, ports = own.key.secret, self.server.served_ports
+        async with Target(self.url, self.model, secret=secret, projects=self.projects, served_ports=ports) as target:
+            yield target
 
 
 @contextlib.contextmanager
@@ -47,9 +54,12 @@ def arena(served: str = "scripted") -> Iterator[Arena]:
         models = folder / "models.toml" if text else None
         if models:
             models.write_text(str(text))
-        installation = Longhaul(folder / "home", models, **DEADLINES)
-        with running(installation) as longhaul, standing_by(longhaul.url, model) as bystander:
-            yield Arena(longhaul.url, model, Server(longhaul), bystander)
+        installation = Longhaul(folder / "home", models, LONGHAUL_AUTH="keys", **DEADLINES)
+        with running(installation) as longhaul:
+            server = Server(longhaul)
+            projects = asyncio.run(make_projects(server.database_url, server.redis_url))
+            with standing_by(longhaul.url, model, projects.bystander.key.secret) as bystander:
+                yield Arena(longhaul.url, model, server, bystander, projects)
 
 
 async def attack(arena: Arena, attack: Attack, count: int) -> Observed:
@@ -66,6 +76,7 @@ async def attack(arena: Arena, attack: Attack, count: int) -> Observed:
         asks=observed.asks,
         api=_of_all([each.api for each in rounds]),
         worker=_of_all([each.worker for each in rounds]),
+        api_seconds=observed.api_seconds,
         leftovers=tuple(left for each in rounds for left in each.leftovers),
         was_cut_off=observed.was_cut_off,
     )
@@ -78,15 +89,17 @@ def _of_all(rounds: Sequence[Memory]) -> Memory:
 
 async def _round(arena: Arena, attack: Attack, count: int) -> Observed:
     await arena.bystander.asks_since(time.monotonic())
+    api_seconds = -arena.server.cpu_seconds("api")
     with arena.server.peaks() as peaks:
         started = time.monotonic()
-        async with arena.target() as target:
+        async with arena.target(attack) as target:
             was_cut_off = await _run(attack, target, count)
+        api_seconds += arena.server.cpu_seconds("api")
         asks = await arena.bystander.asks_since(started)
     leftovers = await arena.server.leftovers()
     kept = await arena.server.kept(peaks)
     api, worker = (Memory(peaks.growth(role), (kept[role],)) for role in ("api", "worker"))
-    return Observed(target.seen, asks, api, worker, leftovers, was_cut_off)
+    return Observed(target.seen, asks, api, worker, api_seconds, leftovers, was_cut_off)
 
 
 async def _run(attack: Attack, target: Target, count: int) -> bool:
@@ -116,7 +129,7 @@ async def side_by_side(arena: Arena, attacks: Sequence[Attack]) -> tuple[dict[st
     gate = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def one(attack: Attack) -> None:
-        async with gate, arena.target() as target:
+        async with gate, arena.target(attack) as target:
             await _run(attack, target, attack.small)
             answers[attack.name] = target.seen
 
@@ -132,7 +145,7 @@ async def side_by_side(arena: Arena, attacks: Sequence[Attack]) -> tuple[dict[st
 def line(attack: Attack, observed: Observed, problems: list[str]) -> str:
     """One row of the table."""
     answers = ", ".join(f"{count} x {answer}" for answer, count in observed.answers.most_common())
-    times = f"{1000 * observed.p50:6.0f} {1000 * observed.p99:6.0f}"
+    times = f"{1000 * observed.p50:6.0f} {1000 * observed.p99:6.0f} {observed.api_seconds:6.1f}"
     memory = " ".join(
         f"{each.peak // MIB:5} {'/'.join(str(kept // MIB) for kept in each.kept):>9}"
         for each in (observed.api, observed.worker)
@@ -141,6 +154,7 @@ def line(attack: Attack, observed: Observed, problems: list[str]) -> str:
 
 
 HEADER = (
-    f"{'attack':30} {'answers':80} {'p50 ms':>6} {'p99 ms':>6} {'API':>5} {'kept':>9} {'worker':>5} {'kept':>8}"
-    "  verdict (memory in MiB: the peak, and what each round kept)"
+    f"{'attack':30} {'answers':80} {'p50 ms':>6} {'p99 ms':>6} {'API s':>6}"
+    f" {'API':>5} {'kept':>9} {'worker':>5} {'kept':>8}"
+    "  verdict (memory in MiB: the peak, and what each round kept; API s: its CPU time)"
 )

@@ -64,6 +64,11 @@ class Server:
             ended.set()
             thread.join()
 
+    def cpu_seconds(self, role: str) -> float:
+        """The CPU time of the role's processes since their start."""
+        times = [process.cpu_times() for process in self._processes[role] if process.is_running()]
+        return sum(each.user + each.system for each in times)
+
     async def kept(self, peaks: Peaks) -> dict[str, int]:
         """What each role has more than before, once that is little or KEPT_SECONDS have passed."""
 

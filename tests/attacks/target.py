@@ -8,7 +8,7 @@ import json
 import re
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from tests.attacks.projects import Projects
 from tests.support.waiting import until
 
 PARALLEL = 16
@@ -51,22 +52,37 @@ class Target:
         url: str,
         model: str,
         *,
-        redis_url: str | None = None,
+        secret: str | None = None,
+        projects: Projects | None = None,
         served_ports: Callable[[], set[int]] = lambda: set(),
     ) -> None:
+        """`secret` is the caller's API key; None: a stranger."""
         parts = urlsplit(url)
         assert parts.hostname == "127.0.0.1", "attacks are for loopback addresses only"
-        self.url, self.model, self.redis_url = url, model, redis_url
+        self.url, self.model, self._projects = url, model, projects
         self.host, self.port = parts.hostname, parts.port or 80
         self.served_ports = served_ports
         self.seen: Counter[str] = Counter()
-        self._http = httpx.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, verify=False)
+        self._headers = {} if secret is None else bearer(secret)
+        self._http = httpx.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, verify=False, headers=self._headers)
 
     async def __aenter__(self) -> Target:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
+
+    @property
+    def projects(self) -> Projects:
+        assert self._projects is not None
+        return self._projects
+
+    def caller(self, secret: str | None, *, counted: bool = True) -> Target:
+        """The same server as another caller sees it; what is not `counted` is no part of the attack."""
+        other = Target(self.url, self.model, secret=secret, projects=self._projects, served_ports=self.served_ports)
+        if counted:
+            other.seen = self.seen
+        return other
 
     async def send(self, method: str, path: str, **options: Any) -> Json:
         """Sends a request and counts its status.
@@ -198,13 +214,16 @@ class Target:
 
     def head(self, line: str = "POST /v1/responses HTTP/1.1", *headers: str) -> bytes:
         """The beginning of a request, up to the last header; the blank line is the caller's to write."""
-        lines = [line, f"Host: {self.host}:{self.port}", "Content-Type: application/json", *headers]
+        own = [f"{name}: {value}" for name, value in self._headers.items()]
+        lines = [line, f"Host: {self.host}:{self.port}", *own, "Content-Type: application/json", *headers]
         return "".join(f"{each}\r\n" for each in lines).encode("latin-1")
 
     # -- WebSockets ----------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def websocket(self, *, slow: bool = False, **options: Any) -> AsyncIterator[ClientConnection]:
+    async def websocket(
+        self, *, slow: bool = False, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[ClientConnection]:
         """A WebSocket. Counts a refused handshake by its status, and a connection that breaks as closed.
 
         Raises Ended in both cases.
@@ -213,7 +232,8 @@ class Target:
         try:
             plain = await self._socket(slow=slow)
             kept = {"max_size": None, "max_queue": 1 if slow else 16, "ping_interval": None, "close_timeout": 2}
-            async with connect(url, sock=plain, proxy=None, **kept, **options) as opened:
+            sent = {**self._headers, **(headers or {})}
+            async with connect(url, sock=plain, proxy=None, additional_headers=sent, **kept, **options) as opened:
                 yield opened
         except InvalidStatus as refused:
             self.seen[_name(refused.response.status_code, _object(refused.response.body))] += 1
@@ -242,6 +262,11 @@ class Target:
             if event["type"] in ("response.completed", "response.incomplete", "response.failed"):
                 self.seen[_name(200, event["response"])] += 1
                 return event
+
+
+def bearer(secret: str) -> dict[str, str]:
+    """The header of an API key."""
+    return {"authorization": f"Bearer {secret}"}
 
 
 def _object(data: bytes | bytearray | None) -> Json:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from config.settings import load_settings
 from tests.attacks.attack import Ask, Attack, Memory, Observed, judge, judge_memory
 from tests.attacks.catalog import ATTACKS
 from tests.attacks.memory import (
@@ -21,6 +23,7 @@ from tests.attacks.memory import (
     READER_BYTES,
     TYPICAL,
 )
+from tests.attacks.projects import UNTRUSTED
 from tests.attacks.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +109,17 @@ def test_the_bounds_of_memory_are_those_of_the_docs() -> None:
     assert float(connection) < 0.9
     assert f"{CONTEXT_FACTOR} x (W x (M + 256 KiB) + 2 x X)" in page
     assert f"about {PROMPT_FACTOR} MB for a megabyte of text" in page
+
+
+def test_the_limits_of_attacks_are_those_that_the_docs_recommend() -> None:
+    page = (ROOT / "docs" / "tenants.md").read_text()
+    (recommended,) = re.findall("LONGHAUL_NEW_PROJECT_LIMITS=(.+)", page)
+    assert load_settings(new_project_limits=recommended).new_project_limits == UNTRUSTED
+
+
+def test_the_docs_have_the_number_of_attacks() -> None:
+    for path in ("docs/reliability.md", "CONTRIBUTING.md"):
+        assert f"{len(ATTACKS)} attacks" in (ROOT / path).read_text()
 
 
 def test_what_an_attack_leaves_behind_is_harmful() -> None:

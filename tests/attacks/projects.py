@@ -1,0 +1,83 @@
+"""The projects of the attacked installation: the attacker's, the bystander's, and those that single attacks need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from app.access.administration import Administration
+from app.protocol.limits import ALL_MODELS, LimitKind
+from app.store.database import Database
+from app.store.keys import pubsub_key
+from app.streaming.pubsub import PubSub
+from tests.support.tenants import Tenant, administration, tenant
+
+MIB = 2**20
+
+UNTRUSTED: Mapping[str, int] = MappingProxyType(
+    {
+        "requests_per_minute": 60,
+        "tokens_per_minute": 200_000,
+        "queued_bytes": 64 * MIB,
+        "unfinished_responses": 64,
+    }
+)
+"""What docs/tenants.md recommends for a project that nobody trusts."""
+PLENTY: Mapping[str, int] = MappingProxyType({kind.value: 10**12 for kind in LimitKind})
+"""Limits that never refuse: the bystander reserves as an attacker with limits does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projects:
+    """What an operator knows and can do, beside the processes of the installation."""
+
+    database_url: str
+    redis_url: str
+    attacker: Tenant
+    bystander: Tenant
+
+    @contextlib.asynccontextmanager
+    async def administration(self) -> AsyncIterator[Administration]:
+        async with administration_of(self.database_url, self.redis_url) as made:
+            yield made
+
+    async def limited(self, values: Mapping[str, int]) -> Tenant:
+        """Makes a project with these limits."""
+        async with self.administration() as admin:
+            return await with_limits(admin, "limited", values)
+
+    @contextlib.asynccontextmanager
+    async def database(self) -> AsyncIterator[Database]:
+        db = Database(self.database_url, 2)
+        try:
+            yield db
+        finally:
+            await db.close()
+
+
+async def make_projects(database_url: str, redis_url: str) -> Projects:
+    async with administration_of(database_url, redis_url) as admin:
+        attacker = await tenant(admin, "attacker")
+        bystander = await with_limits(admin, "bystander", PLENTY)
+    return Projects(database_url, redis_url, attacker, bystander)
+
+
+async def with_limits(admin: Administration, name: str, values: Mapping[str, int]) -> Tenant:
+    """Makes a project with these limits on all models, which no process knows yet."""
+    made = await admin.create_project(name)
+    limits = {LimitKind(kind): value for kind, value in values.items()}
+    await admin.set_limits(made.id, ALL_MODELS, limits)
+    return await tenant(admin, name, project=made.id)
+
+
+@contextlib.asynccontextmanager
+async def administration_of(database_url: str, redis_url: str) -> AsyncIterator[Administration]:
+    db = Database(database_url, 10)
+    pubsub = PubSub(redis_url, pubsub_key(db))
+    try:
+        yield administration(db, pubsub)
+    finally:
+        await pubsub.close()
+        await db.close()
