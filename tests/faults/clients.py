@@ -24,7 +24,7 @@ MAX_LIMIT_SECONDS = 5.0
 """The longest wait after a 429, although the answer may say more: a run must come to its end."""
 INTRUSION = 0.2
 """The share of responses that another project's key is tried on."""
-INTRUSIONS = (
+INTRUSIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("GET", "", {}),
     ("GET", "", {"stream": "true"}),
     ("GET", "/input_items", {}),

@@ -25,14 +25,14 @@ async def worker_killed_before_its_dispatch(arena: Arena) -> None:
     """Kills a worker while dispatches wait: it has claimed, and what follows was not sent."""
     member = arena.pick(Role.WORKER)
     async with arena.lock(member.name):
-        with suppress(StoreUnavailable, AssertionError):
+        with suppress(StoreUnavailable, AssertionError):  # The transaction ends after the worker.
             async with arena.fleet.db.begin() as connection:
-                await connection.execute(text("SELECT name FROM queues ORDER BY name FOR UPDATE"))
-                await until(lambda: blocks_somebody(connection), MOMENT_SECONDS)
-                await asyncio.sleep(PILE_UP_SECONDS)
-                member.signal(signal.SIGKILL)
-            return
-        member.signal(signal.SIGKILL)
+                try:
+                    await connection.execute(text("SELECT name FROM queues ORDER BY name FOR UPDATE"))
+                    await until(lambda: blocks_somebody(connection), MOMENT_SECONDS)
+                    await asyncio.sleep(PILE_UP_SECONDS)
+                finally:
+                    member.signal(signal.SIGKILL)
 
 
 async def apis_killed_before_they_send(arena: Arena) -> None:

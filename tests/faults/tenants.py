@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
@@ -61,7 +62,13 @@ async def ledger(url: str, tenants: Tenants, since: float) -> Ledger:
     """What projects used since then, as the admin API says it."""
     groups = ["project_id", "api_key_id"]
     end = int(time.time()) + DAY  # the clock of Postgres dates the ledger
-    query = {"start_time": int(since) - DAY, "end_time": end, "bucket_width": "1d", "limit": 31, "group_by": groups}
+    query: dict[str, Any] = {
+        "start_time": int(since) - DAY,
+        "end_time": end,
+        "bucket_width": "1d",
+        "limit": 31,
+        "group_by": groups,
+    }
     headers = {"authorization": f"Bearer {tenants.operator.secret}"}
 
     async def answer() -> httpx.Response | None:
