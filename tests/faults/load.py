@@ -48,7 +48,7 @@ class Load:
     async def run(self, seconds: float, enough: asyncio.Event) -> None:
         """Starts the plan's number of clients over about `seconds`, and more at that rate until `enough` is set.
 
-        Then waits for the clients that still run.
+        Then, or if none of them gets an answer any more, waits for the clients that still run.
         """
         gap = seconds / self._plan.responses * (1 + BURST * sum(BURSTS) / 2)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=40)
@@ -60,15 +60,24 @@ class Load:
                 for headers in self._headers
             ]
             try:
-                while len(self.stories) < self._plan.responses or not enough.is_set():
-                    await asyncio.sleep(self._random.expovariate(1 / gap))
-                    for _ in range(self._random.randint(*BURSTS) if self._random.random() < BURST else 1):
-                        while len(self._clients) >= self._plan.at_once:
-                            await asyncio.wait(self._clients, return_when=asyncio.FIRST_COMPLETED)
-                        self._send(clients)
+                coming = 1
+                while (len(self.stories) < self._plan.responses or not enough.is_set()) and await self._has_room():
+                    self._send(clients)
+                    if (coming := coming - 1) == 0:
+                        await asyncio.sleep(self._random.expovariate(1 / gap))
+                        coming = self._random.randint(*BURSTS) if self._random.random() < BURST else 1
                 await self._wait(self._plan.settle_seconds)
             finally:
                 await self._wait(0)
+
+    async def _has_room(self) -> bool:
+        """Waits until another client may start. False: all have waited for longer than faults explain."""
+        while len(self._clients) >= self._plan.at_once:
+            seconds = self._plan.whole_seconds + self._plan.settle_seconds
+            ended, _ = await asyncio.wait(self._clients, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                return False
+        return True
 
     def _send(self, clients: Sequence[httpx.AsyncClient]) -> None:
         number = len(self.stories)
