@@ -24,6 +24,8 @@ from tests.support.services import Server
 from tests.support.waiting import until
 
 START_SECONDS = 60.0
+NOT_REPLICATING = "wait_event IS DISTINCT FROM 'SyncRep'"
+"""A session that waits for the standby has committed already: if it is ended, a failover may take the commit back."""
 
 
 async def started(server: Server) -> None:
@@ -151,7 +153,8 @@ async def sessions_terminated(arena: Arena) -> None:
     share = arena.seconds(0.1, 1)
     statement = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < :share"
+        f" WHERE backend_type = 'client backend' AND {NOT_REPLICATING}"
+        " AND pid <> pg_backend_pid() AND random() < :share"
     )
     async with arena.lock("postgres"):
         with suppress(StoreUnavailable):

@@ -18,7 +18,7 @@ from tests.faults.arena import Arena, Inflict
 from tests.faults.fleet import SUITE, Fleet
 from tests.faults.member import Member, Role
 from tests.faults.plan import LEASE_SECONDS
-from tests.faults.service_faults import kill_postgres, started
+from tests.faults.service_faults import NOT_REPLICATING, kill_postgres, started
 from tests.support.waiting import until
 
 PAUSE_SECONDS = 0.01
@@ -37,7 +37,7 @@ async def queries_cancelled(arena: Arena) -> None:
     end, share = time.monotonic() + arena.seconds(0.2, 2), arena.seconds(0.1, 1)
     statement = text(
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
-        f" WHERE {_OTHERS} AND state = 'active' AND random() < :share"
+        f" WHERE {_OTHERS} AND {NOT_REPLICATING} AND state = 'active' AND random() < :share"
     )
     with suppress(StoreUnavailable):
         while time.monotonic() < end:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
+
+import asyncpg
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
@@ -22,6 +25,11 @@ OPTIONS_OF_A_PAIR = {
     "wal_keep_size": "512MB",  # one that was away for a moment catches up without an archive
     "wal_retrieve_retry_interval": "100ms",
 }
+
+PAUSE_SECONDS = 0.02
+_COMMIT = "SELECT pg_logical_emit_message(true, 'faults', '')"
+"""Writes to the log of Postgres, and to no table."""
+_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'"
 
 
 class Node:
@@ -91,6 +99,7 @@ class Pair:
         thread.run(second.copy_from(first))
         self.standby = Server(thread, second)
         self._set_synchronous(first, self.primary, True)
+        thread.run(self._until_synchronous(first))
 
     @property
     def url(self) -> str:
@@ -113,6 +122,27 @@ class Pair:
         self._thread.run(node.copy_from(primary))
         self.standby.start()
         self._set_synchronous(primary, self.primary, True)
+        self._thread.run(self._until_synchronous(primary))
+
+    async def _until_synchronous(self, node: Node) -> None:
+        """Returns when commits wait for the standby, and it has all earlier ones.
+
+        Postgres has no view of that: it is proved by a commit that waits while the standby is frozen.
+        """
+        settings = {"application_name": "faults"}  # faults within Postgres spare it
+        committing, looking = [await asyncpg.connect(node.url, server_settings=settings) for _ in range(2)]
+        pid, waits = committing.get_server_pid(), False
+        try:
+            while not waits:
+                with self.standby.frozen():
+                    commit = asyncio.create_task(committing.execute(_COMMIT))
+                    while not (waits or commit.done()):
+                        await asyncio.wait({commit}, timeout=PAUSE_SECONDS)
+                        waits = bool(await looking.fetchval(_WAITS, pid))
+                await commit
+        finally:
+            for connection in (committing, looking):
+                connection.terminate()
 
     def _node_of(self, server: Server) -> Node:
         return next(node for node in self._nodes if node.url == server.url)
