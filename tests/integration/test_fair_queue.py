@@ -88,6 +88,18 @@ async def test_projects_get_tokens_by_their_weights_although_their_estimates_are
     assert 400 * taken["a"] / (50 * taken["b"]) == pytest.approx(3.0, rel=0.1)
 
 
+@pytest.mark.parametrize("window", [1, 3, 32])
+async def test_each_claim_brings_the_next_responses_so_a_queue_ends_without_maintenance(
+    db: Database, broker: str, window: int
+) -> None:
+    """If the chain of claims and dispatches broke once, slots would be empty while the rest waits for maintenance."""
+    await waiting(db, "a", 150)
+    await waiting(db, "b", 50)
+    async with slot_worker(db, broker, SLOTS, window) as worker:
+        worker.dispatcher.nudge(QUEUE)
+        await until(lambda: len(worker.claimed) == 200, timeout=60, what="all claims")
+
+
 async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
