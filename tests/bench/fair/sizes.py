@@ -30,6 +30,8 @@ FLOWS = 100
 MANY_FLOWS = (100, 1_000, 5_000)
 MANY_QUEUED = 10_000
 DISPATCHES = 20
+COPIED = 50_000
+"""Rows of one statement: it has a time limit."""
 _SIZES = """
     SELECT pg_table_size('responses') AS rows, pg_indexes_size('responses') AS indexes,
         pg_relation_size('responses_waiting_idx') + pg_relation_size('responses_sent_idx') AS order
@@ -37,7 +39,7 @@ _SIZES = """
 _FILL = """
     INSERT INTO responses (id, project, created_at, {columns})
     SELECT 'resp_' || md5(n::text), 'p' || n % {flows}, now() + make_interval(secs => n / 1000.0), {columns}
-    FROM generate_series(1, {count}) n, responses r WHERE r.id = :first
+    FROM generate_series(CAST(:begin AS int), CAST(:end AS int)) n, responses r WHERE r.id = :first
 """
 _COLUMNS = "model, queue, status, background, stream, store, request, cost, format, priority"
 
@@ -93,11 +95,13 @@ def _add(rig: Rig, results: Results, row: Row) -> None:
 
 async def _fill(db: Database, queued: int, flows: int) -> None:
     (first,) = await waiting(db, "p0")
-    copy = _FILL.format(columns=_COLUMNS, flows=flows, count=queued - 1)
-    async with db.begin() as connection:
-        await connection.execute(text(copy), {"first": first})
+    copy = text(_FILL.format(columns=_COLUMNS, flows=flows))
+    for begin in range(1, queued, COPIED):
+        async with db.begin() as connection:
+            values = {"first": first, "begin": begin, "end": min(begin + COPIED, queued) - 1}
+            await connection.execute(copy, values)
     async with db.autocommit() as connection:
-        await connection.execute(text("VACUUM ANALYZE responses"))
+        await connection.execute(text("ANALYZE responses"))
 
 
 async def _postgres(db: Database, queued: int) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -236,6 +237,7 @@ async def test_a_dispatch_reads_by_index_whatever_the_statistics_say(db: Databas
         await connection.execute(room, {"queue": QUEUE, "window": 32})
     assert "responses_waiting_idx" in plan
     assert "Seq Scan on responses" not in plan
+    assert re.search(r"flows_pkey on flows f .*\n *Index Cond: .*project = b", plan), "not all with all"
 
 
 # Inserts
