@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
 
+import pytest
 from openai import AsyncOpenAI
 
 from tests.support.longhaul import Longhaul
@@ -28,6 +30,24 @@ async def test_two_hundred_background_responses_all_complete(pair: Longhaul) -> 
         assert [await final(client, response_id) for response_id in ids] == ["completed"] * 200
         texts = [(await client.responses.retrieve(response_id)).output_text for response_id in ids]
     assert texts == [" ".join(str(i + 1) for i in range(n)) for n in range(200)]
+
+
+@pytest.mark.parametrize(("burst", "tolerance"), [(12, 1), (200, 10)])
+async def test_a_burst_of_requests_is_shared_out_equally(pair: Longhaul, burst: int, tolerance: int) -> None:
+    async with pair.async_client() as client:
+        asked = (client.responses.create(model=MODEL, input="/hang 5", background=True) for _ in range(burst))
+        ids = {response.id for response in await asyncio.gather(*asked)}
+        with pair.flower as flower:
+
+            def workers() -> Counter[str] | None:
+                tasks = flower.get("/api/tasks", params={"limit": 1000, "state": "STARTED"}).json()
+                started = [tasks[each]["worker"] for each in ids if each in tasks]
+                return Counter(started) if len(started) == burst else None
+
+            shares = until_sync(workers, 60, "Flower shows all of them running")
+        assert shares is not None
+        assert max(shares.values()) - burst / 2 <= tolerance
+        await asyncio.gather(*(client.responses.cancel(each) for each in ids))
 
 
 async def test_more_responses_than_one_worker_runs_are_shared_and_flower_revokes_a_queued_one(pair: Longhaul) -> None:
