@@ -374,10 +374,15 @@ async def test_a_cache_salt_and_a_function_named_like_a_hosted_tool_are_accepted
 # -- loading ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_model_with_another_vocabulary_does_not_speak_harmony() -> None:
+async def test_a_model_with_another_vocabulary_is_refused_before_its_engine_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = await asyncio.to_thread(make_engine, demo_model(harmony=True, format="harmony"))
+    starts: list[Any] = []
+    monkeypatch.setattr("workers.engine.vllm.compat.start", lambda *args: starts.append(args))
     with pytest.raises(ConfigError, match="its tokenizer is not that of harmony"):
         await engine.start()
+    assert starts == []
     await engine.stop()
 
 

@@ -21,6 +21,7 @@ from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.parser import Parser, ParserManager
 from vllm.platforms import current_platform
 from vllm.renderers.params import ChatParams
+from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.tool_parsers.tool_strict_level import ToolStrictLevel
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.cpu_resource_utils import get_allowed_cpu_list
@@ -123,6 +124,11 @@ def config_of(args: AsyncEngineArgs) -> Any:
     an unknown context.
     """
     return args.create_engine_config(UsageContext.OPENAI_API_SERVER)
+
+
+def tokenizer_of(config: Any) -> Any:
+    """The tokenizer that the engine will have, which vLLM loads once."""
+    return cached_tokenizer_from_config(config.model_config)
 
 
 def requests_at_once(llm: AsyncLLM) -> int:

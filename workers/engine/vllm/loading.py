@@ -54,11 +54,12 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
         raise ConfigError(
             f'model {model.name!r}: it speaks harmony, but its path does not say so: set format = "harmony"'
         )
+    if model.harmony:
+        _check_vocabulary(model, compat.tokenizer_of(config))
     can_force = _add_forcing(config)
     llm = compat.start(config, args)
     try:
         tokenizer = llm.renderer.get_tokenizer()
-        _check_tokenizer(model, tokenizer)
         end_tokens = compat.end_token_ids(llm, tokenizer)
         formats = OutputFormats(model, tokenizer, end_tokens, llm.model_config)
     except Exception:
@@ -79,13 +80,12 @@ def load(model: ServedModel, args: AsyncEngineArgs) -> Loaded:
     )
 
 
-def _check_tokenizer(model: ServedModel, tokenizer: Any) -> None:
-    """Raises ConfigError if a model that is to speak harmony has another vocabulary."""
-    if model.harmony:
-        from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
+def _check_vocabulary(model: ServedModel, tokenizer: Any) -> None:
+    """Raises ConfigError unless the model can speak harmony."""
+    from workers.engine import harmony_vocabulary  # loads the vocabulary, which other models do not need
 
-        if not harmony_vocabulary.matches(tokenizer):
-            raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
+    if not harmony_vocabulary.matches(tokenizer):
+        raise ConfigError(f"model {model.name!r}: its tokenizer is not that of harmony")
 
 
 def _add_forcing(config: Any) -> bool:
