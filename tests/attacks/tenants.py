@@ -276,7 +276,7 @@ ATTACKS = (
         demand=Demand(connections=64, readers=64),
         limits=UNTRUSTED,
     ),
-    Attack("refused-turns", "limits: over a WebSocket", refused_turns, 3000, 100, {"200", "429"}, limits=UNTRUSTED),
+    Attack("refused-turns", "limits: over a WebSocket", refused_turns, 1000, 100, {"200", "429"}, limits=UNTRUSTED),
     Attack(
         "large-reservations",
         "limits: their lock",

@@ -35,6 +35,18 @@ async def gathered(batcher: Batcher[int, int], first: int, *others: int) -> list
     return futures + [batcher.submit(other) for other in others]
 
 
+async def test_it_is_idle_once_the_last_item_has_its_result() -> None:
+    double = Doubling()
+    batcher = Batcher(double)
+    assert batcher.is_idle
+    futures = await gathered(batcher, 1, 2)
+    assert not batcher.is_idle
+    double.go.set()
+    for future in futures:
+        await future
+    assert batcher.is_idle
+
+
 async def test_a_single_item_runs_at_once_and_later_ones_run_together() -> None:
     double = Doubling()
     futures = await gathered(Batcher(double), 1, 2, 3)

@@ -114,6 +114,14 @@ async def test_a_name_has_bounds(admin: Administration, name: str) -> None:
         await admin.create_project(name)
 
 
+async def test_the_number_of_projects_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.administration.MAX_PROJECTS", 2)
+    second = await admin.create_project("second")
+    await admin.archive_project(second.id)
+    with pytest.raises(AdministrationError, match="there are 2 projects already"):
+        await admin.create_project("third")
+
+
 async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
     first = await admin.create_key("default", "1", PROJECT_SCOPES)
