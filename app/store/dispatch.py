@@ -27,8 +27,8 @@ from app.store.columns import Column, Columns, named_arrays, names
 from app.store.database import Database
 from app.store.window import room, slots, some_wait, waits
 
-MAX_SENT = 32
-"""Responses of one dispatch. It reads so many of each flow that is among the first."""
+MAX_SENT = 64
+"""Responses of one dispatch, if the window has room. It reads so many of each flow that is among the first."""
 MAX_CHARGE = 2**31 - 1
 DEFAULT_COST = 1024
 """Of a response that a process of another version inserted."""
