@@ -25,6 +25,17 @@ from tests.support.player import Player, row_of
 from tests.support.tenants import Tenant, administration, as_caller, tenant
 from tests.support.waiting import until
 
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/responses", {}),
+    ("/v1/responses", {"stream": True}),
+    ("/v1/responses", {"background": True}),
+    ("/v1/responses", {"background": True, "stream": True}),
+    ("/v1/responses", {"input": [{"role": "user", "content": "Hi"}, {"type": "compaction_trigger"}]}),
+    ("/v1/responses/compact", {}),
+    ("/v1/responses/input_tokens", {}),
+]
+"""Every way to start a response, besides a WebSocket."""
+
 
 @pytest.fixture
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
@@ -131,16 +142,26 @@ class TestRefusals:
         assert refused.status_code == 429 and refused.headers["x-should-retry"] == "false"
         assert "retry-after" not in refused.headers and "max_output_tokens" in refused.json()["error"]["message"]
 
-    async def test_foreground_and_streams_are_refused_with_a_status(
-        self, admin: Administration, mine: Tenant, calling: Api
+    async def test_every_way_to_start_a_response_reserves_and_is_refused(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database
     ) -> None:
-        await limit(admin, mine, tokens_per_minute=100)
-        for fields in ({}, {"stream": True}, {"background": True, "stream": True}):
-            assert (await calling.post(**fields)).status_code == 429
+        await limit(admin, mine, unfinished_responses=1, requests_per_minute=100)
+        await calling.background()
+        for path, fields in WAYS:
+            refused = await calling.client.post(path, json={"model": MODEL, "input": "Hello!", **fields})
+            assert refused.status_code == 429, (path, fields)
+            assert "unfinished_responses" in refused.json()["error"]["message"]
+        assert await taken(db, mine) == {"unfinished_responses": 1, "requests_per_minute": pytest.approx(0.5, abs=0.5)}
+
+    async def test_there_is_no_other_route_that_starts_one(self, calling: Api) -> None:
+        routes = (await calling.client.get("/openapi.json")).json()["paths"]
+        posts = {path for path, methods in routes.items() if "post" in methods and path.startswith("/v1/responses")}
+        assert posts == {path for path, _ in WAYS} | {"/v1/responses/{response_id}/cancel"}
 
     async def test_a_websocket_s_request_is_refused_and_the_next_one_served(
         self, admin: Administration, mine: Tenant, api: Api, player: Player
     ) -> None:
+        """The refusal has all six headers, and the advice of the HTTP answer."""
         await limit(admin, mine, tokens_per_minute=4000, requests_per_minute=100)
         url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
         event = {"type": "response.create", "model": MODEL, "input": "Hello!"}
@@ -149,6 +170,7 @@ class TestRefusals:
             refused = json.loads(await socket.recv())
             assert (refused["type"], refused["status"]) == ("error", 429)
             assert refused["error"]["code"] == "rate_limit_exceeded"
+            assert set(refused["headers"]) == {*HEADERS, "x-should-retry"}
             assert refused["headers"]["x-ratelimit-limit-tokens"] == "4000"
             async with player.at_work("Hi"):
                 await socket.send(json.dumps({**event, "max_output_tokens": 10}))

@@ -15,7 +15,8 @@ from app.queue.message import Priority
 from app.store import claims, dispatch, endings, redelivery
 from app.store.database import Database
 from app.store.dispatch import MAX_SENT, Flow, Settled
-from app.store.inserts import Inserter, estimated_cost
+from app.store.inserts import Inserter
+from app.store.new_rows import estimated_cost
 from app.store.rows import NewResponse
 from app.store.window import RESERVE, UNKNOWN_SLOTS
 from tests.support.limited import limited_project, reserving
