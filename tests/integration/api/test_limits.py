@@ -233,6 +233,15 @@ class TestLimits:
         await calling.background(previous_response_id=first, max_output_tokens=16)
         assert (await taken(db, mine))["tokens_per_day"] > before + 5000
 
+    async def test_the_items_of_a_conversation_are_reserved_too(
+        self, admin: Administration, mine: Tenant, calling: Api, db: Database
+    ) -> None:
+        await limit(admin, mine, tokens_per_day=10**6)
+        items = [{"type": "message", "role": "user", "content": "x" * 5000}]
+        made = (await calling.client.post("/v1/conversations", json={"items": items})).json()
+        await calling.background(conversation=made["id"], max_output_tokens=16)
+        assert (await taken(db, mine))["tokens_per_day"] > 5000
+
     async def test_a_repeated_key_is_answered_though_there_is_no_room(
         self, admin: Administration, mine: Tenant, calling: Api
     ) -> None:
@@ -246,6 +255,16 @@ class TestLimits:
     async def test_the_caller_s_key_is_noted(self, mine: Tenant, calling: Api, db: Database, player: Player) -> None:
         await calling.background()
         await player.answer("Hi")
+        async with db.autocommit() as connection:
+            found = await connection.exec_driver_sql("SELECT project, key_id FROM usage_entries")
+            assert [tuple(row) for row in found] == [(mine.project, mine.key.row.id)]
+
+    async def test_the_key_of_a_websocket_is_noted(self, mine: Tenant, api: Api, db: Database, player: Player) -> None:
+        url = f"{api.url.replace('http', 'ws', 1)}/v1/responses"
+        async with connect(url, additional_headers=mine.headers) as socket, player.at_work("Hi"):
+            await socket.send(json.dumps({"type": "response.create", "model": MODEL, "input": "Hello!"}))
+            while json.loads(await socket.recv())["type"] != "response.completed":
+                pass
         async with db.autocommit() as connection:
             found = await connection.exec_driver_sql("SELECT project, key_id FROM usage_entries")
             assert [tuple(row) for row in found] == [(mine.project, mine.key.row.id)]
