@@ -9,10 +9,12 @@ from typing import Any
 import openai
 import pytest
 
+from app.access.administration import Administration
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.api import Api, serving, settings_for
 from tests.support.player import Player
+from tests.support.tenants import Tenant, administration, as_caller, tenant
 
 
 @pytest.fixture
@@ -24,6 +26,24 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 @pytest.fixture
 def player(db: Database, pubsub: PubSub) -> Player:
     return Player(db, pubsub)
+
+
+@pytest.fixture
+def admin(db: Database, pubsub: PubSub) -> Administration:
+    return administration(db, pubsub)
+
+
+@pytest.fixture
+async def mine(admin: Administration) -> Tenant:
+    """A project, for an API with `auth="keys"`."""
+    return await tenant(admin, "mine")
+
+
+@pytest.fixture
+async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
+    """The API, called with the project's key."""
+    async with as_caller(api, mine) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -25,12 +25,11 @@ from app.api.routes.organization import ROUTERS
 from app.protocol.limits import ALL_MODELS
 from app.protocol.requests.organization import MAX_LIMIT_VALUE
 from app.store.database import Database
-from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.tools import McpServer
 from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
-from tests.support.tenants import administration, as_caller, tenant
+from tests.support.tenants import as_caller, tenant
 from tests.support.waiting import until
 
 OTHER_MODEL = "org/other-model"
@@ -42,16 +41,6 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
     models = tuple(replace(model, tool_parser="hermes") for model in CATALOG.models)
     async with serving(settings_for(services, tmp_path, auth="keys"), ModelCatalog(models, SERVERS)) as running:
         yield running
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from config.models import ModelCatalog
 from config.tools import McpServer
 from tests.support.api import CATALOG, MODEL, Api, serving, settings_for
 from tests.support.player import Player, one, row_of
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant
 from tests.support.waiting import until
 
 SERVERS = (McpServer("python", "python", "http://127.0.0.1:1/mcp"), McpServer("docs", "mcp", "http://127.0.0.1:2/mcp"))
@@ -40,27 +40,6 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
     tools = ModelCatalog(models, SERVERS)
     async with serving(settings_for(services, tmp_path, auth="keys", cors_origins="https://app.example"), tools) as run:
         yield run
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
-
-
-@pytest.fixture
-async def mine(admin: Administration) -> Tenant:
-    return await tenant(admin, "mine")
-
-
-@pytest.fixture
-async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
-    async with as_caller(api, mine) as opened:
-        yield opened
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 def url_of(api: Api) -> str:

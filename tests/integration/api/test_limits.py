@@ -22,7 +22,7 @@ from app.store.limits import states
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
-from tests.support.tenants import Tenant, administration, as_caller, tenant
+from tests.support.tenants import Tenant, as_caller, tenant
 from tests.support.waiting import until
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
@@ -41,27 +41,6 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
 async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
     async with serving(settings_for(services, tmp_path, auth="keys")) as running:
         yield running
-
-
-@pytest.fixture
-def admin(db: Database, pubsub: PubSub) -> Administration:
-    return administration(db, pubsub)
-
-
-@pytest.fixture
-async def mine(admin: Administration) -> Tenant:
-    return await tenant(admin, "mine")
-
-
-@pytest.fixture
-async def calling(api: Api, mine: Tenant) -> AsyncIterator[Api]:
-    async with as_caller(api, mine) as opened:
-        yield opened
-
-
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
 
 
 async def limit(admin: Administration, mine: Tenant, **values: int) -> None:

@@ -243,11 +243,6 @@ async def answer_to(api: Api, way: Way, things: Things, own: Things) -> tuple[in
     return answer.status_code, text
 
 
-@pytest.fixture
-def player(db: Database, pubsub: PubSub) -> Player:
-    return Player(db, pubsub)
-
-
 async def snapshot(api: Api, things: Things) -> list[Any]:
     """What its owner sees of it."""
     paths = [f"/v1/responses/{things.response}", f"/v1/responses/{things.running}"]
