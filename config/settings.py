@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,6 +14,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from config.process import CHECKOUT as CHECKOUT
+from config.urls import split_hosts
 
 PREFIX = "LONGHAUL_"
 PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
@@ -26,11 +27,12 @@ class ConfigError(Exception):
     """A setting or a models file is not valid. The message is one line and names it."""
 
 
-def _url_of(*schemes: str, check: Callable[[SplitResult], None] = lambda _: None) -> BeforeValidator:
+def _url_of(*schemes: str, check: Callable[[SplitResult, Sequence[str]], None]) -> BeforeValidator:
     def check_url(value: Any) -> Any:
         if isinstance(value, str):
-            parts = urlsplit(value)
-            check(parts)
+            before, hosts, after = split_hosts(value)
+            parts = urlsplit(before + after)
+            check(parts, hosts)
             if parts.scheme not in schemes:
                 raise ValueError(f"must be a URL that starts with {schemes[0]}://")
         return value
@@ -38,20 +40,20 @@ def _url_of(*schemes: str, check: Callable[[SplitResult], None] = lambda _: None
     return BeforeValidator(check_url)
 
 
-def _check_postgres(url: SplitResult) -> None:
+def _check_postgres(url: SplitResult, hosts: Sequence[str]) -> None:
     """Every process writes, so none can work with a standby."""
-    if not all(map(_HOST_AND_PORT.fullmatch, url.netloc.rpartition("@")[2].split(","))):
+    if not all(map(_HOST_AND_PORT.fullmatch, hosts)):
         raise ValueError("must name its servers as host:port, separated by commas: postgresql://a:5432,b:5432/longhaul")
     if not {"read-write", "primary"}.issuperset(parse_qs(url.query).get("target_session_attrs", ())):
         raise ValueError("its target_session_attrs must be read-write, which is the default")
 
 
-def _check_redis(url: SplitResult) -> None:
+def _check_redis(url: SplitResult, hosts: Sequence[str]) -> None:
     if "sentinel" in url.scheme:
         raise ValueError(
             "Sentinel is not supported: give the address of a proxy or a name that follows the primary, as redis://"
         )
-    if "," in url.netloc.rpartition("@")[2]:
+    if len(hosts) > 1:
         raise ValueError("must name one server: give the address of a proxy or a name that follows the primary")
 
 

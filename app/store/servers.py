@@ -7,9 +7,10 @@ too, but within one time limit: a host that is switched off answers nothing and 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import asyncpg
+
+from config.urls import split_hosts
 
 CONNECT_SECONDS = 5
 """How long one server may take to let a connection in."""
@@ -52,8 +53,5 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 def _one_for_each_host(url: str) -> list[str]:
-    parts = urlsplit(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    if "," not in hosts:
-        return [url]
-    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]
+    before, hosts, after = split_hosts(url)
+    return [f"{before}{host}{after}" for host in hosts]

@@ -124,3 +124,4 @@ def test_a_websocket_follows_the_same_list_of_origins() -> None:
     assert may_connect(STRANGER, "here", ("*",))
     assert not may_connect(STRANGER, "here", (PAGE,))
     assert not may_connect("null", "here", (PAGE,))
+    assert not may_connect("http://[here", "here", (PAGE,))

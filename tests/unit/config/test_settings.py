@@ -86,6 +86,7 @@ def test_a_bad_value_is_one_line_that_names_the_variable_and_hides_the_value(
         "postgresql://u:p@a:1,b:2/x?target_session_attrs=read-write",
         "postgresql://u:p@a,b/x",
         "postgresql://u:p@[::1]:1,[::2]/x",
+        "postgresql://u:p@a:1,[::2]:2/x",
         "postgresql://u:p@/x?host=/run",
         "postgresql:///x",
     ],
