@@ -24,6 +24,7 @@ from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
 from app.protocol.requests.organization import MAX_KEY_SECONDS
 from app.store import api_keys, limits, projects
 from app.store.api_keys import KeyRow
+from app.store.database import Connection
 from app.store.limits import LimitRow
 from app.store.paging import Page
 from app.store.projects import ProjectRow
@@ -184,10 +185,7 @@ class Administration:
     async def key(self, project: str | None, key_id: str) -> KeyRow:
         """Returns a key of the project, or of the operators (None), that was not revoked."""
         async with self._db.autocommit() as connection:
-            row = await api_keys.get(connection, key_id)
-        if row is None or row.project != project or row.revoked_at is not None:
-            raise NothingThere(f"there is no key '{key_id}'", "key_id")
-        return row
+            return await _key_of(connection, project, key_id)
 
     async def change_key(
         self, project: str, key_id: str, scopes: Collection[Scope] | None, lifetime_seconds: float | None
@@ -199,7 +197,8 @@ class Administration:
         names = None if scopes is None else sorted(scope.value for scope in scopes)
         async with self._changes.begin() as change:
             await lock_active_project(change, project)
-            await self._check_works(change, project, key_id)
+            if not works(await _key_of(change.connection, project, key_id)):
+                raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
             await api_keys.change(change.connection, key_id, names, lifetime_seconds)
             asked = {"scopes": names, "expires_in_seconds": lifetime_seconds}
             sent = {name: value for name, value in asked.items() if value is not None}
@@ -264,13 +263,6 @@ class Administration:
             await lock_project(change, project)
             await remove_limit(change, project, model, kind)
 
-    async def _check_works(self, change: Change, project: str, key_id: str) -> None:
-        row = await api_keys.get(change.connection, key_id)
-        if row is None or row.project != project or row.revoked_at is not None:
-            raise NothingThere(f"there is no key '{key_id}'", "key_id")
-        if not works(row):
-            raise AdministrationError(f"the key '{key_id}' has expired; create a new one", "key_id")
-
 
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:
     await change.note(AuditType.PROJECT_UPDATED, project_id, project_id, {"changes_requested": requested})
@@ -279,5 +271,13 @@ async def _note_update(change: Change, project_id: str, requested: Mapping[str, 
 async def _existing_key(change: Change, key_id: str) -> KeyRow:
     row = await api_keys.get(change.connection, key_id)
     if row is None:
+        raise NothingThere(f"there is no key '{key_id}'", "key_id")
+    return row
+
+
+async def _key_of(connection: Connection, project: str | None, key_id: str) -> KeyRow:
+    """Returns a key of the project, or of the operators (None), that was not revoked. Raises NothingThere."""
+    row = await api_keys.get(connection, key_id)
+    if row is None or row.project != project or row.revoked_at is not None:
         raise NothingThere(f"there is no key '{key_id}'", "key_id")
     return row

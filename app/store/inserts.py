@@ -85,10 +85,12 @@ class Inserter:
         return result.allowance
 
     async def close(self) -> None:
-        for batches in (self._batches, self._large, *self._contended.values()):
-            await batches.close()
+        await self._batches.close()
+        await self._large.close()
         await self._limited.close()
         await self._large_limited.close()
+        for batches in self._contended.values():
+            await batches.close()
 
     async def _submit(self, item: Item) -> _Result:
         is_large, project = _weight(item) > LARGE_WEIGHT, item[0].project
