@@ -138,11 +138,6 @@ responses = Table(
         postgresql_where=text("status = 'in_progress' AND run_deadline IS NOT NULL"),
     ),
     Index(
-        "responses_unfinished_idx",
-        "created_at",
-        postgresql_where=text("status IN ('queued', 'in_progress')"),
-    ),
-    Index(
         "responses_released_idx",
         "created_at",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),

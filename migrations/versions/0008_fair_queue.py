@@ -1,7 +1,8 @@
 """Add what a fair queue needs: costs of responses, tags of flows, weights of projects, slots of workers.
 
 Processes of the version before insert responses as sent and without a cost, so nothing of theirs waits for a dispatch.
-The tables and the indexes of what waits are new, and those processes write to neither.
+The tables and the indexes of what waits are new, and those processes write to neither. They read what is unfinished
+without an index from here on: with old statistics Postgres would prefer that index to the ones of the queue.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def upgrade() -> None:
         ["queue", "priority"],
         postgresql_where=sa.text("status = 'queued' AND sent_at IS NOT NULL"),
     )
+    op.drop_index("responses_unfinished_idx", table_name="responses")
     op.create_table(
         "queues",
         sa.Column("name", sa.Text(), nullable=False),
@@ -55,6 +57,12 @@ def downgrade() -> None:
     op.drop_column("projects", "weight")
     for table in ("flows", "queues"):
         op.drop_table(table)
+    op.create_index(
+        "responses_unfinished_idx",
+        "responses",
+        ["created_at"],
+        postgresql_where=sa.text("status IN ('queued', 'in_progress')"),
+    )
     op.drop_index("responses_sent_idx", table_name="responses")
     op.drop_index("responses_waiting_idx", table_name="responses")
     op.drop_column("workers", "slots")

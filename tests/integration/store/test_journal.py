@@ -281,5 +281,5 @@ async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
             plans += await connection.fetch(f"EXPLAIN {statement}", *parameters)
     assert statement == journal._APPEND_AND_END
     plan = "\n".join(row[0] for row in plans)
-    for index in ("responses_worker_idx", "responses_unfinished_idx", "responses_released_idx"):
+    for index in ("responses_worker_idx", "responses_released_idx"):
         assert index not in plan
