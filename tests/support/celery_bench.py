@@ -60,7 +60,7 @@ class Bench:
         return self.redis.lrange("log", 0, -1)
 
     def wait_for_log(self, *lines: str) -> None:
-        until_sync(lambda: set(lines) <= set(self.log), 20.0, f"{lines} in {self.log}")
+        until_sync(lambda: set(lines) <= set(self.log), 20.0, lambda: f"{lines} in {self.log}")
 
     def wait_for_cancelled(self, *ids: str) -> None:
         until_sync(lambda: set(ids) <= self.redis.smembers("cancelled"), 20.0, f"{ids} cancelled")

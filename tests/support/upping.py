@@ -100,7 +100,7 @@ class Up:
     def written(self, name: str) -> str:
         """Waits until a process has written the file `name` in the folder; its text."""
         file = self.folder / name
-        until_sync(lambda: file.exists() and file.read_text().endswith("\n"), 60.0, f"{name}; {self.output}")
+        until_sync(lambda: file.exists() and file.read_text().endswith("\n"), 60.0, lambda: f"{name}; {self.output}")
         return file.read_text().strip()
 
     def look(self) -> set[int]:

@@ -10,29 +10,38 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+What = str | Callable[[], str]
+
 PAUSE = 0.02
 
 
 async def until(
     check: Callable[[], T | Awaitable[T]],
     timeout: float = 10.0,  # noqa: ASYNC109 - asyncio.timeout would not name the condition
-    what: str = "",
+    what: What = "",
 ) -> T:
-    """Calls `check` until it returns a true value, and returns it. Raises AssertionError after `timeout` seconds."""
+    """Calls `check` until it returns a true value, and returns it. Raises AssertionError after `timeout` seconds.
+
+    The error names `what` the test waited for: a function is called only then, so it can tell how things stand.
+    """
     end = time.monotonic() + timeout
     while True:
         result = check()
         value: T = await result if inspect.isawaitable(result) else result
         if value:
             return value
-        assert time.monotonic() < end, f"not within {timeout} s: {what or check}"
+        assert time.monotonic() < end, f"not within {timeout} s: {_described(what, check)}"
         await asyncio.sleep(PAUSE)
 
 
-def until_sync(check: Callable[[], T], timeout: float = 10.0, what: str = "") -> T:
+def until_sync(check: Callable[[], T], timeout: float = 10.0, what: What = "") -> T:
     """`until` for tests without an event loop."""
     end = time.monotonic() + timeout
     while not (value := check()):
-        assert time.monotonic() < end, f"not within {timeout} s: {what or check}"
+        assert time.monotonic() < end, f"not within {timeout} s: {_described(what, check)}"
         time.sleep(PAUSE)
     return value
+
+
+def _described(what: What, check: object) -> object:
+    return what() if callable(what) else what or check

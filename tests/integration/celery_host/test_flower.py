@@ -47,7 +47,7 @@ class Desk:
         def all_do() -> bool:
             return all(self.task(i).get("state") == state for i in ids)
 
-        until_sync(all_do, 20.0, f"{state} for {ids}: {[self.task(i).get('state') for i in ids]}")
+        until_sync(all_do, 20.0, lambda: f"{state} for {ids}: {[self.task(i).get('state') for i in ids]}")
 
     def wait_for_log(self, *lines: str) -> None:
         until_sync(lambda: set(lines) <= set(self.rows.lrange("log", 0, -1)), 20.0)
