@@ -60,9 +60,9 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         redirect_slashes=False,
         redoc_url=None,
         static_url="/docs/static",
+        # `include_router` would make every route a second time: 0.25 s of CPU at each start.
+        routes=[route for router in routes.ROUTERS for route in router.routes],
     )
-    for router in routes.ROUTERS:
-        app.include_router(router)
     add_error_handlers(app)
     app.add_middleware(HeadMiddleware)
     app.add_middleware(AuthenticationMiddleware, auth=settings.auth)
