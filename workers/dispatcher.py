@@ -22,6 +22,9 @@ log = logging.getLogger("longhaul.dispatch")
 
 PACE_SECONDS = 1.0
 """A window holds what ends in this time: several times what it takes from a dispatch to a claim on a busy machine."""
+NUDGE_SECONDS = 0.02
+"""How long a dispatch waits after the claim that made room: claims in this time share one, and the first token of a
+response that comes alone does not wait behind it."""
 MAX_ENDS = 4096
 
 
@@ -103,6 +106,7 @@ class Dispatcher:
 
     async def _work(self) -> None:
         while self._nudged:
+            await asyncio.sleep(NUDGE_SECONDS)
             queue = self._nudged.pop()
             try:
                 await self.dispatch(queue)

@@ -78,8 +78,13 @@ class Columns(Generic[T]):
 
 
 def named_arrays(*groups: Columns[Any]) -> str:
-    """The arguments of `unnest` for SQLAlchemy: each parameter has the name of its column."""
-    return ", ".join(f"CAST(:{column.name} AS {column.array})" for column in chain.from_iterable(groups))
+    """The arguments of `unnest` for SQLAlchemy: each parameter has the name of its column.
+
+    The first is a query of its own, so that Postgres does not look how long the arrays are. Otherwise it may plan a
+    statement anew for each batch, which can take as long as the statement itself.
+    """
+    first, *others = (f"CAST(:{column.name} AS {column.array})" for column in chain.from_iterable(groups))
+    return ", ".join((f"(SELECT {first})", *others))
 
 
 def numbered_arrays(*groups: Columns[Any], first: int = 1) -> str:

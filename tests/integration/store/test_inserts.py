@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import endings, responses
+from app.store import claims, endings, responses
 from app.store import inserts as module
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import Idempotency, NewResponse, ResponseRow
 from tests.support.logs import events_of
 from tests.support.requests import message
-from tests.support.rows import new_response
+from tests.support.rows import WORKER, new_response
 from tests.support.waiting import until
 
 
@@ -53,6 +53,21 @@ async def test_responses_that_come_together_are_one_commit(db: Database, inserte
         assert row is not None
         assert (row.status, row.request) == (Status.QUEUED, new.request)
         assert [event["type"] for event in await events_of(db, new.id)] == ["response.created", "response.queued"]
+
+
+async def test_postgres_plans_inserts_and_claims_once_and_not_for_each_batch(db: Database) -> None:
+    """It plans five times to learn what a plan is worth."""
+    single = db.sibling(1)
+    inserter = Inserter(single)
+    for size in (1, 3) * 5:
+        made = [new_response() for _ in range(size)]
+        await asyncio.gather(*map(inserter.create, made))
+        await claims.claim_all(single, [(new.id, WORKER) for new in made])
+    plans = "SELECT custom_plans FROM pg_prepared_statements WHERE statement ~ '^\\s+WITH batch'"
+    async with single.autocommit() as connection:
+        assert (await connection.execute(text(plans))).scalars().all() == [5, 5]
+    await inserter.close()
+    await single.close()
 
 
 async def test_each_caller_of_a_batch_learns_if_its_response_was_inserted(db: Database, inserter: Inserter) -> None:
