@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,18 +18,46 @@ TABLES = (
     "responses, conversations, workers, api_keys, service_accounts, audit_logs, "
     "limits, settlements, usage, usage_entries, flows, queues"
 )
+EMPTY = f"""
+DO $$
+DECLARE
+    name text;
+    is_filled bool;
+    filled text[];
+BEGIN
+    FOREACH name IN ARRAY string_to_array('{TABLES}', ', ') LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO is_filled;
+        IF is_filled THEN filled := filled || name; END IF;
+    END LOOP;
+    IF filled IS NOT NULL THEN EXECUTE format('TRUNCATE %s CASCADE', array_to_string(filled, ', ')); END IF;
+END $$
+"""
+"""Truncates the tables that have rows: most have none, and all of them take 20 ms of CPU."""
 PLAIN_PROJECT = (
     "models = NULL, tool_servers = NULL, denied_models = '{}', denied_tools = '{}', name = 'default', "
     "top_tier = 'priority', weight = 1"
 )
 
 
+@pytest.fixture(scope="session")
+def migrated(services: Any) -> str:
+    """The URL of the session's database, with the newest schema."""
+
+    async def make() -> None:
+        database = Database(services.database_url, 1)
+        await migrate(database)
+        await database.close()
+
+    asyncio.run(make())
+    url: str = services.database_url
+    return url
+
+
 @pytest.fixture
-async def db(services: Any) -> AsyncIterator[Database]:
-    database = Database(services.database_url, 10)
-    await migrate(database)
+async def db(migrated: str) -> AsyncIterator[Database]:
+    database = Database(migrated, 10)
     async with database.begin() as connection:
-        await connection.execute(text(f"TRUNCATE {TABLES} CASCADE"))
+        await connection.execute(text(EMPTY))
         await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         await connection.execute(text(f"UPDATE projects SET {PLAIN_PROJECT}"))
     yield database
