@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
@@ -26,21 +23,23 @@ Behind a migration that waits, every other statement on that table waits, too.
 _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
 
 
-def _config(connection: Connection | None = None) -> Config:
+def head() -> str:
+    """The newest revision, by the names of the files: workers and maintenance do without Alembic, 0.2 s of CPU."""
+    return max(file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
+
+
+def _config(connection: Connection) -> Any:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     return config
 
 
-def head() -> str:
-    """The newest revision."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None
-    return revision
-
-
 def _upgrade(connection: Connection) -> None:
+    from alembic import command
+
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
     command.upgrade(_config(connection), "head")
@@ -66,7 +65,10 @@ async def migrate(db: Database) -> None:
 async def revision(db: Database) -> str | None:
     """The schema's revision, or None before the first migration. Raises StoreUnavailable."""
     async with db.begin() as connection:
-        return await connection.run_sync(lambda sync: MigrationContext.configure(sync).get_current_revision())
+        if (await connection.execute(text("SELECT to_regclass('alembic_version')"))).scalar() is None:
+            return None
+        found: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+        return found
 
 
 async def _supports(db: Database, found: str | None) -> bool:

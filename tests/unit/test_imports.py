@@ -28,6 +28,10 @@ def test_the_command_imports_little_before_it_knows_what_to_run() -> None:
     assert not {*HEAVY, "celery", "fastapi", "redis", "sqlalchemy", "uvicorn"} & imported("import app.cli")
 
 
+def test_a_process_that_waits_for_the_schema_does_without_alembic() -> None:
+    assert not {"alembic", "mako"} & imported("import app.store.migrate")
+
+
 def test_collection_of_garbage_is_off_while_the_api_imports_and_on_afterwards() -> None:
     code = "import gc; from config.collector import freeze_gc; gc.disable(); freeze_gc(); assert gc.isenabled()"
     assert "gc" in imported(code)
