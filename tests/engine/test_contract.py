@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import FinishReason
-from tests.engine.cases import COUNTED, Case, new_id
+from tests.engine.cases import COUNTED, GREEDY, Case, new_id
 from tests.support.waiting import until
 from workers.engine.base import EngineError, InvalidSampling, PromptTooLong, Sampling
 
@@ -40,6 +40,14 @@ async def test_the_end_token_is_among_the_tokens(case: Case) -> None:
 
 async def test_every_delta_but_the_last_has_tokens(case: Case) -> None:
     assert all(delta.token_ids for delta in (await case.deltas(await case.prompt()))[:-1])
+
+
+async def test_gathered_tokens_are_the_same(case: Case) -> None:
+    prompt = await case.prompt()
+    async with aclosing(case.engine.generate(new_id(), prompt, GREEDY, tokens_per_delta=16)) as stream:
+        deltas = [delta async for delta in stream]
+    assert [token for delta in deltas for token in delta.token_ids] == await case.tokens(prompt, GREEDY)
+    assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [FinishReason.STOP]
 
 
 async def test_cached_tokens_are_at_most_the_prompt(case: Case) -> None:

@@ -32,6 +32,17 @@ async def test_the_context_length_is_the_configured_one(vllm_case: Case) -> None
 
 @package
 @pytest.mark.vllm
+async def test_vllm_gathers_tokens_for_a_delta(vllm_case: Case) -> None:
+    prompt, sampling = await vllm_case.prompt(), replace(GREEDY, max_tokens=50, logprobs=1)
+    stream = vllm_case.engine.generate("gathered", prompt, sampling, tokens_per_delta=16)
+    deltas = [delta async for delta in stream]
+    assert len(deltas) <= 1 + -(-49 // 16)  # the first token comes alone
+    assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)
+    assert sum(len(delta.token_ids) for delta in deltas) == 50
+
+
+@package
+@pytest.mark.vllm
 async def test_a_repeated_prompt_comes_from_the_prefix_cache(vllm_case: Case) -> None:
     prompt = await vllm_case.prompt("Tell me again: " * 20)
     first = await vllm_case.deltas(prompt, replace(GREEDY, max_tokens=2))

@@ -138,8 +138,10 @@ class Engine(Protocol):
         *,
         priority: int = 0,
         committed: Sequence[int] = (),
+        tokens_per_delta: int = 1,
     ) -> AsyncGenerator[EngineDelta]:
-        """Generates. For a slow reader, several deltas come merged into one.
+        """Generates. For a slow reader, several deltas come merged into one. The engine may gather up to
+        `tokens_per_delta` tokens for each delta but the first.
 
         `request_id` must not be running. `priority`: a lower number goes first, if the engine's scheduler is
         configured for it. `committed` are output tokens of an engine that is gone. The output continues after them,

@@ -34,6 +34,7 @@ class ChunkWriter:
         self._clock = clock
         self._interval = granularity.interval
         self._per_token = granularity.per_token
+        self.tokens_per_delta = granularity.tokens_per_delta
         self._held: list[Parsed] = []
         """Waits for the interval; its deltas are merged before they become events."""
         # In progress only with the first flush: a prompt that cannot be rendered fails before (a stream then gets 400).

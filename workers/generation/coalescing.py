@@ -12,6 +12,9 @@ from workers.formats.turn import Parsed, TurnParser
 UNSTREAMED_INTERVAL_SECONDS = 0.5
 """The shortest interval between two chunks of a response that nobody can stream. A poll sees text this much later, and
 after a crash the next worker generates this much again."""
+UNSTREAMED_TOKENS = 16
+"""Tokens of one delta of such a response: vLLM and the parser take a third of the worker's CPU if each token is a delta
+of its own (docs/decisions/short-jobs.md)."""
 
 NOTHING = Parsed()
 
@@ -26,12 +29,15 @@ class Granularity:
     """The most events per second of all responses together (flush_clock.py); 0: no bound."""
     per_token: bool = False
     """Each token is an event of its own; else neighbouring deltas of a kind are one event."""
+    tokens_per_delta: int = 1
+    """How many tokens the engine may gather for one delta."""
 
     def for_response(self, *, streamed: bool) -> Granularity:
         """The granularity of one response: coarse if nobody can read its events."""
         if streamed:
             return self
-        return Granularity(max(self.interval, UNSTREAMED_INTERVAL_SECONDS), self.events_per_second)
+        interval = max(self.interval, UNSTREAMED_INTERVAL_SECONDS)
+        return Granularity(interval, self.events_per_second, tokens_per_delta=UNSTREAMED_TOKENS)
 
 
 def parse(parser: TurnParser, delta: EngineDelta, *, per_token: bool) -> Parsed:

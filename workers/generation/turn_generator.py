@@ -68,6 +68,7 @@ class TurnGenerator:
             turn.sampling,
             priority=priority_of(row.request, row.priority),
             committed=history.tokens,
+            tokens_per_delta=self._writer.tokens_per_delta,
         )
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:

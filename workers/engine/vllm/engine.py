@@ -180,10 +180,12 @@ class VllmEngine:
         *,
         priority: int = 0,
         committed: Sequence[int] = (),
+        tokens_per_delta: int = 1,
     ) -> AsyncGenerator[EngineDelta]:
         loaded, room = self._alive(), self._room(prompt)
         loaded.check(sampling)
         generation = Generation(prompt, sampling, committed, room, can_force=loaded.can_force, logprobs=loaded.logprobs)
+        generation.params.stream_interval = tokens_per_delta
         adapter = loaded.adapter(sampling.adapter)
         if request_id in self._streams:
             raise EngineError(f"request {request_id} is already running")
