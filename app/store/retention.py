@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Row, delete, select, text
@@ -17,6 +19,9 @@ from app.store.tables import responses
 
 log = logging.getLogger("longhaul.store")
 
+MERGED_BYTES = 1024 * 1024
+"""Logs of so many bytes are merged together: a short one takes less time than the three statements that merge it."""
+
 _NOW = text("SELECT now()")
 # SKIP LOCKED: copies of maintenance share the work and do not wait for each other.
 _MERGEABLE = text(
@@ -25,10 +30,18 @@ _MERGEABLE = text(
     ORDER BY finished_at LIMIT :limit FOR UPDATE SKIP LOCKED
     """
 )
-_READ_CHUNKS = text(
-    "SELECT first, last, attempt, frames, compressed FROM chunks WHERE response_id = :id ORDER BY first"
+_SIZES = text(
+    """
+    SELECT response_id, sum(octet_length(frames)) AS bytes FROM chunks
+    WHERE response_id = ANY(CAST(:ids AS text[])) GROUP BY response_id
+    """
 )
-_TAKE_CHUNKS = text("DELETE FROM chunks WHERE response_id = :id")
+_READ_CHUNKS = text(
+    """
+    SELECT response_id, first, last, attempt, frames, compressed FROM chunks
+    WHERE response_id = ANY(CAST(:ids AS text[])) ORDER BY response_id, first
+    """
+)
 _INSERT_MERGED = text(
     """
     INSERT INTO chunks (response_id, first, last, attempt, final, tokens, frames, compressed)
@@ -63,13 +76,28 @@ async def merge_finished(db: Database, before: datetime, limit: int = 100) -> in
     """
     async with db.begin() as connection:
         ids = list((await connection.execute(_MERGEABLE, {"before": before, "limit": limit})).scalars())
-        for response_id in ids:
-            rows = (await connection.execute(_READ_CHUNKS, {"id": response_id})).all()
-            if merged := _merged(response_id, rows):
-                await connection.execute(_TAKE_CHUNKS, {"id": response_id})
+        sizes = {row.response_id: row.bytes for row in await connection.execute(_SIZES, {"ids": ids})}
+        for together in _groups(sizes):
+            rows = (await connection.execute(_READ_CHUNKS, {"ids": together})).all()
+            logs = groupby(rows, attrgetter("response_id"))
+            if merged := [page for response_id, log in logs for page in _merged(response_id, list(log))]:
+                await connection.execute(_DELETE_CHUNKS, {"ids": [page["id"] for page in merged]})
                 await connection.execute(_INSERT_MERGED, merged)
         await connection.execute(_MARK_MERGED, {"ids": ids})
     return len(ids)
+
+
+def _groups(sizes: Mapping[str, int]) -> list[list[str]]:
+    """The logs that are read together: MERGED_BYTES of them, or a larger one alone."""
+    groups: list[list[str]] = []
+    held = MERGED_BYTES
+    for response_id, size in sizes.items():
+        if held + size > MERGED_BYTES:
+            groups.append([])
+            held = 0
+        groups[-1].append(response_id)
+        held += size
+    return groups
 
 
 def _merged(response_id: str, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:

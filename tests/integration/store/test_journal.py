@@ -234,6 +234,18 @@ async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> No
     assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 0
 
 
+@pytest.mark.parametrize("together", [1, 3000, 2**20])
+async def test_logs_that_are_merged_together_stay_apart(
+    db: Database, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(retention, "MERGED_BYTES", together)
+    rows = [await finished(db, words) for words in (1, 5, 3, 4)]
+    before = [[chunk.frames for chunk in (await journal.read(db, row.id)).chunks] for row in rows]
+    assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == len(rows)
+    after = [[chunk.frames for chunk in (await journal.read(db, row.id)).chunks] for row in rows]
+    assert after == [[b"".join(chunks)] for chunks in before]
+
+
 async def test_only_finished_logs_of_the_right_age_are_merged(db: Database) -> None:
     await finished(db)
     await claimed(db)
