@@ -15,6 +15,7 @@ import psutil
 from openai import AsyncOpenAI, OpenAI
 
 from app.local.ports import free_port
+from tests.support.clusters import add_cluster
 from tests.support.waiting import until_sync
 
 READY_SECONDS = 180.0
@@ -64,6 +65,8 @@ class Longhaul:
 
     def start(self) -> None:
         """Returns once the API says that everything is there."""
+        if not self.home.exists():
+            add_cluster(self.home)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL

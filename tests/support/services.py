@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.local.children import Child, Program
-from app.local.home import Home
 from app.local.postgres import ROLE, Postgres
 from app.local.service_account import ServiceFolders
 from app.local.services import Service, launch, launch_first
 from app.local.valkey import Valkey
+from tests.support.clusters import add_cluster
 
 if TYPE_CHECKING:  # it imports this module
     from tests.support.replicas import Pair
@@ -150,7 +150,7 @@ class Services:
     def __init__(self, *, standby: bool = False) -> None:
         self._exit = ExitStack()
         self.folder = self._exit.enter_context(open_folder())
-        folders = ServiceFolders.choose(Home.prepare(self.folder / "home"))
+        folders = add_cluster(self.folder / "home", PostgresForTests)
         self._thread = LoopThread()
         self.pair = self._make_pair(folders) if standby else None
         self._postgres = None if self.pair else Server(self._thread, PostgresForTests(folders))

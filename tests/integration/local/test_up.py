@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.local.ports import free_port
+from tests.support.clusters import add_cluster
 from tests.support.upping import NAMED_SERVICES, Up, alive, kill, longhaul
 from tests.support.waiting import until_sync
 
@@ -48,6 +49,13 @@ def started(up: Up) -> set[int]:
     return seen
 
 
+@pytest.fixture
+def used_folder(folder: Path) -> Path:
+    """A folder in which `longhaul up` ran before: a first start takes a second of CPU more."""
+    add_cluster(folder / "home")
+    return folder
+
+
 def test_sigterm_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
     with Up(folder, everything(folder)) as up:
         started(up)
@@ -57,32 +65,32 @@ def test_sigterm_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
         assert not list((folder / "home" / "run").iterdir())
 
 
-def test_ctrl_c_in_a_terminal_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
-    with Up(folder, everything(folder), terminal=True) as up:
+def test_ctrl_c_in_a_terminal_ends_longhaul_up_and_leaves_nothing(used_folder: Path) -> None:
+    with Up(used_folder, everything(used_folder), terminal=True) as up:
         started(up)
         up.type(b"\x03")
         assert up.ended() == 0
         assert not any(map(alive, up.look()))
 
 
-def test_a_closed_terminal_ends_longhaul_up_and_leaves_nothing(folder: Path) -> None:
-    with Up(folder, everything(folder), terminal=True) as up:
+def test_a_closed_terminal_ends_longhaul_up_and_leaves_nothing(used_folder: Path) -> None:
+    with Up(used_folder, everything(used_folder), terminal=True) as up:
         started(up)
         up.close_terminal()
         assert up.ended() == 0
         assert not any(map(alive, up.look()))
 
 
-def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(folder: Path) -> None:
-    with Up(folder, everything(folder)) as up:
+def test_kill_9_of_the_runner_leaves_nothing_and_the_next_start_waits_for_that(used_folder: Path) -> None:
+    with Up(used_folder, everything(used_folder)) as up:
         started(up)
         wild = int(up.written("wild.pid"))
         os.kill(wild, signal.SIGSTOP)
         up.process.kill()
         up.ended()
-        (folder / "calm.pid").unlink()
-        (folder / "wild.pid").unlink()
-        with Up(folder, everything(folder)) as again:
+        (used_folder / "calm.pid").unlink()
+        (used_folder / "wild.pid").unlink()
+        with Up(used_folder, everything(used_folder)) as again:
             started(again)
             assert not any(alive(pid) for pid in up.look())
 
@@ -165,8 +173,8 @@ def test_a_killed_worker_is_restarted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["postgres", "valkey-server"])
-def test_a_killed_service_is_restarted(folder: Path, server: str) -> None:
-    with Up(folder, sleeper(folder, "calm")) as up:
+def test_a_killed_service_is_restarted(used_folder: Path, server: str) -> None:
+    with Up(used_folder, sleeper(used_folder, "calm")) as up:
         up.written("calm.pid")
         name = "Postgres" if server == "postgres" else "Valkey"
         pid = next(pid for pid in sorted(up.look()) if executable(pid).name == server)
@@ -207,11 +215,11 @@ def test_a_wrong_configuration_ends_everything_at_once(folder: Path, status: int
         assert up.output.count("| LONGHAUL_X: no") == 1
 
 
-def test_a_failed_release_starts_nothing(folder: Path) -> None:
-    with Up(folder, "release: echo no schema; exit 1\n" + sleeper(folder, "calm")) as up:
+def test_a_failed_release_starts_nothing(used_folder: Path) -> None:
+    with Up(used_folder, "release: echo no schema; exit 1\n" + sleeper(used_folder, "calm")) as up:
         assert up.ended() == 1
         assert "longhaul: release ended with status 1: no schema" in up.output
-        assert not (folder / "calm.pid").exists()
+        assert not (used_folder / "calm.pid").exists()
 
 
 def test_every_model_gets_its_workers(folder: Path) -> None:
