@@ -17,7 +17,8 @@ from app.protocol.events.chunk import Chunk
 from app.protocol.events.machine import ResponseStream
 from app.protocol.limits import TIERS
 from app.protocol.requests.capabilities import check_capabilities
-from app.protocol.requests.request import COUNT, ResponseRequest
+from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.tasks import COUNT
 from app.protocol.requests.unsealing import since_compaction
 from app.protocol.response import response_object
 from app.protocol.types import Json

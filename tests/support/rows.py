@@ -15,7 +15,7 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.deltas import Finish, FinishReason, Text
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.tasks import COUNT
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
 from app.store import claims, responses, workers

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from app.protocol.events.deltas import Compacted, CompactionStart, FinishReason
 from app.protocol.events.table import State
-from app.protocol.requests.request import COMPACT
+from app.protocol.requests.tasks import COMPACT
 from app.protocol.requests.unsealing import is_kept
 from app.protocol.types import Json
 from app.protocol.usage import Usage

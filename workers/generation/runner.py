@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from app.aio import run_to_completion
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
-from app.protocol.requests.request import COMPACT, COUNT
+from app.protocol.requests.tasks import COMPACT, COUNT
 from app.protocol.types import Json
 from app.protocol.usage import Usage
 from app.store import endings

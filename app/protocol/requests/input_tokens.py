@@ -10,7 +10,8 @@ from pydantic import ConfigDict
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.create_response import Prompt
 from app.protocol.requests.fields import ModelName, SupportedValues
-from app.protocol.requests.request import COUNT, ResponseRequest, checked_request
+from app.protocol.requests.request import ResponseRequest, checked_request
+from app.protocol.requests.tasks import COUNT
 from app.protocol.requests.validation import validate
 
 

@@ -18,15 +18,10 @@ from app.protocol.requests.items import CompactionTrigger, stored_items
 from app.protocol.requests.mcp_tool import McpTool
 from app.protocol.requests.omitted import as_sent
 from app.protocol.requests.strict_json import decode_object
+from app.protocol.requests.tasks import COMPACT
 from app.protocol.requests.text_config import TextConfig
 from app.protocol.requests.validation import validate
 from app.protocol.types import Json
-
-COUNT = "count"
-"""The `task` of a stored request whose prompt is counted, and for which nothing is generated."""
-
-COMPACT = "compact"
-"""The `task` of a stored request whose answer is a compaction of its context."""
 
 SAMPLING_DEFAULTS: Mapping[str, float] = MappingProxyType(
     {"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -56,7 +51,7 @@ class ResponseRequest:
     body: Mapping[str, Any]
     """As the client sent it, but for `OmittedTool`s."""
     task: str | None = None
-    """COUNT; None: generate."""
+    """`tasks.COUNT`; None: generate."""
 
     @property
     def model(self) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from app.api import schemas
 from app.protocol.events import frames
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.tasks import COUNT
 from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
 from app.store.database import Database

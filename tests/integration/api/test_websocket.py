@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from app.api.websocket import streams
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.tasks import COUNT
 from app.protocol.status import Status
 from app.responses import service
 from app.store.context import context_items

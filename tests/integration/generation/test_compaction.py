@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.protocol.requests.request import COMPACT
+from app.protocol.requests.tasks import COMPACT
 from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
 from app.store import endings, journal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.tasks import COUNT
 from app.store import endings
 from app.store.database import Database
 from app.streaming.pubsub import PubSub

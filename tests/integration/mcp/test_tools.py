@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.local.ports import free_port
-from app.protocol.requests.request import COUNT
+from app.protocol.requests.tasks import COUNT
 from app.protocol.status import Status
 from app.store.database import Database
 from app.store.keys import SharedSealer

@@ -20,7 +20,8 @@ from app.protocol.requests.consistency import outputs_without_call
 from app.protocol.requests.content import UNSUPPORTED_PARTS
 from app.protocol.requests.conversation import CreateItems
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
-from app.protocol.requests.request import COMPACT, parse_request
+from app.protocol.requests.request import parse_request
+from app.protocol.requests.tasks import COMPACT
 from app.protocol.requests.validation import validate
 
 Json = dict[str, Any]
