@@ -13,8 +13,8 @@ UNSTREAMED_INTERVAL_SECONDS = 0.5
 """The shortest interval between two chunks of a response that nobody can stream. A poll sees text this much later, and
 after a crash the next worker generates this much again."""
 UNSTREAMED_TOKENS = 16
-"""Tokens of one delta of such a response: vLLM and the parser take a third of the worker's CPU if each token is a delta
-of its own (docs/decisions/short-jobs.md)."""
+"""Tokens of one delta of such a response. If each token were a delta, the worker would take twice the CPU
+(docs/decisions/short-jobs.md)."""
 
 NOTHING = Parsed()
 
