@@ -36,6 +36,19 @@ def scripted_target(scripted: Longhaul) -> Target:
     return Target(scripted, "scripted", SCRIPTED)
 
 
+@pytest.fixture(scope="module")
+def litellm_connections() -> Iterator[None]:
+    """Closes what LiteLLM keeps open for its next synchronous requests: its own cleanup closes asynchronous clients."""
+    import litellm
+    from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
+    yield
+    kept = [*litellm.in_memory_llm_clients_cache.cache_dict.values(), litellm.module_level_client]
+    for handler in kept:
+        if isinstance(handler, HTTPHandler):
+            handler.close()
+
+
 @pytest.fixture
 def client(target: Target) -> Iterator[OpenAI]:
     with target.installation.client() as opened:

@@ -12,7 +12,10 @@ from tests.clients.target import THINKING, Target
 from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
-pytestmark = pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("litellm_connections"),
+    pytest.mark.filterwarnings(r"ignore:Items? .* using the `ReadOnly` qualifier:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")
