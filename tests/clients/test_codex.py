@@ -19,6 +19,7 @@ PATCH = """*** Begin Patch
 -the secret is swordfish
 +the secret is out
 *** End Patch"""
+BOTH, TRANSPORTS = [False, True], ["http", "websocket"]
 UPGRADE = b"GET /v1/responses"
 
 
@@ -59,9 +60,9 @@ async def line(scripted_target: Target) -> AsyncIterator[Line]:
     await opened.close()
 
 
-@pytest.fixture(params=["http", "websocket"])
-def codex(request: pytest.FixtureRequest, tmp_path: Path, line: Line) -> Codex:
-    return Codex(tmp_path, line.url, websockets=request.param == "websocket")
+@pytest.fixture
+def codex(tmp_path: Path, line: Line) -> Codex:
+    return Codex(tmp_path, line.url)
 
 
 @pytest.fixture
@@ -70,8 +71,10 @@ def openai_provider(tmp_path: Path, line: Line) -> Codex:
     return Codex(tmp_path, line.url, provider="openai")
 
 
-async def test_a_session(codex: Codex, line: Line, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
+async def test_a_session(tmp_path: Path, line: Line, websockets: bool) -> None:
     """Reads a file, patches it, calls the user's MCP tool, and goes on in a second process."""
+    codex = Codex(tmp_path, line.url, websockets=websockets, mcp=True)
     (codex.work / "note.txt").write_text("the secret is swordfish\n")
     script = turns(
         "<think>I look first.</think>" + call("exec_command", cmd="cat note.txt"),
@@ -96,8 +99,7 @@ async def test_a_session(codex: Codex, line: Line, request: pytest.FixtureReques
     assert (again.thread, again.text) == (first.thread, "Welcome back.")
     used = again.events[-1]["usage"]
     assert used["input_tokens"] > 0
-    over_websocket = "websocket" in request.node.callspec.id
-    assert (UPGRADE in line.sent) == over_websocket
+    assert (UPGRADE in line.sent) == websockets
 
 
 async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> None:
@@ -109,11 +111,13 @@ async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> N
     assert again.text == "Still here."
 
 
-async def test_a_dropped_stream_is_repeated(codex: Codex, line: Line) -> None:
+@pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
+async def test_a_dropped_stream_is_repeated(tmp_path: Path, line: Line, websockets: bool) -> None:
+    codex = Codex(tmp_path, line.url, websockets=websockets)
     line.cut_at = b"response.output_text.delta"
-    turn = await codex.say("/count 300")
+    turn = await codex.say("/count 30")
     assert line.cuts == 1
-    assert turn.text.endswith("299 300")
+    assert turn.text.endswith("29 30")
 
 
 async def test_codex_compacts_by_itself(codex: Codex) -> None:

@@ -30,7 +30,8 @@ wire_api = "responses"
 experimental_bearer_token = "unused"
 model_catalog_url = "{url}/models"
 supports_websockets = {websockets}
-
+"""
+MCP_SERVER = """
 [mcp_servers.tests]
 command = {python}
 args = ["-m", "tests.support.mcp_server", {log}]
@@ -60,7 +61,10 @@ class Turn:
 class Codex:
     """One user's Codex: `work` is the folder that it works in."""
 
-    def __init__(self, folder: Path, url: str, *, provider: str = "longhaul", websockets: bool = False) -> None:
+    def __init__(
+        self, folder: Path, url: str, *, provider: str = "longhaul", websockets: bool = False, mcp: bool = False
+    ) -> None:
+        """With `mcp`, Codex starts tests.support.mcp_server for each prompt: a second of CPU."""
         self.work = folder / "work"
         self._home = folder / "codex"
         self._environment = {
@@ -73,7 +77,9 @@ class Codex:
             made.mkdir()
         words = {"python": sys.executable, "log": str(folder / "calls.log"), "checkout": str(CHECKOUT)}
         quoted = {name: json.dumps(word) for name, word in words.items()}
-        config = CONFIG.format(provider=provider, url=url, websockets=str(websockets).lower(), **quoted)
+        config = CONFIG.format(provider=provider, url=url, websockets=str(websockets).lower())
+        if mcp:
+            config += MCP_SERVER.format(**quoted)
         (self._home / "config.toml").write_text(config)
 
     async def say(self, prompt: str, *options: str, thread: str | None = None) -> Turn:
