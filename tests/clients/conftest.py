@@ -1,4 +1,4 @@
-"""Each client test runs against the scripted engine, and against vLLM where it is installed."""
+"""Clients run against the scripted engine, and against vLLM, too, where a test is marked ON_BOTH_ENGINES."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ os.environ["LANGSMITH_TRACING"] = "false"
 _TALKS = Path(__file__).resolve().parent.parent.parent / "config" / "demo" / "script.json"
 
 
-@pytest.fixture(scope="session", params=["scripted", pytest.param("demo", marks=pytest.mark.vllm)])
+@pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> Target:
-    if request.param == "scripted":
+    if getattr(request, "param", "scripted") == "scripted":
         target: Target = request.getfixturevalue("scripted_target")
         return target
     talks = {talk["name"]: talk["messages"] for talk in json.loads(_TALKS.read_text(encoding="utf-8"))}

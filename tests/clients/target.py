@@ -6,9 +6,18 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from tests.support.longhaul import Longhaul
+
+ON_BOTH_ENGINES = pytest.mark.parametrize(
+    "target", ["scripted", pytest.param("demo", marks=pytest.mark.vllm)], indirect=True, scope="session"
+)
+"""For what the engine itself takes from a client's request: grammars of schemas and tools, sampling, reasoning.
+
+The rest of a request and of its answer never reaches an engine, and is tested with the scripted one alone.
+"""
 
 
 class City(BaseModel):
@@ -79,13 +88,13 @@ class Target:
 
 
 _CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-_COUNTED = " ".join(str(number + 1) for number in range(60))
+_COUNTED = " ".join(str(number + 1) for number in range(20))
 
 SCRIPTED = Script(
     hello="Hello!",
     hello_answer="You said: Hello!",
     hello_thought="I know what to say.",
-    long="/count 60",
+    long="/count 20",
     long_answer=_COUNTED,
     weather=f"/raw {_CALL}",
     weather_answer=f"The tool said: {REPORT}",

@@ -24,7 +24,7 @@ from openai import AsyncOpenAI
 from openai.types.responses import ResponseFunctionToolCall
 from openai.types.shared import Reasoning
 
-from tests.clients.target import PARIS, REPORT, THINKING, City, Target
+from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, THINKING, City, Target
 from tests.support.longhaul import Longhaul
 
 PLAIN = RunConfig(tracing_disabled=True)
@@ -66,6 +66,7 @@ async def test_run_streamed(model: Model, target: Target) -> None:
     assert text == result.final_output == target.script.long_answer
 
 
+@ON_BOTH_ENGINES
 async def test_a_function_tool_is_called_in_a_loop(model: Model, target: Target) -> None:
     result = await Runner.run(agent(model, tools=[get_weather]), target.script.weather, run_config=PLAIN)
     assert result.final_output == target.script.weather_answer
@@ -118,17 +119,20 @@ async def test_a_session_sends_the_history(model: Model, target: Target) -> None
     assert result.final_output == target.script.asked_answer
 
 
+@ON_BOTH_ENGINES
 async def test_an_output_type_is_a_structured_output(model: Model, target: Target) -> None:
     result = await Runner.run(agent(model, output_type=City), target.script.paris, run_config=PLAIN)
     assert result.final_output == PARIS
 
 
+@ON_BOTH_ENGINES
 async def test_settings_are_honoured(model: Model, target: Target) -> None:
     settings = ModelSettings(temperature=0.0, max_tokens=300, store=False, metadata={"a": "b"}, verbosity=None)
     result = await Runner.run(agent(model, model_settings=settings), target.script.hello, run_config=PLAIN)
     assert result.final_output == target.script.hello_answer
 
 
+@ON_BOTH_ENGINES
 async def test_reasoning_is_shown(model: Model, target: Target) -> None:
     settings = ModelSettings(reasoning=Reasoning(**THINKING))
     result = Runner.run_streamed(agent(model, model_settings=settings), target.script.hello, run_config=PLAIN)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.target import PARIS, REPORT, Target
+from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, Target
 from tests.support.node_clients import ClientFailed, NodeClient, node_client
 
 CALLS = [{"toolName": "get_weather", "input": {"city": "Paris"}}]
@@ -30,6 +30,7 @@ def test_stream_text(ai: NodeClient, target: Target) -> None:
     assert answer["kinds"] == ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"]
 
 
+@ON_BOTH_ENGINES
 @pytest.mark.parametrize("store", [True, False])
 def test_a_tool_is_called_in_a_loop(ai: NodeClient, target: Target, store: bool) -> None:
     answer = ai("callTool", target, prompt=target.script.weather, report=REPORT, store=store)
@@ -44,10 +45,12 @@ def test_a_tool_is_called_in_a_streamed_loop(ai: NodeClient, target: Target) -> 
     )
 
 
+@ON_BOTH_ENGINES
 def test_a_structured_output(ai: NodeClient, target: Target) -> None:
     assert ai("structured", target, prompt=target.script.paris) == PARIS.model_dump()
 
 
+@ON_BOTH_ENGINES
 def test_reasoning_is_shown(ai: NodeClient, target: Target) -> None:
     answer = ai("reason", target, prompt=target.script.hello)
     assert answer["text"] == target.script.hello_answer

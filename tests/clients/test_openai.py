@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
-from tests.clients.target import PARIS, REPORT, WEATHER_TOOL, City, Target
+from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, WEATHER_TOOL, City, Target
 from tests.support.waiting import until, until_sync
 
 TOOLS: Any = [WEATHER_TOOL]
@@ -30,6 +30,7 @@ def answered(call: ResponseFunctionToolCall) -> Any:
     return {"type": "function_call_output", "call_id": call.call_id, "output": REPORT}
 
 
+@ON_BOTH_ENGINES
 def test_create(client: OpenAI, target: Target) -> None:
     response = client.responses.create(model=target.model, input=target.script.hello)
     assert (response.status, response.output_text) == ("completed", target.script.hello_answer)
@@ -45,6 +46,7 @@ async def test_create_async(async_client: AsyncOpenAI, target: Target) -> None:
     assert response.output_text == target.script.hello_answer
 
 
+@ON_BOTH_ENGINES
 def test_create_as_a_stream(client: OpenAI, target: Target) -> None:
     text = ""
     with client.responses.create(model=target.model, input=target.script.long, stream=True) as stream:
@@ -73,6 +75,7 @@ async def test_the_stream_helper_async(async_client: AsyncOpenAI, target: Target
         assert (await stream.get_final_response()).output_text == target.script.hello_answer
 
 
+@ON_BOTH_ENGINES
 def test_the_stream_helper_comes_back_to_a_background_response(client: OpenAI, target: Target) -> None:
     with client.responses.stream(response_id=_background(client, target), starting_after=5) as resumed:
         events = list(resumed)
@@ -87,6 +90,7 @@ def _background(client: OpenAI, target: Target) -> str:
         return next(event.response.id for event in stream if event.type == "response.created")
 
 
+@ON_BOTH_ENGINES
 def test_parse_gives_a_model(client: OpenAI, target: Target) -> None:
     response = client.responses.parse(model=target.model, input=target.script.paris, text_format=City)
     assert response.output_parsed == PARIS
@@ -97,6 +101,7 @@ async def test_parse_async(async_client: AsyncOpenAI, target: Target) -> None:
     assert response.output_parsed == PARIS
 
 
+@ON_BOTH_ENGINES
 def test_a_parsed_stream(client: OpenAI, target: Target) -> None:
     with client.responses.stream(model=target.model, input=target.script.paris, text_format=City) as stream:
         for _ in stream:
@@ -104,12 +109,14 @@ def test_a_parsed_stream(client: OpenAI, target: Target) -> None:
         assert stream.get_final_response().output_parsed == PARIS
 
 
+@ON_BOTH_ENGINES
 def test_json_mode(client: OpenAI, target: Target) -> None:
     form: Any = {"format": {"type": "json_object"}}
     response = client.responses.create(model=target.model, input=target.script.paris, text=form)
     assert City.model_validate_json(response.output_text) == PARIS
 
 
+@ON_BOTH_ENGINES
 def test_a_tool_is_called_and_answered_by_the_whole_input(client: OpenAI, target: Target) -> None:
     said: list[Any] = [{"role": "user", "content": target.script.weather}]
     first = client.responses.create(model=target.model, input=said, tools=TOOLS)
@@ -119,6 +126,7 @@ def test_a_tool_is_called_and_answered_by_the_whole_input(client: OpenAI, target
     assert second.output_text == target.script.weather_answer
 
 
+@ON_BOTH_ENGINES
 def test_a_tool_is_called_and_answered_by_previous_response_id(client: OpenAI, target: Target) -> None:
     first = client.responses.create(model=target.model, input=target.script.weather, tools=TOOLS)
     second = client.responses.create(
@@ -127,6 +135,7 @@ def test_a_tool_is_called_and_answered_by_previous_response_id(client: OpenAI, t
     assert second.output_text == target.script.weather_answer
 
 
+@ON_BOTH_ENGINES
 def test_a_call_is_streamed(client: OpenAI, target: Target) -> None:
     with client.responses.stream(model=target.model, input=target.script.weather, tools=TOOLS) as stream:
         arguments = [event.delta for event in stream if event.type == "response.function_call_arguments.delta"]
@@ -134,6 +143,7 @@ def test_a_call_is_streamed(client: OpenAI, target: Target) -> None:
     assert "".join(arguments) == call.arguments
 
 
+@ON_BOTH_ENGINES
 def test_a_pydantic_tool_is_parsed(client: OpenAI, target: Target) -> None:
     class get_weather(openai.BaseModel):
         city: str
@@ -147,6 +157,7 @@ def test_a_pydantic_tool_is_parsed(client: OpenAI, target: Target) -> None:
     assert call.parsed_arguments in ({"city": "Paris"}, get_weather(city="Paris"))
 
 
+@ON_BOTH_ENGINES
 def test_a_chain_remembers(client: OpenAI, target: Target) -> None:
     first = client.responses.create(model=target.model, input=target.script.name)
     assert first.output_text == target.script.name_answer
@@ -157,6 +168,7 @@ def test_a_chain_remembers(client: OpenAI, target: Target) -> None:
     assert second.usage.input_tokens > first.usage.total_tokens
 
 
+@ON_BOTH_ENGINES
 def test_a_conversation_remembers(client: OpenAI, target: Target) -> None:
     conversation = client.conversations.create()
     client.responses.create(model=target.model, input=target.script.name, conversation=conversation.id)
@@ -175,6 +187,7 @@ def test_input_items_are_paged(client: OpenAI, target: Target) -> None:
     assert [item.content[0].text for item in items] == ["0", "1", "2", "3", "4", "Hello!"]  # type: ignore[union-attr]
 
 
+@ON_BOTH_ENGINES
 def test_input_tokens_are_counted(client: OpenAI, target: Target) -> None:
     counted = client.responses.input_tokens.count(model=target.model, input=target.script.hello)
     response = client.responses.create(model=target.model, input=target.script.hello)
@@ -182,6 +195,7 @@ def test_input_tokens_are_counted(client: OpenAI, target: Target) -> None:
     assert counted.input_tokens == response.usage.input_tokens
 
 
+@ON_BOTH_ENGINES
 def test_compacted_input_continues(client: OpenAI, target: Target) -> None:
     compacted = client.responses.compact(
         model=target.model,
@@ -198,6 +212,7 @@ def test_compacted_input_continues(client: OpenAI, target: Target) -> None:
     assert response.status == "completed"
 
 
+@ON_BOTH_ENGINES
 def test_background_is_polled_cancelled_and_deleted(client: OpenAI, target: Target) -> None:
     done = client.responses.create(model=target.model, input=target.script.hello, background=True)
     assert done.status == "queued"
@@ -232,6 +247,7 @@ def test_errors_are_typed(client: OpenAI, target: Target) -> None:
     assert unknown.value.code == "previous_response_not_found"
 
 
+@ON_BOTH_ENGINES
 def test_log_probabilities(client: OpenAI, target: Target) -> None:
     response = client.responses.create(
         model=target.model, input=target.script.hello, include=["message.output_text.logprobs"], top_logprobs=2
@@ -244,6 +260,7 @@ def test_log_probabilities(client: OpenAI, target: Target) -> None:
     assert all(len(logprob.top_logprobs) == 2 for logprob in logprobs)
 
 
+@ON_BOTH_ENGINES
 def test_reasoning_is_an_item_of_its_own(client: OpenAI, target: Target) -> None:
     with client.responses.stream(
         model=target.model, input=target.script.hello, reasoning={"effort": "medium"}
@@ -258,6 +275,7 @@ def test_reasoning_is_an_item_of_its_own(client: OpenAI, target: Target) -> None
 
 
 # openai 3.52.0 opens its synchronous sockets as websockets 17 would no longer have it.
+@ON_BOTH_ENGINES
 @pytest.mark.filterwarnings(r"ignore:connect\(\) must be used as a context manager:DeprecationWarning")
 def test_websocket(client: OpenAI, target: Target) -> None:
     """With `store` false, as agents use it. The first turn generates nothing and only prepares the prompt."""
