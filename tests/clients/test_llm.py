@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.clients.target import PARIS, REPORT, City, Target
+from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, City, Target
 
+_PROGRAM = Path(__file__).parent / "llm_program.py"
 WEATHER = f"""
 def get_weather(city: str) -> str:
     "Current weather of a city."
@@ -19,31 +21,47 @@ def get_weather(city: str) -> str:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command printed."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
 class Llm:
-    def __init__(self, target: Target, home: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], target: Target, home: Path) -> None:
+        self._process = process
         self._home = home
         self._target = target
 
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str) -> Done:
         """Runs llm with the arguments; it succeeds and warns of nothing."""
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "llm", *arguments],
-            env={**os.environ, "LLM_USER_PATH": str(self._home)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(self._home), *arguments]) + "\n")
+        self._process.stdin.flush()
+        done = Done(**json.loads(self._process.stdout.readline()))
+        assert done.status == 0, done.stderr
         return done
 
-    def ask(self, prompt: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def ask(self, prompt: str, *options: str) -> Done:
         return self("openai", "endpoint", self._target.url, "-m", self._target.model, "--responses", *options, prompt)
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-W", "error", str(_PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    yield started
+    started.communicate(timeout=10)
+
+
 @pytest.fixture
-def llm(target: Target, tmp_path: Path) -> Llm:
-    return Llm(target, tmp_path)
+def llm(process: subprocess.Popen[str], target: Target, tmp_path: Path) -> Llm:
+    return Llm(process, target, tmp_path)
 
 
 def test_a_prompt_is_answered_and_the_reasoning_shown(llm: Llm, target: Target) -> None:
@@ -52,12 +70,14 @@ def test_a_prompt_is_answered_and_the_reasoning_shown(llm: Llm, target: Target) 
     assert answered.stderr.strip() == target.script.hello_thought
 
 
+@ON_BOTH_ENGINES
 def test_a_tool_is_called_in_a_loop(llm: Llm, target: Target) -> None:
     answered = llm.ask(target.script.weather, "--functions", WEATHER, "--td")
     assert answered.stdout.strip() == target.script.weather_answer
     assert "get_weather({'city': 'Paris'})" in answered.stderr
 
 
+@ON_BOTH_ENGINES
 def test_a_schema_is_a_structured_output(llm: Llm, target: Target) -> None:
     answered = llm.ask(target.script.paris, "--no-stream", "--schema", json.dumps(City.model_json_schema()))
     assert City.model_validate_json(answered.stdout) == PARIS
