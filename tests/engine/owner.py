@@ -1,6 +1,7 @@
-"""`python -m tests.engine.owner vllm|apart|plain`: a process that owns engine processes, for tests to kill.
+"""`python -m tests.engine.owner plain|vllm|apart...`: a process that owns engine processes, for tests to kill.
 
 It prints `ready` once they run, and then does nothing. `apart`: the model runs in a process of its own, vLLM's default.
+`vllm apart` starts one engine after the other: importing vLLM takes most of an owner's CPU time.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ def say_ready() -> None:
     sys.stdout.flush()
 
 
-async def own_vllm(**engine_args: Any) -> None:
+ENGINE_ARGS: dict[str, dict[str, Any]] = {"vllm": {}, "apart": {"distributed_executor_backend": "mp"}}
+
+
+async def own_vllm(kinds: list[str]) -> None:
     model = demo_model()
-    model = replace(model, engine_args={**model.engine_args, **engine_args})
-    engine = await asyncio.to_thread(make_engine, model)
-    await engine.start()
+    engines = []
+    for kind in kinds:
+        args = {**model.engine_args, **ENGINE_ARGS[kind]}
+        engines.append(await asyncio.to_thread(make_engine, replace(model, engine_args=args)))
+        await engines[-1].start()
     say_ready()
     await asyncio.Event().wait()
 
@@ -61,9 +67,7 @@ def own_plain() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "vllm":
-        asyncio.run(own_vllm())
-    elif sys.argv[1] == "apart":
-        asyncio.run(own_vllm(distributed_executor_backend="mp"))
-    else:
+    if sys.argv[1] == "plain":
         own_plain()
+    else:
+        asyncio.run(own_vllm(sys.argv[1:]))
