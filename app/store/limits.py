@@ -130,11 +130,19 @@ class Held:
     _rows: Sequence[Row[tuple[object, ...]]]
     _drains: Sequence[float]
 
-    async def write(self, connection: AsyncConnection, states: Iterable[LimitState]) -> None:
-        """Stores `states`, which have the order of `self.states`."""
+    async def write(
+        self, connection: AsyncConnection, states: Iterable[LimitState], *, unchanged: bool = False
+    ) -> None:
+        """Stores `states`, which have the order of `self.states`.
+
+        A row that only time has changed is left alone, since the next reader computes the same from it. With
+        `unchanged` it is stored too: a new value must not refill the time before it.
+        """
+        each = zip(states, self.states, self._rows, self._drains, strict=True)
         taken = [
             _Taken(state.project, state.model, state.kind.value, max(0.0, state.used), drain, row.now)
-            for state, row, drain in zip(states, self._rows, self._drains, strict=True)
+            for state, before, row, drain in each
+            if unchanged or state != before or row.given or row.recent
         ]
         if taken:
             await connection.execute(_WRITE, _TAKEN.named_parameters(taken))
@@ -208,7 +216,7 @@ async def put(connection: AsyncConnection, limit: LimitRow, max_limits: int) -> 
     update = statement.on_conflict_do_update(index_elements=list(key), set_={"value": statement.excluded.value})
     # Brings every limit up to date: one on a minute has been refilled at its old speed until now.
     held = await hold(connection, [limit.project])
-    await held.write(connection, held.states)
+    await held.write(connection, held.states, unchanged=True)
     count = int((await connection.execute(_COUNT, {"project": limit.project})).scalar_one())
     known = any((state.model, state.kind) == (limit.model, limit.kind) for state in held.states)
     if not known and count >= max_limits:

@@ -77,6 +77,15 @@ class TestReserving:
         assert await used(db) == {"queued_responses": 0, "tokens_per_minute": 0}
         assert await sql(db, "SELECT count(*) FROM responses") == 0
 
+    async def test_a_refusal_rewrites_no_limit(self, db: Database, inserter: Inserter) -> None:
+        versions = "SELECT array_agg(CAST(xmin AS text) ORDER BY kind) FROM limits"
+        await limited_project(db, unfinished_responses=1, requests_per_minute=1000, tokens_per_minute=10**9)
+        await inserted(inserter)
+        before = await sql(db, versions)
+        with pytest.raises(LimitReached, match="unfinished_responses"):
+            await inserter.create(reserving())
+        assert await sql(db, versions) == before
+
     async def test_a_limit_on_a_model_leaves_the_others(self, db: Database, inserter: Inserter) -> None:
         await limited_project(db, unfinished_responses=3)
         await put(db, LimitKind.UNFINISHED_RESPONSES, 1, model="scripted")
