@@ -12,6 +12,7 @@ from app.access.new_keys import (
     add_key,
     check_lifetime,
     check_name,
+    check_room,
     check_scopes,
     insert_key,
     lock_active_project,
@@ -219,7 +220,8 @@ class Administration:
     async def rotate_key(self, key_id: str, overlap_seconds: float = DEFAULT_OVERLAP_SECONDS) -> CreatedKey:
         """Makes a key like this one; the old one works for `overlap_seconds` more, or until it expires.
 
-        The new key has the lifetime that the old one had from its beginning.
+        The new key has the lifetime that the old one had from its beginning. Where both together would be one key too
+        many, only a rotation without an overlap is possible.
         """
         if not 0 <= overlap_seconds <= MAX_KEY_SECONDS:
             raise AdministrationError(f"an overlap has 0 to {MAX_KEY_SECONDS} seconds")
@@ -232,6 +234,7 @@ class Administration:
             lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
             scopes = [Scope(name) for name in old.scopes]
             await api_keys.end_after(change.connection, key_id, overlap_seconds)
+            await check_room(change, project)
             requested = {"changes_requested": {"expires_in_seconds": overlap_seconds}}
             await change.note(AuditType.KEY_UPDATED, key_id, old.project, requested)
             return await insert_key(change, old.project, old.name, scopes, lifetime, old.service_account)

@@ -39,8 +39,7 @@ async def add_key(
     check_name(name)
     check_scopes(project, scopes)
     check_lifetime(lifetime_seconds)
-    if await api_keys.count_working(change.connection, project) >= MAX_KEYS:
-        raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
+    await check_room(change, project)
     return await insert_key(change, project, name, scopes, lifetime_seconds, service_account)
 
 
@@ -72,6 +71,12 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
         made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
         keep(made.secret)  # where it is found again, before the key counts
     return True
+
+
+async def check_room(change: Change, project: str | None) -> None:
+    """Refuses one more working key than MAX_KEYS with an AdministrationError."""
+    if await api_keys.count_working(change.connection, project) >= MAX_KEYS:
+        raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
 
 
 async def lock_project(change: Change, project_id: str) -> ProjectRow:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from app.access.administration import Administration
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, Changes
-from app.access.new_keys import create_first_key
+from app.access.new_keys import create_first_key, works
 from app.access.secret import hash_of, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store import api_keys, projects, service_accounts
@@ -130,6 +130,18 @@ async def test_the_number_of_working_keys_is_bounded(admin: Administration, monk
         await admin.create_key("default", "3", PROJECT_SCOPES)
     await admin.revoke_key(first.row.id)
     await admin.create_key("default", "3", PROJECT_SCOPES)
+
+
+async def test_a_rotation_at_the_bound_leaves_no_overlap(
+    admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 1)
+    old = await admin.create_key("default", "mine", PROJECT_SCOPES)
+    with pytest.raises(AdministrationError, match="1 working keys"):
+        await admin.rotate_key(old.row.id, 50)
+    assert works(await admin.key("default", old.row.id))
+    new = await admin.rotate_key(old.row.id, 0)
+    assert [row.id for row in await admin.list_keys("default") if works(row)] == [new.row.id]
 
 
 async def test_a_key_is_revoked_once(admin: Administration) -> None:
