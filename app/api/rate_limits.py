@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from app.protocol.errors import ApiError, LimitReached
-from app.protocol.limits import Allowance, LimitState
+from app.protocol.limits import RESPONSES, Allowance, LimitState
 
 HEADERS = tuple(
     f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")
@@ -16,15 +16,21 @@ def headers_of(allowance: Allowance | None) -> dict[str, str]:
     """Returns the headers for what the project's limits leave; those of a limit that it does not have are missing."""
     if allowance is None:
         return {}
-    return _headers("requests", allowance.requests) | _headers("tokens", allowance.tokens)
+    headers: dict[str, str] = {}
+    for unit, state in (("requests", allowance.requests), ("tokens", allowance.tokens)):
+        if state is not None:
+            headers |= _headers(unit, state, state.reset_seconds)
+    return headers
 
 
 def headers_of_error(error: ApiError) -> dict[str, str]:
     """Returns the headers that belong to the error itself: how long to wait, and what is left."""
     if not isinstance(error, LimitReached):
         return {}
-    headers = headers_of(error.shortage.allowance)
-    if (wait := error.shortage.wait_seconds) is None:
+    headers, limit, wait = headers_of(error.shortage.allowance), error.shortage.limit, error.shortage.wait_seconds
+    if limit.kind in RESPONSES:
+        headers |= _headers("requests", limit, wait or 0.0)
+    if wait is None:
         return {**headers, "x-should-retry": "false"}
     return {**headers, "retry-after": str(max(1, math.ceil(wait))), "retry-after-ms": str(math.ceil(1000 * wait))}
 
@@ -40,11 +46,9 @@ def duration(seconds: float) -> str:
     return f"{ahead}{rest / 1000:g}s"
 
 
-def _headers(unit: str, state: LimitState | None) -> dict[str, str]:
-    if state is None:
-        return {}
+def _headers(unit: str, state: LimitState, reset_seconds: float) -> dict[str, str]:
     return {
         f"x-ratelimit-limit-{unit}": str(state.value),
         f"x-ratelimit-remaining-{unit}": str(state.remaining),
-        f"x-ratelimit-reset-{unit}": duration(state.reset_seconds),
+        f"x-ratelimit-reset-{unit}": duration(reset_seconds),
     }

@@ -43,6 +43,7 @@ class LimitKind(Enum):
 
 PER_MINUTE = frozenset({LimitKind.REQUESTS_PER_MINUTE, LimitKind.TOKENS_PER_MINUTE})
 TOKENS = frozenset({LimitKind.TOKENS_PER_MINUTE, LimitKind.TOKENS_PER_DAY})
+RESPONSES = frozenset({LimitKind.QUEUED_RESPONSES, LimitKind.UNFINISHED_RESPONSES})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import pytest
 
 from app.api.errors import refuse, status_of
 from app.api.middleware import EXPOSED
-from app.api.rate_limits import HEADERS, duration, headers_of
+from app.api.rate_limits import HEADERS, duration, headers_of, headers_of_error
 from app.protocol.errors import LimitReached, NotFound
 from app.protocol.limits import Allowance, LimitKind, LimitState, Reservation, Shortage, admit
 
 REQUESTS = LimitState("proj_a", "*", LimitKind.REQUESTS_PER_MINUTE, 60, 30)
 TOKENS = LimitState("proj_a", "*", LimitKind.TOKENS_PER_MINUTE, 1000, 999)
+QUEUED = LimitState("proj_a", "*", LimitKind.QUEUED_RESPONSES, 8, 8, drained_per_second=0.25)
 DAY = LimitState("proj_a", "*", LimitKind.TOKENS_PER_DAY, 500, 400, day_seconds=3600)
 
 
@@ -50,6 +51,18 @@ def _refused(*states: LimitState, tokens: int = 100) -> LimitReached:
     shortage = admit(states, "proj_a", "m", Reservation(tokens, 0, 1))
     assert isinstance(shortage, Shortage)
     return LimitReached(shortage)
+
+
+@pytest.mark.parametrize("states", [(QUEUED,), (REQUESTS, QUEUED)])
+def test_without_room_in_the_queue_the_headers_for_requests_tell_its_limit(states: tuple[LimitState, ...]) -> None:
+    headers = headers_of_error(_refused(*states))
+    assert headers == {
+        "x-ratelimit-limit-requests": "8",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "4s",
+        "retry-after": "4",
+        "retry-after-ms": "4000",
+    }
 
 
 def test_a_refusal_has_all_headers_and_says_when_to_come_again() -> None:
