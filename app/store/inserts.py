@@ -2,15 +2,18 @@
 
 Responses of projects with limits share inserts of their own, which reserve in the same transaction (limits.py). Such an
 insert waits for no project's lock: if a project is locked, its responses leave the batch and wait in a batch of their
-project, so that the others do not wait with them.
+project, so that the others do not wait with them. Large responses are in batches of their projects, too, and the
+projects take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Generic, TypeAlias, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -24,11 +27,18 @@ from app.store.new_rows import Item, NewRow, insert
 from app.store.responses import get_by_key
 from app.store.rows import NewResponse, ResponseRow
 
+R = TypeVar("R")
+Perform: TypeAlias = Callable[[Sequence[Item]], Awaitable[Sequence[R]]]
+
 MAX_BATCH = 256
 HEAVY_BYTES = 64 * 1024
 """A request counts as one more row for every so many bytes: a batch must stay below Postgres' limit of 1 GiB."""
 LARGE_WEIGHT = 8
 """Half a megabyte takes tens of milliseconds to be inserted."""
+LARGE_AT_ONCE = 2
+"""Inserts of large responses that run at once."""
+LOCKED_AT_ONCE = 4
+"""Projects whose lock is waited for at once. Each has one of the pool's connections meanwhile."""
 
 
 class _Locked:
@@ -47,6 +57,41 @@ _Result = _Inserted | Shortage | None
 """None: the idempotency key is taken."""
 
 
+class _ByProject(Generic[R]):
+    """Batches of single projects, each one after the other, and of all of them `at_once` at the same time.
+
+    Projects take turns, however much one has waiting.
+    """
+
+    def __init__(self, perform: Perform[R], max_items: int, at_once: int) -> None:
+        self._perform = perform
+        self._max_items = max_items
+        self._turns = asyncio.Semaphore(at_once)
+        self._batches: dict[str, Batcher[Item, R]] = {}
+
+    def __contains__(self, project: str) -> bool:
+        """Whether anything of the project waits here, or runs."""
+        return project in self._batches
+
+    async def submit(self, item: Item) -> R:
+        project = item[0].project
+        if (batches := self._batches.get(project)) is None:
+            batches = self._batches[project] = _batches(self._perform_in_turn, self._max_items)
+        try:
+            return await batches.submit(item)
+        finally:
+            if batches.is_idle and self._batches.get(project) is batches:
+                del self._batches[project]
+
+    async def close(self) -> None:
+        for batches in list(self._batches.values()):
+            await batches.close()
+
+    async def _perform_in_turn(self, batch: Sequence[Item]) -> Sequence[R]:
+        async with self._turns:
+            return await self._perform(batch)
+
+
 class Inserter:
     """Inserts responses as `queued`, each with its opening events, committed together.
 
@@ -57,13 +102,11 @@ class Inserter:
     def __init__(self, db: Database, send: Callable[[NewResponse], None] = lambda _: None) -> None:
         self._db = db
         self._send = send
-        away = (StoreUnavailable,)
-        self._batches = Batcher(self._insert, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
-        self._large = Batcher(self._insert, max_items=1, shared_errors=away)
-        self._limited = Batcher(self._reserve_if_free, max_items=MAX_BATCH, weight=_weight, shared_errors=away)
-        self._large_limited = Batcher(self._reserve_if_free, max_items=1, shared_errors=away)
-        self._contended: dict[str, Batcher[Item, _Result]] = {}
-        """By project: those that wait for its lock."""
+        self._plain = _batches(self._insert, MAX_BATCH)
+        self._limited = _batches(self._reserve_if_free, MAX_BATCH)
+        self._large = _ByProject(self._insert_large, 1, LARGE_AT_ONCE)
+        self._locked = _ByProject(self._reserve, MAX_BATCH, LOCKED_AT_ONCE)
+        """Those that wait for their project's lock."""
 
     async def create(self, new: NewResponse) -> ResponseRow | Allowance | None:
         """Inserts a response, and returns what its project's limits leave, or None without limits.
@@ -85,39 +128,27 @@ class Inserter:
         return result.allowance
 
     async def close(self) -> None:
-        await self._batches.close()
-        await self._large.close()
-        await self._limited.close()
-        await self._large_limited.close()
-        for batches in self._contended.values():
+        for batches in (self._plain, self._limited, self._large, self._locked):
             await batches.close()
 
     async def _submit(self, item: Item) -> _Result:
-        is_large, project = _weight(item) > LARGE_WEIGHT, item[0].project
-        if item[0].reserved_bytes is None:
-            return await (self._large if is_large else self._batches).submit(item)
-        if project not in self._contended:
-            result = await (self._large_limited if is_large else self._limited).submit(item)
-            if not isinstance(result, _Locked):
-                return result
-        return await self._in_turn(project, item)
+        if item[0].project in self._locked and _is_limited(item):
+            return await self._locked.submit(item)
+        if _weight(item) > LARGE_WEIGHT:
+            result = await self._large.submit(item)
+        else:
+            result = await (self._limited if _is_limited(item) else self._plain).submit(item)
+        return await self._locked.submit(item) if isinstance(result, _Locked) else result
 
-    async def _in_turn(self, project: str, item: Item) -> _Result:
-        """Waits for the project's lock, together with its other responses that do."""
-        if (batches := self._contended.get(project)) is None:
-            batches = Batcher(self._reserve, max_items=MAX_BATCH, weight=_weight, shared_errors=(StoreUnavailable,))
-            self._contended[project] = batches
-        try:
-            return await batches.submit(item)
-        finally:
-            if batches.is_idle and self._contended.get(project) is batches:
-                del self._contended[project]
-
-    async def _insert(self, batch: Sequence[Item]) -> list[_Result]:
+    async def _insert(self, batch: Sequence[Item]) -> list[_Result | _Locked]:
         """Inserts rows without limits."""
         async with self._db.autocommit() as connection:
             sends = await insert(connection, batch)
         return [_Inserted(sends[row.id], None) if row.id in sends else None for row, _ in batch]
+
+    async def _insert_large(self, batch: Sequence[Item]) -> list[_Result | _Locked]:
+        """Inserts one large row."""
+        return await self._reserve_if_free(batch) if _is_limited(batch[0]) else await self._insert(batch)
 
     async def _reserve_if_free(self, batch: Sequence[Item]) -> list[_Result | _Locked]:
         """Inserts the rows that fit into the limits of their projects, but not those of locked projects."""
@@ -174,6 +205,14 @@ def _taken(states: Sequence[LimitState], rows: Sequence[NewRow]) -> list[LimitSt
 def _by_project(states: Sequence[LimitState]) -> dict[str, list[LimitState]]:
     """A batch may have as many projects as rows: each row is held against the limits of its own alone."""
     return {project: list(own) for project, own in groupby(states, attrgetter("project"))}
+
+
+def _batches(perform: Perform[R], max_items: int) -> Batcher[Item, R]:
+    return Batcher(perform, max_items=max_items, weight=_weight, shared_errors=(StoreUnavailable,))
+
+
+def _is_limited(item: Item) -> bool:
+    return item[0].reserved_bytes is not None
 
 
 def _weight(item: Item) -> int:

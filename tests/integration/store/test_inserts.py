@@ -16,6 +16,7 @@ from app.store import inserts as module
 from app.store.database import Database, StoreUnavailable
 from app.store.inserts import Inserter
 from app.store.rows import Idempotency, NewResponse, ResponseRow
+from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of
 from tests.support.requests import message
 from tests.support.rows import WORKER, new_response
@@ -171,6 +172,24 @@ async def test_others_do_not_wait_for_the_insert_of_a_large_request(db: Database
         assert await inserter.create(new_response()) is None
         assert not large.done()
     assert await large is None
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_a_project_s_large_request_waits_for_one_of_each_other_project(
+    db: Database, inserter: Inserter, limited: bool
+) -> None:
+    for name in ("greedy", "modest"):
+        await limited_project(db, name, unfinished_responses=100)
+
+    def large(name: str) -> asyncio.Task[object]:
+        new = reserving(name, input="x" * 1_000_000)
+        return asyncio.create_task(inserter.create(new if limited else replace(new, reserving=None)))
+
+    greedy = [large("greedy") for _ in range(20)]
+    await until(lambda: any(task.done() for task in greedy))
+    await large("modest")
+    assert sum(task.done() for task in greedy) < 10
+    await asyncio.gather(*greedy)
 
 
 async def test_a_response_whose_caller_left_before_its_batch_is_not_inserted(db: Database, inserter: Inserter) -> None:

@@ -17,11 +17,12 @@ from app.protocol.response import error_object
 from app.protocol.status import Status
 from app.store import endings, journal, limits, projects, responses
 from app.store.database import Database
-from app.store.inserts import Inserter
+from app.store.inserts import LOCKED_AT_ONCE, Inserter
 from app.store.rows import Ending, Idempotency, NewResponse, Reserving
 from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, remove, reserving, used
 from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
+from tests.support.waiting import until
 
 DAY = "tokens_per_day"
 PLENTY = {kind.value: 10**9 for kind in LimitKind}
@@ -160,7 +161,23 @@ class TestRaces:
             assert not any(task.done() for task in waiting)
         assert all([isinstance(await task, Allowance) for task in waiting])
         assert await used(db, "slow") == {"unfinished_responses": 5}
-        assert inserter._contended == {}
+        assert "slow" not in inserter._locked
+
+    async def test_projects_whose_limits_are_held_leave_connections_to_the_others(
+        self, db: Database, inserter: Inserter
+    ) -> None:
+        names = [f"project{number}" for number in range(10)]
+        for name in names:
+            await limited_project(db, name, unfinished_responses=10)
+        pool: Any = db.engine.pool
+        async with db.begin() as connection:
+            await limits.hold(connection, names)
+            waiting = [asyncio.create_task(inserter.create(reserving(name))) for name in names]
+            await until(lambda: all(name in inserter._locked for name in names))
+            await until(lambda: pool.checkedout() == 1 + LOCKED_AT_ONCE)
+            assert await inserter.create(new_response()) is None
+            assert not any(task.done() for task in waiting)
+        assert all([isinstance(await task, Allowance) for task in waiting])
 
     async def test_each_project_of_a_batch_is_held_against_its_own_limits(
         self, db: Database, inserter: Inserter
