@@ -175,6 +175,8 @@ def test_any_request_about_an_existing_resource_gets_a_documented_answer(
             case.path_parameters[name] = known[name]
         if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
             case.body["model"] = known["model"]
+            for endless in ("ignore_eos", "min_tokens"):  # an answer that fills the context takes minutes
+                case.body.pop(endless, None)
         case.call_and_validate(base_url=scripted.url, session=session, checks=CHECKS, timeout=30)
 
     make_requests(fuzzing, operation, send)
