@@ -100,6 +100,27 @@ async def test_each_claim_brings_the_next_responses_so_a_queue_ends_without_main
         await until(lambda: len(worker.claimed) == 200, timeout=60, what="all claims")
 
 
+async def test_claims_that_come_together_share_one_dispatch(
+    db: Database, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slot_worker(db, broker, SLOTS) as worker:
+        dispatched: list[str] = []
+
+        async def dispatch(queue: str) -> None:
+            dispatched.append(queue)
+
+        monkeypatch.setattr(worker.dispatcher, "dispatch", dispatch)
+        monkeypatch.setattr("workers.dispatcher.NUDGE_SECONDS", 0.5)
+        for _ in range(5):
+            worker.dispatcher.nudge(QUEUE)
+            await asyncio.sleep(0)
+        assert dispatched == [], "whoever was claimed alone has its first token first"
+        await until(lambda: dispatched)
+        worker.dispatcher.nudge(QUEUE)
+        await until(lambda: len(dispatched) > 1)
+        assert dispatched == [QUEUE] * 2
+
+
 async def test_redis_is_emptied_in_the_middle_of_a_queue_and_every_response_runs_once_in_order(
     db: Database, broker: str, maintenance: Maintenance
 ) -> None:
