@@ -119,10 +119,20 @@ class Pair:
     def rebuild_standby(self) -> None:
         """Makes a new standby where the old primary was."""
         node, primary = self._node_of(self.standby), self._node_of(self.primary)
+        self._thread.run(self._until_promoted(primary))
         self._thread.run(node.copy_from(primary))
         self.standby.start()
         self._set_synchronous(primary, self.primary, True)
         self._thread.run(self._until_synchronous(primary))
+
+    async def _until_promoted(self, node: Node) -> None:
+        """Returns when the server takes writes. A copy that begins before fails: its source was promoted meanwhile."""
+        connection = await asyncpg.connect(node.url)
+        try:
+            while await connection.fetchval("SELECT pg_is_in_recovery()"):  # noqa: ASYNC110 - it cannot tell us
+                await asyncio.sleep(0.02)
+        finally:
+            await connection.close()
 
     async def _until_synchronous(self, node: Node) -> None:
         """Returns when commits wait for the standby, and it has all earlier ones.
