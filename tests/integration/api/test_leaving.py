@@ -152,7 +152,7 @@ async def test_leaving_during_a_batched_insert_cancels_that_response_alone(
         await until(lambda: len(api.server.server_state.connections) == 1)
         await until(lambda: _waits_for_a_lock(db))
         others = [asyncio.create_task(api.post(background=True)) for _ in range(5)]
-        await until(lambda: len(api.runtime.responses._creator._inserter._batches._waiting) == 5)
+        await until(lambda: len(api.runtime.responses._creator._inserter._plain._waiting) == 5)
         await leave(first)
         await until(lambda: len(api.server.server_state.connections) == 5, what="the server to notice")
     assert [(await other).status_code for other in others] == [200] * 5
