@@ -1,7 +1,7 @@
 """`python -m tests.engine.owner plain|vllm|apart...`: a process that owns engine processes, for tests to kill.
 
 It prints `ready` once they run, and then does nothing. `apart`: the model runs in a process of its own, vLLM's default.
-`vllm apart` starts one engine after the other: importing vLLM takes most of an owner's CPU time.
+`vllm apart` starts one engine after the other, in a process that imports vLLM once.
 """
 
 from __future__ import annotations

@@ -227,8 +227,7 @@ async def test_a_response_that_is_being_ended_holds_up_no_dispatch(db: Database)
 @pytest.mark.parametrize("known", [0, 200, 2000])
 async def test_a_dispatch_reads_by_index_whatever_the_statistics_say(db: Database, known: int) -> None:
     """The statistics are of a time when only so many responses waited."""
-    flows = 50
-    for number in range(flows):
+    for number in range(50):
         if number * 200 == known:
             async with db.autocommit() as connection:
                 await connection.execute(text("VACUUM ANALYZE responses"))

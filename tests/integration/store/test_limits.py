@@ -161,7 +161,7 @@ class TestRaces:
             assert not any(task.done() for task in waiting)
         assert all([isinstance(await task, Allowance) for task in waiting])
         assert await used(db, "slow") == {"unfinished_responses": 5}
-        assert "slow" not in inserter._locked
+        assert inserter._locked._batches == {}
 
     async def test_projects_whose_limits_are_held_leave_connections_to_the_others(
         self, db: Database, inserter: Inserter
