@@ -95,7 +95,7 @@ class _ByProject(Generic[R]):
 class Inserter:
     """Inserts responses as `queued`, each with its opening events, committed together.
 
-    Large ones are inserted one by one beside the others, which do not wait for them. `send` is called for each
+    Large ones have inserts of their own beside the others, which do not wait for them. `send` is called for each
     response that is to be sent at once; the others wait for a dispatch.
     """
 
