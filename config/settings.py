@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -21,6 +22,8 @@ PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_"
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
+GONE: Mapping[str, str] = {}
+"""Settings that went: variable -> what to do instead. No process starts while one of them is set."""
 
 
 class ConfigError(Exception):
@@ -312,6 +315,7 @@ def load_settings(**overrides: Any) -> Settings:
 
     The message never repeats the value: it may hold a password.
     """
+    _refuse_gone(os.environ)
     try:
         return Settings(**overrides)
     except ValidationError as error:
@@ -321,8 +325,15 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
+def _refuse_gone(environ: Mapping[str, str]) -> None:
+    """Raises ConfigError for a setting that went. An empty variable counts as unset, as everywhere."""
+    for name, value in environ.items():
+        if value and (instead := GONE.get(name.upper())) is not None:
+            raise ConfigError(f"{name} is no setting any more: {instead}")
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """The LONGHAUL_* variables that no setting reads, in order: typing errors, or settings that were renamed."""
+    """The LONGHAUL_* variables that no setting reads, in order: typing errors."""
     if CHECKED_VARIABLE in environ:
         return []
     known = {variable_of(field) for field in Settings.model_fields}

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from app.cli import cli
 from app.protocol.limits import LimitKind
+from config import settings
 from config.settings import (
     CHECKED_VARIABLE,
     ConfigError,
@@ -22,11 +23,11 @@ from config.settings import (
 
 
 def test_defaults_need_no_environment_and_listen_on_this_machine_alone() -> None:
-    settings = load_settings()
-    assert (settings.host, settings.port, settings.flower_port) == ("127.0.0.1", 8000, 5555)
-    assert settings.database_url is None
-    assert settings.redis_url is None
-    assert settings.home.name == ".longhaul"
+    found = load_settings()
+    assert (found.host, found.port, found.flower_port) == ("127.0.0.1", 8000, 5555)
+    assert found.database_url is None
+    assert found.redis_url is None
+    assert found.home.name == ".longhaul"
 
 
 def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,10 +35,10 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("REDIS_URL", "redis://r:1/2")
     monkeypatch.setenv("LONGHAUL_HOME", str(tmp_path))
     monkeypatch.setenv("LONGHAUL_PORT", "81")
-    settings = load_settings()
-    assert settings.database_dsn == "postgres://u:p@db/x?host=/run"
-    assert settings.broker_url == "redis://r:1/2"
-    assert (settings.home, settings.port) == (tmp_path, 81)
+    found = load_settings()
+    assert found.database_dsn == "postgres://u:p@db/x?host=/run"
+    assert found.broker_url == "redis://r:1/2"
+    assert (found.home, found.port) == (tmp_path, 81)
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +131,20 @@ def test_a_variable_that_is_no_setting_is_unknown() -> None:
         "PATH": "",
     }
     assert unknown_variables(environ) == ["LONGHAUL_MAX_TRIES", "longhaul_prot"]
+
+
+def test_a_setting_that_went_is_an_error_that_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "GONE", {"LONGHAUL_OLD": "set LONGHAUL_NEW"})
+    monkeypatch.setenv("LONGHAUL_OLD", "")
+    load_settings()
+    monkeypatch.setenv("longhaul_old", "hunter2")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert str(caught.value) == "longhaul_old is no setting any more: set LONGHAUL_NEW"
+
+
+def test_no_setting_that_went_is_a_setting() -> None:
+    assert not settings.GONE.keys() & {variable_of(field) for field in Settings.model_fields}
 
 
 def test_variables_of_tool_servers_and_tests_are_known() -> None:
