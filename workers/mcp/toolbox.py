@@ -26,6 +26,10 @@ _SESSION_ENDED = frozenset({types.CONNECTION_CLOSED, types.INVALID_REQUEST})
 """Error codes after which the server may have forgotten the session, so the next call opens a new one."""
 
 
+_SessionKey = tuple[str, str | None]
+"""The label of the operator's server, and that of the request's tool whose headers the server gets, if it gets any."""
+
+
 class Toolbox:
     """The hosted tools of one response: `tools` from its request, `secrets` as headers by server label."""
 
@@ -40,7 +44,7 @@ class Toolbox:
         self._specs = {tool["server_label"]: tool for tool in tools if tool["type"] == "mcp"}
         self._secrets = secrets
         self._options = options
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[_SessionKey, Session] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def list_tools(self, label: str) -> list[Json]:
@@ -49,12 +53,14 @@ class Toolbox:
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
         for attempt in range(LIST_ATTEMPTS):
+            session: Session | None = None
             try:
+                session = self._session(server, label)
                 async with asyncio.timeout(server.timeout_seconds):
-                    tools = tool_list(await self._session(server, label).list_tools())
+                    tools = tool_list(await session.list_tools())
             except Exception as error:  # raised by the library, by the transport, or for an invalid answer
                 log.info("MCP server %r did not list its tools: %s", server.label, type(error).__name__)
-                self._drop(label)
+                self._drop(session)
                 if attempt + 1 == LIST_ATTEMPTS:
                     raise ListingFailed(_message(error, label, server)) from None
             else:
@@ -65,22 +71,24 @@ class Toolbox:
     async def run(self, call: HostedCall, code: str | None) -> ToolResult:
         """Makes a call once. Raises only CancelledError: a failure is a result. `code` is for the python tool."""
         arguments = arguments_of(call.arguments) if code is None else {"code": code}
-        key = call.server_label or call.kind.value
+        name = call.server_label or call.kind.value
         server = self._server(call.kind, call.server_label)
         if arguments is None:
             return self.failed(call, "The arguments are not a JSON object.", types.INVALID_PARAMS)
         if server is None:
-            return self.failed(call, f"There is no MCP server {key!r} any more.", types.INVALID_REQUEST)
+            return self.failed(call, f"There is no MCP server {name!r} any more.", types.INVALID_REQUEST)
         if call.kind is McpServerKind.MCP and not server.allows(call.tool):  # A client may have made up the list.
-            return self.failed(call, f"The MCP server {key!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
+            return self.failed(call, f"The MCP server {name!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
+        session: Session | None = None
         try:
+            session = self._session(server, call.server_label)
             async with asyncio.timeout(server.timeout_seconds):
-                answer = await self._session(server, key).call(call.tool, arguments)
+                answer = await session.call(call.tool, arguments)
         except Exception as error:  # raised by the library, by the transport, or for an invalid answer
             log.info("MCP server %r failed a call: %s", server.label, type(error).__name__)
             if not _keeps_session(error):
-                self._drop(key)
-            return self.failed(call, _message(error, key, server), _code_of(error))
+                self._drop(session)
+            return self.failed(call, _message(error, name, server), _code_of(error))
         return result_of(call, answer, self._options)
 
     def failed(self, call: HostedCall, message: str, code: int = types.INTERNAL_ERROR) -> ToolResult:
@@ -94,8 +102,8 @@ class Toolbox:
 
     async def close(self) -> None:
         """Ends every session. Never raises."""
-        for key in list(self._sessions):
-            self._drop(key)
+        for session in list(self._sessions.values()):
+            self._drop(session)
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -105,21 +113,28 @@ class Toolbox:
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 
-    def _session(self, server: McpServer, key: str) -> Session:
-        """The session with this server, by its label or kind in this response. Raises ConfigError."""
+    def _session(self, server: McpServer, label: str | None) -> Session:
+        """The open session with this server, or a new one, for a tool of the request that has this label.
+
+        Raises ConfigError.
+        """
+        from_request = self._secrets.get(label or "") if server.request_headers else None
+        key = (server.label, label if from_request else None)
         if (found := self._sessions.get(key)) is not None and found.closed:
-            self._drop(key)
+            self._drop(found)
         if key not in self._sessions:
-            from_request = self._secrets.get(key, {}) if server.request_headers else {}
-            headers = {**expand_headers(server.headers, os.environ), **from_request}
+            headers = {**expand_headers(server.headers, os.environ), **(from_request or {})}
             self._sessions[key] = Session(server, headers)
         return self._sessions[key]
 
-    def _drop(self, key: str) -> None:
-        if (session := self._sessions.pop(key, None)) is not None:
-            task = asyncio.create_task(session.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    def _drop(self, session: Session | None) -> None:
+        """Closes this session, unless it is closing already; the next call opens another one."""
+        for key, held in list(self._sessions.items()):
+            if held is session:
+                del self._sessions[key]
+                task = asyncio.create_task(held.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
 
 
 def _keeps_session(error: Exception) -> bool:

@@ -1,10 +1,17 @@
-"""What the operator allows of a server, whatever the request and its client's items say."""
+"""Which session a call takes, when it is closed, and what the operator allows of a server."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from config.tools import McpServer
+from tests.support.waiting import until
 from workers.formats.calls.hosted import HostedCall, McpServerKind
 from workers.mcp import toolbox as module
 from workers.mcp.results import ResultOptions
@@ -40,3 +47,103 @@ async def test_a_tool_that_the_operator_does_not_allow_is_not_listed(toolbox: To
 async def test_a_tool_that_only_a_made_up_list_has_is_not_called(toolbox: Toolbox) -> None:
     result = await toolbox.run(HostedCall("docs__delete", "{}", McpServerKind.MCP, "docs", "delete"), None)
     assert "has no tool 'delete'" in str(result)
+
+
+class FakeSession:
+    """A session whose calls end when the test says so."""
+
+    def __init__(self, server: McpServer, headers: Mapping[str, str]) -> None:
+        self.server = server
+        self.headers = headers
+        self.closed = False
+        self.calls: list[tuple[str, dict[str, Any], asyncio.Future[types.CallToolResult]]] = []
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        answer: asyncio.Future[types.CallToolResult] = asyncio.get_running_loop().create_future()
+        self.calls.append((tool, arguments, answer))
+        return await answer
+
+    def answer(self, index: int = 0) -> None:
+        self.calls[index][2].set_result(types.CallToolResult(content=[types.TextContent(type="text", text="done")]))
+
+    def fail(self, index: int) -> None:
+        self.calls[index][2].set_exception(MCPError(types.CONNECTION_CLOSED, "gone"))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+    """The sessions that toolboxes open, in their order."""
+    opened: list[FakeSession] = []
+
+    def session(server: McpServer, headers: Mapping[str, str]) -> FakeSession:
+        opened.append(FakeSession(server, headers))
+        return opened[-1]
+
+    monkeypatch.setattr(module, "Session", session)
+    return opened
+
+
+CODE = HostedCall("python", "1 + 1", McpServerKind.PYTHON, None, "python")
+
+
+def call_of(label: str) -> HostedCall:
+    return HostedCall(f"{label}__read", "{}", McpServerKind.MCP, label, "read")
+
+
+async def test_code_goes_to_the_sandbox_even_if_an_mcp_server_of_the_request_is_called_python(
+    sessions: list[FakeSession],
+) -> None:
+    sandbox, other = (
+        McpServer("sandbox", "python", "http://127.0.0.1:1/mcp"),
+        McpServer("python", "mcp", "http://o/mcp"),
+    )
+    spec = {**SPEC, "server_label": "python"}
+    toolbox = Toolbox([sandbox, other], [spec, {"type": "code_interpreter"}], {}, ResultOptions(1000))
+    running = [asyncio.create_task(toolbox.run(call, code)) for call, code in [(call_of("python"), None), (CODE, "1")]]
+    await until(lambda: sum(len(session.calls) for session in sessions) == 2)
+    assert [(session.server.label, session.calls[0][0]) for session in sessions] == [
+        ("python", "read"),
+        ("sandbox", "python"),
+    ]
+    for session in sessions:
+        session.answer()
+    assert [(await result).ok for result in running] == [True, True]
+
+
+async def test_the_headers_of_one_label_are_sent_for_no_other_tool(sessions: list[FakeSession]) -> None:
+    server = McpServer("sandbox", "python", "http://127.0.0.1:1/mcp", request_headers=True)
+    specs = [{**SPEC, "server_label": label, "server_url": server.url} for label in ("python", "again", "open")]
+    secrets = {"python": {"X-Key": "one"}, "again": {"X-Key": "two"}}
+    toolbox = Toolbox([server], [*specs, {"type": "code_interpreter"}], secrets, ResultOptions(1000))
+    calls = [(call_of("python"), None), (call_of("again"), None), (call_of("open"), None), (CODE, "1")]
+    running = [asyncio.create_task(toolbox.run(call, code)) for call, code in calls]
+    await until(lambda: sum(len(session.calls) for session in sessions) == 4)
+    assert [(dict(session.headers), [tool for tool, _, _ in session.calls]) for session in sessions] == [
+        ({"X-Key": "one"}, ["read"]),
+        ({"X-Key": "two"}, ["read"]),
+        ({}, ["read", "python"]),
+    ]
+    for session in sessions:
+        for index in range(len(session.calls)):
+            session.answer(index)
+    assert all([(await result).ok for result in running])
+
+
+async def test_a_late_failure_of_an_old_session_leaves_the_new_one_open(sessions: list[FakeSession]) -> None:
+    toolbox = Toolbox([SERVER], [SPEC], {}, ResultOptions(1000))
+    first, second = (asyncio.create_task(toolbox.run(call_of("docs"), None)) for _ in range(2))
+    await until(lambda: len(sessions) == 1 and len(sessions[0].calls) == 2)
+    sessions[0].fail(0)
+    assert not (await first).ok
+    third = asyncio.create_task(toolbox.run(call_of("docs"), None))
+    await until(lambda: len(sessions) == 2 and len(sessions[1].calls) == 1)
+    sessions[0].fail(1)
+    assert not (await second).ok
+    sessions[1].answer()
+    assert (await third).ok
+    assert [session.closed for session in sessions] == [True, False]
+    await toolbox.close()
+    assert sessions[1].closed
