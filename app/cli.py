@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.local import programs
+from app.local.commands.tenants_command import keys, limits, projects
+from app.local.commands.tools_command import tools
 from app.local.errors import LocalError
 from app.local.home import with_running_services
 from app.local.reporting import one_line
-from app.local.tenants_command import keys, limits, projects
-from app.local.tools_command import tools
 from config.models import load_models
 from config.settings import CHECKOUT, ConfigError, Settings, load_settings, unknown_variables
 
@@ -134,8 +134,8 @@ async def _migrate(settings: Settings) -> None:
 
 
 async def _make_first_key(settings: Settings, db: Database) -> None:
+    from app.local.commands.tenants import make_first_key
     from app.local.home import Home
-    from app.local.tenants import make_first_key
 
     home = Home.prepare(settings.home)
     if await make_first_key(db, home):

@@ -21,8 +21,8 @@ from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown, set_by_signals
 from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
-from app.responses.models import PermittedCatalogs
-from app.responses.references import ReferenceLimits, ReferenceResolver
+from app.responses.create.references import ReferenceLimits, ReferenceResolver
+from app.responses.models.catalog import PermittedCatalogs
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.keys import SharedSealer, pubsub_key

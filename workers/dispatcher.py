@@ -1,4 +1,4 @@
-"""Dispatching: sending what waits in Postgres as soon as Redis has room for it (app/store/dispatch.py)."""
+"""Dispatching: sending what waits in Postgres as soon as Redis has room for it (app/store/queue/dispatch.py)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from app.aio import end_tasks
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import dispatch as store
-from app.store import redelivery
 from app.store.database import Database, StoreUnavailable
-from app.store.dispatch import DEFAULT_COST, Flow, Settled
+from app.store.queue import dispatch as store
+from app.store.queue import redelivery
+from app.store.queue.dispatch import DEFAULT_COST, Flow, Settled
 from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")

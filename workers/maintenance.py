@@ -18,10 +18,13 @@ from app.protocol.status import Status
 from app.protocol.text import type_and_places
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import claims, dispatch, endings, limits, redelivery, retention, usage, workers
+from app.store import retention
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
 from app.store.migrate import wait_for_schema
+from app.store.queue import dispatch, redelivery, workers
+from app.store.responses import claims, endings
+from app.store.tenants import limits, usage
 from app.streaming.pubsub import PubSub
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings

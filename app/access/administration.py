@@ -22,14 +22,14 @@ from app.access.new_keys import (
 from app.access.project_rules import check_permitted, check_tier, check_weight
 from app.access.tool_permissions import permitted_after
 from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
-from app.protocol.requests.organization import MAX_KEY_SECONDS
-from app.store import api_keys, limits, projects
-from app.store.api_keys import KeyRow
+from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
 from app.store.database import Connection
-from app.store.limits import LimitRow
 from app.store.paging import Page
-from app.store.projects import ProjectRow
 from app.store.tables import DEFAULT_PROJECT
+from app.store.tenants import api_keys, limits, projects
+from app.store.tenants.api_keys import KeyRow
+from app.store.tenants.limits import LimitRow
+from app.store.tenants.projects import ProjectRow
 from config.settings import LimitName
 from config.tools import McpServer
 

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Any
 
 from app.access.directory import DOORBELL
-from app.store import audit
-from app.store.audit import NewEntry
 from app.store.database import Connection, Database
+from app.store.tenants import audit
+from app.store.tenants.audit import NewEntry
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 
 

@@ -15,9 +15,9 @@ from app.access.known_key import DELETED, KnownKey
 from app.access.secret import hash_of, is_well_formed
 from app.aio import end_tasks
 from app.batching import Batcher
-from app.store import api_keys, projects
 from app.store.database import Database, StoreUnavailable
-from app.store.projects import ProjectRow
+from app.store.tenants import api_keys, projects
+from app.store.tenants.projects import ProjectRow
 from app.streaming.pubsub import PubSub
 
 log = logging.getLogger("longhaul.access")

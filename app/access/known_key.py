@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.access.caller import Caller, Scope
-from app.store.api_keys import KeyRow
+from app.store.tenants.api_keys import KeyRow
 
 REVOKED = "This API key was revoked. Use another key of the project."
 EXPIRED = "This API key has expired. Use another key of the project."

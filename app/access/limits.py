@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from app.access.changes import AdministrationError, AuditType, Change
 from app.protocol.limits import LimitKind
-from app.protocol.requests.organization import MAX_NAME_CHARS
-from app.store import limits
-from app.store.limits import LimitRow
+from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
+from app.store.tenants import limits
+from app.store.tenants.limits import LimitRow
 from config.settings import MAX_LIMIT
 
 MAX_LIMITS = 200

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from app.access.caller import OPERATOR_SCOPES, PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, AuditType, Change, NothingThere, new_id
 from app.access.secret import hash_of, new_secret, shown
-from app.protocol.requests.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
-from app.store import api_keys, projects
-from app.store.api_keys import KeyRow, NewKey
+from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS, MAX_NAME_CHARS
 from app.store.database import Database
-from app.store.projects import ProjectRow
+from app.store.tenants import api_keys, projects
+from app.store.tenants.api_keys import KeyRow, NewKey
+from app.store.tenants.projects import ProjectRow
 
 MAX_KEYS = 1000
 """Working keys of one project, or of the operators."""

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from app.access.new_keys import CreatedKey
 from app.protocol.types import Json
-from app.store.api_keys import KeyRow
-from app.store.audit import AuditRow
-from app.store.projects import ProjectRow
-from app.store.service_accounts import AccountRow
+from app.store.tenants.api_keys import KeyRow
+from app.store.tenants.audit import AuditRow
+from app.store.tenants.projects import ProjectRow
+from app.store.tenants.service_accounts import AccountRow
 
 COMMAND_LINE = "command-line"
 """Who acted, if it was no API key: a command on a machine of the operators."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from app.access.changes import AdministrationError
 from app.protocol.limits import TIERS
-from app.protocol.requests.organization import MAX_NAME_CHARS
+from app.protocol.requests.bodies.organization import MAX_NAME_CHARS
 
 MAX_PERMITTED = 1000
 """Models, or MCP servers, that one project may be permitted by name."""

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from app.access.caller import PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
 from app.access.new_keys import CreatedKey, add_key, check_name, lock_active_project
-from app.store import service_accounts
 from app.store.paging import Page
-from app.store.service_accounts import AccountRow
+from app.store.tenants import service_accounts
+from app.store.tenants.service_accounts import AccountRow
 
 MAX_ACCOUNTS = 1000
 """Service accounts of one project."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from app.access.changes import AdministrationError
 from app.protocol.hosted_kinds import HOSTED_KINDS, HostedToolKind
-from app.store.projects import ProjectRow
+from app.store.tenants.projects import ProjectRow
 from config.tools import McpServer
 
 UNSUPPORTED = ("file_search", "image_generation")

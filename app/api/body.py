@@ -10,9 +10,9 @@ from starlette.requests import Request
 from app.aio import HEAVY
 from app.api.limits import lease_body
 from app.protocol.errors import TooLarge, UnsupportedMedia
-from app.protocol.requests.omitted import omit_tools
-from app.protocol.requests.request import ResponseRequest, checked_request
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import LARGE_BYTES, decode_object
+from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import Model, validate
 from app.protocol.text import shortened
 from config.settings import Settings

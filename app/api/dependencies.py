@@ -22,7 +22,7 @@ from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.responses.conversations import ConversationService
-from app.responses.models import PermittedCatalogs
+from app.responses.models.catalog import PermittedCatalogs
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.streaming.pubsub import PubSub

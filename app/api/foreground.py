@@ -27,7 +27,7 @@ from app.api.shutdown import Shutdown
 from app.api.sse import disconnected, send_at_once, send_end, send_pulses, send_start
 from app.protocol.errors import Unavailable
 from app.protocol.types import Json
-from app.responses.attached import AttachedResponse
+from app.responses.read.attached import AttachedResponse
 
 Attach = Callable[[], AbstractAsyncContextManager[AttachedResponse]]
 """`ResponseService.attach` with its arguments."""

@@ -9,11 +9,11 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.authentication import OPEN_PATHS
 from app.api.schemas import ErrorBody
-from app.protocol.requests.compaction import Compact
-from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
-from app.protocol.requests.create_response import CreateResponse
-from app.protocol.requests.input_tokens import CountTokens
-from app.protocol.requests.organization import (
+from app.protocol.requests.bodies.compaction import Compact
+from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.requests.bodies.input_tokens import CountTokens
+from app.protocol.requests.bodies.organization import (
     CreateAccountKey,
     CreateAdminKey,
     CreateProject,

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TypeVar
 
 from app.protocol.types import Json
-from app.store import workers
 from app.store.database import Database, StoreUnavailable
+from app.store.queue import workers
 from app.streaming.pubsub import PubSub, PubSubUnavailable
 from config.models import ModelCatalog
 

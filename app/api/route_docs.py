@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from app.api import schemas
 from app.protocol.include import INCLUDED
-from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.types import Json
 
 _EVENTS_EXAMPLE = (

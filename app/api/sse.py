@@ -17,7 +17,7 @@ from app.aio import run_until
 from app.api.obfuscation import obfuscated
 from app.api.shutdown import Shutdown
 from app.protocol.events.frames import DONE, KEEPALIVE
-from app.responses.reader import Pulse
+from app.responses.read.reader import Pulse
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",

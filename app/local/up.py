@@ -19,7 +19,7 @@ from app.local.home import Home
 from app.local.ports import check_port
 from app.local.procfile import RELEASE, Process, formation, parse
 from app.local.programs import FLOWER_HOST, absolute_paths
-from app.local.services import embedded
+from app.local.services.embedded_services import embedded
 from app.local.supervisor import Log, Stopped, StopRequest, describe, run_unless_stopped, supervise_all
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from config.models import load_models

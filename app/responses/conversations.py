@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import orjson
 
 from app.protocol.errors import InvalidRequest, NotFound
-from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
-from app.protocol.requests.items import Item, stored_items
+from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.requests.items.any_item import Item, stored_items
 from app.protocol.text import shortened
 from app.protocol.types import Json
-from app.responses.continuation import ContextLimits, no_such_conversation
+from app.responses.create.continuation import ContextLimits, no_such_conversation
+from app.responses.create.references import ReferenceResolver
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.paging import PageQuery, list_object, unknown_cursor
-from app.responses.references import ReferenceResolver
-from app.store import conversations as store
-from app.store.context_size import ContextSize, conversation_size
-from app.store.conversations import ConversationRow, DuplicateItem
+from app.store.context import conversations as store
+from app.store.context.conversations import ConversationRow, DuplicateItem
+from app.store.context.size import ContextSize, conversation_size
 from app.store.database import Database
 from config.settings import Settings
 

@@ -14,19 +14,19 @@ from functools import partial
 from app.aio import BackgroundTasks
 from app.protocol.errors import Unavailable
 from app.protocol.limits import Allowance
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.queue.publisher import TaskQueue
-from app.responses.abandoned import AbandonedResponses
-from app.responses.acceptor import RequestAcceptor
-from app.responses.attached import AttachedResponse
-from app.responses.canceller import ResponseCanceller
-from app.responses.creator import ResponseCreator
-from app.responses.models import PermittedCatalogs
+from app.responses.create.acceptor import RequestAcceptor
+from app.responses.create.creator import ResponseCreator
+from app.responses.create.references import ReferenceResolver
+from app.responses.models.catalog import PermittedCatalogs
 from app.responses.paging import PageQuery
-from app.responses.reader import Included, Pulse, ResponseReader
-from app.responses.references import ReferenceResolver
+from app.responses.read.abandoned import AbandonedResponses
+from app.responses.read.attached import AttachedResponse
+from app.responses.read.canceller import ResponseCanceller
+from app.responses.read.reader import Included, Pulse, ResponseReader
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Idempotency, ResponseRow

@@ -64,7 +64,7 @@ class NewResponse:
     chain_length: int | None = None
     """Responses in its chain, itself included."""
     context_bytes: int | None = None
-    """Of the responses in its chain before it (context_size.py)."""
+    """Of the responses in its chain before it (context/size.py)."""
     key_id: str | None = None
     """Of the API key that its caller has; None: no key was asked for."""
     reserving: Reserving | None = None

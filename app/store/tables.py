@@ -64,7 +64,7 @@ responses = Table(
     Column("store", BOOLEAN, nullable=False),
     Column("previous_response_id", Text),
     Column("conversation_id", Text),
-    # Responses in its chain, and bytes of all before it (context_size.py); NULL: a process of version 0.2 inserted it.
+    # Responses in its chain, and bytes of all before it (context/size.py); NULL: a process of version 0.2 inserted it.
     Column("chain_length", Integer),
     Column("context_bytes", BigInteger),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.

@@ -19,7 +19,7 @@ READER_BYTES = 1024 * 1024
 """What one reader holds at most without being counted: two pages, and what pub/sub has for it."""
 
 ReadLog = Callable[[int], Awaitable[LogSlice]]
-"""Reads a page of the log after an event number: `app.store.journal.read_page` of one response."""
+"""Reads a page of the log after an event number: `app.store.responses.logs.read_page` of one response."""
 
 
 class LogFollower:

@@ -2,7 +2,7 @@
 
 Processes of 0.2 know no formats. They insert rows without one, which get format 1, and their claims do not look at it.
 So a trigger skips an update that claims a row of a later format, unless the statement says that it knows formats: it
-sets `longhaul.format` (app/store/claims.py). To the old worker the row looks like one that another worker has.
+sets `longhaul.format` (in claims.py). To the old worker the row looks like one that another worker has.
 
 The view names the oldest revision whose processes still work with this schema. A later migration that takes something
 away replaces the view.

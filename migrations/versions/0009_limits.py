@@ -2,7 +2,7 @@
 
 A trigger settles: it notes that a response left the queue, and what an ended response used. So every ending settles,
 whoever makes it: a worker, a cancel, maintenance, a process of the version before. The notes are plain inserts. They
-lock nothing that others wait for; app/store/limits.py and app/store/usage.py add them up.
+lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
 
 Tokens of a response that ran and ended without a usage are counted in its log, four bytes each. Priority 0 is the
 server's own work: counting tokens, which uses none.

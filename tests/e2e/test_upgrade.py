@@ -9,7 +9,7 @@ import httpx
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import responses
+from app.store.responses import lookup
 from tests.faults.driver import run
 from tests.faults.fleet import Fleet, running
 from tests.faults.member import Member, Role
@@ -36,7 +36,7 @@ async def test_workers_of_the_version_before_leave_what_a_new_api_accepted_to_a_
         await restart(api)
         response_id = await until(with_pause(partial(accepted, fleet)), SECONDS, "the new API accepts a request")
         await until(with_pause(partial(was_sent_again, fleet, response_id)), SECONDS, "the old worker got its message")
-        row = await responses.find(fleet.db, response_id)
+        row = await lookup.find(fleet.db, response_id)
         assert row is not None
         assert (row.status, row.attempt) == (Status.QUEUED, 0)
         answer = await fleet.http.get(f"{api.address}/health/ready")
@@ -71,5 +71,5 @@ async def was_sent_again(fleet: Fleet, response_id: str) -> bool:
 
 
 async def completed(fleet: Fleet, response_id: str) -> bool:
-    row = await responses.find(fleet.db, response_id)
+    row = await lookup.find(fleet.db, response_id)
     return row is not None and row.status is Status.COMPLETED and (row.output or [])[0]["type"] == "compaction"

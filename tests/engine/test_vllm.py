@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.protocol.requests.images import MAX_PIXELS
+from app.protocol.requests.items.images import MAX_PIXELS
 from config.settings import ConfigError
 from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, demo_model
 from workers.engine import make_engine

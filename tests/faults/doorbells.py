@@ -17,8 +17,8 @@ from redis.asyncio.client import PubSub as RedisPubSub
 from app.aio import end_tasks
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.store import journal
 from app.store.keys import pubsub_key
+from app.store.responses import logs
 from app.streaming.message import Messages
 from app.streaming.pubsub import CHANNEL, PubSub
 from tests.faults import audit
@@ -91,7 +91,7 @@ async def _post(fleet: Fleet, number: int, body: Json) -> str:
 
 
 async def _ended(fleet: Fleet, ids: Sequence[str]) -> bool:
-    return all([(await journal.read(fleet.db, response_id)).ended for response_id in ids])
+    return all([(await logs.read(fleet.db, response_id)).ended for response_id in ids])
 
 
 async def _all_received(written: dict[str, set[Span]], received: dict[str, set[Span]], seconds: float) -> bool:

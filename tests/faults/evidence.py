@@ -14,9 +14,10 @@ from sqlalchemy import text
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import LimitState
 from app.queue.celery_app import make_celery
-from app.store import journal, limits, responses
 from app.store.database import Database
+from app.store.responses import logs, lookup
 from app.store.rows import ResponseRow
+from app.store.tenants import limits
 from app.streaming.pubsub import CHANNEL
 from config.settings import load_settings
 from tests.faults import accounts, audit, tenants
@@ -101,7 +102,7 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
     evidence.rows = await _rows(fleet.db)
     readable = [row for row in evidence.rows.values() if row.id not in evidence.damaged]
     for response_id in (row.id for row in readable):
-        evidence.logs[response_id] = (await journal.read(fleet.db, response_id)).chunks
+        evidence.logs[response_id] = (await logs.read(fleet.db, response_id)).chunks
     evidence.api_stops = [at for member in fleet.of(Role.API) for at in member.stopped_at]
     evidence.replays = await _replays(fleet, readable)
     if fleet.tenants is not None:
@@ -119,7 +120,7 @@ async def gather(fleet: Fleet, evidence: Evidence) -> None:
 async def _rows(db: Database) -> dict[str, ResponseRow]:
     async with db.autocommit() as connection:
         ids = list((await connection.execute(text("SELECT id FROM responses"))).scalars())
-    found = [await responses.find(db, response_id) for response_id in ids]
+    found = [await lookup.find(db, response_id) for response_id in ids]
     return {row.id: row for row in found if row is not None}
 
 

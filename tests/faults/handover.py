@@ -49,7 +49,7 @@ async def measure(plan: Plan, rounds: int, say: Say = lambda _: None) -> dict[st
 
 
 async def _started_long_ago(fleet: Fleet) -> bool:
-    """Whether Postgres started more than 11 s ago: before that no absent worker counts as dead (app.store.workers)."""
+    """Whether Postgres has run for 11 s: before, no absent worker counts as dead (app.store.queue.workers)."""
     statement = text("SELECT pg_postmaster_start_time() < now() - interval '11 seconds'")
     async with fleet.db.autocommit() as connection:
         return bool((await connection.execute(statement)).scalar_one())

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import httpx
 
-from app.store import responses
 from app.store.database import StoreUnavailable
+from app.store.responses import lookup
 from app.store.rows import ResponseRow
 from tests.faults.clients import text_of
 from tests.faults.evidence import Evidence, gather, settled
@@ -30,7 +30,7 @@ async def answers(fleet: Fleet) -> bool:
 
 
 async def found(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
-    return [row for name in ids if (row := await responses.find(fleet.db, name)) is not None]
+    return [row for name in ids if (row := await lookup.find(fleet.db, name)) is not None]
 
 
 async def background(fleet: Fleet, prompt: str) -> str:
@@ -56,7 +56,7 @@ async def ended(fleet: Fleet, ids: Sequence[str]) -> list[ResponseRow]:
 
 
 async def taken_over(fleet: Fleet, owned: dict[str, int]) -> bool:
-    rows = [await responses.find(fleet.db, name) for name in owned]
+    rows = [await lookup.find(fleet.db, name) for name in owned]
     return all(row is not None and row.attempt > owned[row.id] for row in rows)
 
 

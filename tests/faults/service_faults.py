@@ -13,9 +13,9 @@ from sqlalchemy import text
 
 from app.local.errors import LocalError
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import journal
 from app.store.database import StoreUnavailable
 from app.store.keys import pubsub_key
+from app.store.responses import logs
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.faults.arena import Arena, Inflict
@@ -106,7 +106,7 @@ async def events_repeated(arena: Arena) -> None:
         for response_id in ids:
             if response_id in arena.damaged:
                 continue
-            chunks = list((await journal.read(arena.fleet.db, response_id)).chunks)
+            chunks = list((await logs.read(arena.fleet.db, response_id)).chunks)
             arena.random.shuffle(chunks)
             await pubsub.publish(chunks)
     await pubsub.close()

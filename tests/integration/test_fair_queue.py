@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
-from app.store.inserts import Inserter
+from app.store.responses.inserts import Inserter
 from app.store.rows import NewResponse
 from app.streaming.pubsub import PubSub
 from config.settings import Settings, load_settings

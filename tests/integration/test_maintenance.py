@@ -13,10 +13,10 @@ from sqlalchemy import text
 from app.protocol.status import Status
 from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable
-from app.store import claims, endings, journal, responses
 from app.store.database import Database
-from app.store.inserts import Inserter
-from app.store.window import RESERVE
+from app.store.queue.window import RESERVE
+from app.store.responses import claims, endings, logs, lookup
+from app.store.responses.inserts import Inserter
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
 from tests.support.limited import limited_project, reserving
@@ -219,7 +219,7 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
     await maintenance(db, pubsub, Queue(), event_retention_seconds=60.0).sweep()
     assert (await row_of(db, response_id)).log == "deleted"
     await maintenance(db, pubsub, Queue(), stored_retention_seconds=60.0).sweep()
-    assert await responses.find(db, response_id) is None
+    assert await lookup.find(db, response_id) is None
 
 
 async def test_maintenance_ends_although_a_step_swallows_its_cancellation(db: Database, pubsub: PubSub) -> None:
@@ -252,8 +252,8 @@ async def test_usage_and_settlements_are_added_up(db: Database, pubsub: PubSub) 
     await endings.cancel(db, new.id, None)
     finished = await claimed(db)
     writer = Writer(finished)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.finish()])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.finish()])
     await maintenance(db, pubsub, Queue()).add_up()
     async with db.begin() as connection:
         counts = {

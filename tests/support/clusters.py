@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from app.local.home import Home
-from app.local.postgres import Postgres
-from app.local.service_account import ServiceFolders
+from app.local.services.postgres import Postgres
+from app.local.services.service_account import ServiceFolders
 
 
 def add_cluster(home: Path, kind: type[Postgres] = Postgres) -> ServiceFolders:

@@ -6,19 +6,19 @@ from typing import Any
 
 from app.protocol.events import frames
 from app.protocol.status import Status
-from app.store import journal, responses
 from app.store.database import Database
+from app.store.responses import logs, lookup
 from app.store.rows import ResponseRow
 from tests.support import grammar
 
 
 async def events_of(db: Database, response_id: str) -> list[dict[str, Any]]:
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     return [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row
 

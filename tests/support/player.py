@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 
 from app.protocol.response import error_object
-from app.store import journal, responses
 from app.store.database import Database
-from app.store.journal import Entry
+from app.store.responses import logs, lookup
+from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
 from app.streaming.pubsub import PubSub
 from tests.support.rows import WORKER, Writer, claim
@@ -33,7 +33,7 @@ async def one(db: Database, status: str | None = None) -> str:
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row
 
@@ -49,7 +49,7 @@ class Play(Writer):
 
     async def write(self, entry: Entry) -> bool:
         """Commits and publishes; False if the entry was fenced."""
-        appended = await journal.append(self._db, [entry])
+        appended = await logs.append(self._db, [entry])
         if self._pubsub is not None and appended:
             await self._pubsub.publish([entry.chunk])
         return bool(appended)

@@ -14,8 +14,8 @@ import asyncpg
 
 from app.local.children import Program, run
 from app.local.errors import LocalError
-from app.local.postgres import DATABASE, OPTIONS, ROLE, Postgres
-from app.local.service_account import service_environment
+from app.local.services.postgres import DATABASE, OPTIONS, ROLE, Postgres
+from app.local.services.service_account import service_environment
 from tests.support.services import LoopThread, Server
 
 SYNC_FILE = "synchronous.conf"

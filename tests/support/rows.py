@@ -15,15 +15,16 @@ from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.events.deltas import Finish, FinishReason, Text
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.tasks import COUNT
 from app.protocol.response import response_object
+from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
-from app.store import claims, responses, workers
 from app.store.database import Database
-from app.store.inserts import Inserter
-from app.store.journal import Entry
+from app.store.queue import workers
+from app.store.queue.workers import WorkerIdentity
+from app.store.responses import claims, lookup
+from app.store.responses.inserts import Inserter
+from app.store.responses.logs import Entry
 from app.store.rows import Ending, Idempotency, LargeRow, NewResponse, ResponseRow
-from app.store.workers import WorkerIdentity
 from tests.support.requests import stored_request
 
 WORKER = "worker-1"
@@ -64,7 +65,7 @@ async def claim(db: Database, response_id: str, worker: str) -> ResponseRow | No
     """Claims one response, as if the worker lived at that moment."""
     async with living(db, worker):
         (row,) = await claims.claim_all(db, [(response_id, worker)])
-        return await responses.find(db, row.id) if isinstance(row, LargeRow) else row
+        return await lookup.find(db, row.id) if isinstance(row, LargeRow) else row
 
 
 @asynccontextmanager

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.local.children import Child, Program
-from app.local.postgres import ROLE, Postgres
-from app.local.service_account import ServiceFolders
-from app.local.services import Service, launch, launch_first
-from app.local.valkey import Valkey
+from app.local.services.embedded_services import Service, launch, launch_first
+from app.local.services.postgres import ROLE, Postgres
+from app.local.services.service_account import ServiceFolders
+from app.local.services.valkey import Valkey
 from tests.support.clusters import add_cluster
 
 if TYPE_CHECKING:  # it imports this module

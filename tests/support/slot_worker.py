@@ -13,8 +13,9 @@ import redis.asyncio
 from app.aio import end_tasks
 from app.queue.message import LISTS
 from app.queue.publisher import TaskQueue
-from app.store import claims, journal, workers
 from app.store.database import Database
+from app.store.queue import workers
+from app.store.responses import claims, logs
 from app.store.rows import ResponseRow
 from config.settings import load_settings
 from tests.support.rows import Writer
@@ -101,8 +102,8 @@ class SlotWorker:
         await self.turn.wait()
         await asyncio.sleep(self.seconds)
         writer = Writer(row, self.name)
-        await journal.append(self.db, [writer.begin()])
-        await journal.append(self.db, [writer.finish()])
+        await logs.append(self.db, [writer.begin()])
+        await logs.append(self.db, [writer.finish()])
         self.dispatcher.settle(row, self.tokens.get(row.project, row.cost or 0))
 
 

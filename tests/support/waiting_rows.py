@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from app.queue.message import Priority
 from app.store.database import Database
-from app.store.dispatch import dispatch
-from app.store.workers import WorkerIdentity, register
+from app.store.queue.dispatch import dispatch
+from app.store.queue.workers import WorkerIdentity, register
 from tests.support.requests import stored_request
 
 QUEUE = "model.scripted"

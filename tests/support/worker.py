@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.protocol.types import Json
-from app.store.context import NO_LIMIT
+from app.store.context.contents import NO_LIMIT
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -17,13 +17,13 @@ from config.models import ServedModel
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.coalescing import Granularity
-from workers.generation.inputs import Context, Inputs
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
+from workers.generation.turns.inputs import Context, Inputs
 from workers.mcp.sessions import McpSessions
 
 FINEST = Granularity()

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from app.local import tools_command
+from app.local.commands import tools_command
 from tests.support.python_server import PROGRAM
 from tests.support.tool_process import CHECKOUT
 from tests.support.unprivileged import command
 from workers.toolservers.python import selftest
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import default_executable, examine
+from workers.toolservers.python.jail.seccomp import filter_for
+from workers.toolservers.python.jail.syscalls import Machine
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import StopReason
 from workers.toolservers.python.sandbox import Sandbox
-from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.spec import Isolation, SandboxSpec
-from workers.toolservers.python.syscalls import Machine
 
 LONGHAUL = str(Path(sys.executable).with_name("longhaul"))
 

@@ -6,7 +6,7 @@ import os
 import warnings
 from pathlib import Path
 
-from app.protocol.requests.images import MAX_PIXELS
+from app.protocol.requests.items.images import MAX_PIXELS
 from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import Engine

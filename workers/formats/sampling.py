@@ -19,7 +19,7 @@ NOT_SAMPLED = frozenset(
 def sampling_of(
     request: Mapping[str, Any], structured: Structured | None = None, adapter: str | None = None
 ) -> Sampling:
-    """The engine's sampling parameters for a request (app/protocol/requests/request.py)."""
+    """The engine's sampling parameters for a request (app/protocol/requests/bodies/request.py)."""
     return Sampling(
         temperature=request["temperature"],
         top_p=request["top_p"],

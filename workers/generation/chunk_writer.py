@@ -9,7 +9,7 @@ from app.protocol.events.frames import Event
 from app.protocol.events.table import State
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store.journal import Entry
+from app.store.responses.logs import Entry
 from app.store.rows import Ending
 from workers.engine.base import EngineDelta
 from workers.formats.turn import Parsed, TurnParser

@@ -9,8 +9,9 @@ from functools import partial
 from app.aio import run_to_completion
 from app.batching import Batcher
 from app.protocol.status import Status
-from app.store import claims, responses, workers
 from app.store.database import RETRY_SECONDS, Database, Patience, StoreUnavailable, retry_until_available
+from app.store.queue import workers
+from app.store.responses import claims, lookup
 from app.store.rows import LargeRow, ResponseRow
 from workers.generation.outcome import Outcome
 from workers.generation.runs import ActiveRuns
@@ -48,7 +49,7 @@ class Claims:
 
     async def why_not(self, response_id: str) -> Outcome:
         """The outcome of a response that could not be claimed."""
-        found = await retry_until_available(lambda: responses.find_status(self._db, response_id))
+        found = await retry_until_available(lambda: lookup.find_status(self._db, response_id))
         is_cancelled = found is not None and found[0] is Status.CANCELLED
         return Outcome.CANCELLED if is_cancelled else Outcome.NOT_CLAIMED
 
@@ -63,7 +64,7 @@ class Claims:
                 row = await self._batcher.submit((response_id, worker))
                 if isinstance(row, ResponseRow) or (row is None and not is_unsure):
                     return row
-                row = await responses.find(self._db, response_id)
+                row = await lookup.find(self._db, response_id)
                 return row if row is not None and row.worker == worker else None
             except StoreUnavailable as error:
                 is_unsure = True

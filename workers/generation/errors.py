@@ -11,18 +11,18 @@ from typing import Any
 from app.protocol.response import error_object
 from app.protocol.status import Status
 from app.protocol.text import type_and_places
-from app.store import claims, endings, responses
 from app.store.database import Database, StoreUnavailable, retry_until_available
 from app.store.guards import has_crashed_out
-from app.store.journal import Entry
+from app.store.responses import claims, endings, lookup
+from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
 from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
 from workers.generation.cancellation import Cancelled, why_cancelled
-from workers.generation.compaction import SummaryCut
-from workers.generation.inputs import ContextLost, ContextTooLong, UnreadableItem
 from workers.generation.journal import Journal
 from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
 from workers.generation.run import Fenced, Run
+from workers.generation.turns.compaction import SummaryCut
+from workers.generation.turns.inputs import ContextLost, ContextTooLong, UnreadableItem
 
 log = logging.getLogger("longhaul.runner")
 
@@ -61,7 +61,7 @@ class ErrorHandler:
 
     async def outcome(self, run: Run) -> Outcome:
         """What the row says of a response that has ended or belongs to another worker. Raises ResponseFailed."""
-        found = await retry_until_available(lambda: responses.find_status(self.db, run.row.id))
+        found = await retry_until_available(lambda: lookup.find_status(self.db, run.row.id))
         if found is None:
             return Outcome.CANCELLED  # deleted
         status, error = found

@@ -83,7 +83,7 @@ class History:
     """Committed tokens of the current turn."""
     compaction: EndedCompaction | None = None
     results: dict[int, Json] = field(default_factory=dict)
-    """What the model gets of the calls, by the indexes of their items: `call` in app/store/context.py."""
+    """What the model gets of the calls, by the indexes of their items: `call` in app/store/context/contents.py."""
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk]) -> History:

@@ -14,9 +14,9 @@ from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
 from app.protocol.text import type_and_places
-from app.store import journal as store
 from app.store.database import Database, Patience, StoreBusy, StoreUnavailable
-from app.store.journal import Entry
+from app.store.responses import logs as store
+from app.store.responses.logs import Entry
 from app.store.trouble import Trouble, trouble_of
 from app.streaming.pubsub import PubSub
 

@@ -18,10 +18,10 @@ from contextlib import suppress
 from functools import partial
 
 from app.aio import end_tasks
-from app.store import claims
-from app.store import workers as store
 from app.store.database import Database, StoreUnavailable, retry_until_available
-from app.store.workers import LeaseLost, WorkerIdentity
+from app.store.queue import workers as store
+from app.store.queue.workers import LeaseLost, WorkerIdentity
+from app.store.responses import claims
 from config.models import ServedModel
 from workers.generation.runs import ActiveRuns
 

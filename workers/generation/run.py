@@ -15,8 +15,8 @@ from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store import journal
 from app.store.database import Database, retry_until_available
+from app.store.responses import logs
 from app.store.rows import ResponseRow
 from workers.generation.history import History
 
@@ -89,7 +89,7 @@ class Run:
 
         Raises Fenced unless it is in progress, and DamagedLog.
         """
-        log = await retry_until_available(lambda: journal.read(db, self.row.id))
+        log = await retry_until_available(lambda: logs.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
         if sum(len(chunk.frames) for chunk in log.chunks) > LARGE_LOG:

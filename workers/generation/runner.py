@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from app.aio import run_to_completion
 from app.protocol.events.deltas import Finish, FinishReason
 from app.protocol.include import ENCRYPTED_REASONING
-from app.protocol.requests.tasks import COMPACT, COUNT
+from app.protocol.tasks import COMPACT, COUNT
 from app.protocol.types import Json
 from app.protocol.usage import Usage
-from app.store import endings
 from app.store.database import Database
+from app.store.responses import endings
 from app.store.rows import ResponseRow
 from config.models import ServedModel
 from workers.engine.base import Engine, EngineDead, PromptTooLong
@@ -30,18 +30,18 @@ from workers.generation.cancellation import why_cancelled
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.claims import Claims
 from workers.generation.coalescing import Granularity
-from workers.generation.compaction import Compaction
 from workers.generation.errors import EngineGone, ErrorHandler
 from workers.generation.flush_clock import FlushClock
-from workers.generation.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.look_ahead import LookAhead
-from workers.generation.mcp_setup import all_listings, listings_of
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
 from workers.generation.runs import ActiveRuns, LastChanceGate, SideGate
-from workers.generation.turn_loop import TurnLoop
+from workers.generation.turns.compaction import Compaction
+from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
+from workers.generation.turns.mcp_setup import all_listings, listings_of
+from workers.generation.turns.turn_loop import TurnLoop
 from workers.mcp.sessions import McpSessions
 
 log = logging.getLogger("longhaul.runner")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
-from app.protocol.requests.tasks import COMPACT, COUNT
+from app.protocol.tasks import COMPACT, COUNT
 from app.store.guards import has_crashed_out
 from app.store.rows import ResponseRow
 from workers.generation.run import Run

@@ -10,7 +10,7 @@ from typing import Any
 import mcp_types as types
 
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
-from app.protocol.requests.images import is_readable
+from app.protocol.requests.items.images import is_readable
 from app.protocol.types import Json
 from workers.formats.calls.browser import action_of
 from workers.formats.calls.hosted import HostedCall, McpServerKind

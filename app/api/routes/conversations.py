@@ -11,7 +11,7 @@ from app.api.dependencies import Project, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.params import INCLUDE, LIST, check_include, page_query
 from app.api.route_docs import body_of, error_answers
-from app.protocol.requests.conversation import CreateConversation, CreateItems, UpdateConversation
+from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 

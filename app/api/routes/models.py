@@ -12,11 +12,11 @@ from app.api import schemas
 from app.api.dependencies import CallerOf, Runtime, RuntimeOf, only_query
 from app.api.errors import reply
 from app.api.route_docs import CLIENT_VERSION, error_answers
-from app.responses.codex_models import codex_model
-from app.responses.model_cards import card_of
-from app.responses.models import served_model
-from app.store import workers
+from app.responses.models.cards import card_of
+from app.responses.models.catalog import served_model
+from app.responses.models.codex import codex_model
 from app.store.database import StoreUnavailable
+from app.store.queue import workers
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 

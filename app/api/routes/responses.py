@@ -26,15 +26,15 @@ from app.api.params import INCLUDE, LIST, READ, page_query, read_query
 from app.api.rate_limits import headers_of
 from app.api.route_docs import error_answers
 from app.api.sse import NO_HEADERS, EventStream
-from app.protocol.requests.compaction import Compact, compact_request
-from app.protocol.requests.input_tokens import CountTokens, count_request
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.bodies.compaction import Compact, compact_request
+from app.protocol.requests.bodies.input_tokens import CountTokens, count_request
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.message import Priority
-from app.responses.compaction import compacted
-from app.responses.input_tokens import input_tokens
-from app.responses.models import only_model
+from app.responses.models.catalog import only_model
+from app.responses.read.compaction import compacted
+from app.responses.read.input_tokens import input_tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 

@@ -19,10 +19,10 @@ from app.api.errors import status_of
 from app.api.rate_limits import headers_of_error
 from app.protocol.errors import ApiError, InvalidRequest
 from app.protocol.events import frames
-from app.protocol.requests.omitted import omit_tools
-from app.protocol.requests.request import ResponseRequest, checked_request
+from app.protocol.requests.bodies.request import ResponseRequest, checked_request
 from app.protocol.requests.strict_json import decode_object
-from app.protocol.requests.tasks import COUNT
+from app.protocol.requests.tools.omitted import omit_tools
+from app.protocol.tasks import COUNT
 from app.protocol.text import shortened
 from app.protocol.types import Json
 

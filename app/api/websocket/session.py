@@ -20,10 +20,10 @@ from app.api.websocket.messages import Kind, error_event, read_event, request_of
 from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.budget import Budget, OverBudget
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.protocol.requests.strict_json import LARGE_BYTES
 from app.protocol.types import Json
-from app.responses.reader import Pulse
+from app.responses.read.reader import Pulse
 
 
 class Session:

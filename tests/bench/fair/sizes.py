@@ -14,9 +14,9 @@ import redis.asyncio
 from sqlalchemy import text
 
 from app.queue.message import WEIGHTS
-from app.store import dispatch
 from app.store.database import Database
-from app.store.dispatch import MAX_SENT
+from app.store.queue import dispatch
+from app.store.queue.dispatch import MAX_SENT
 from tests.bench.fair.rig import MIB, PATIENCE, WINDOW, Rig
 from tests.bench.results import Results
 from tests.bench.scale.setup import curves

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.store import journal
+from app.store.responses import logs
 from tests.bench.fleet.costs import MICRO, Line
 from tests.bench.fleet.meter import Own
 from tests.bench.fleet.rig import Rig
@@ -91,7 +91,7 @@ async def _committed(
         while not waits or time.perf_counter() < until:
             begun = time.perf_counter()
             entries = said.entries(WORKER, mine, next(numbers))
-            appended = await journal.append(rig.db, entries)
+            appended = await logs.append(rig.db, entries)
             waits.append(time.perf_counter() - begun)
             if len(appended) != chunks:
                 raise ValueError("a chunk was refused")

@@ -15,7 +15,7 @@ from app.protocol.response import response_object
 from app.protocol.usage import Usage
 from app.store.database import Database
 from app.store.formats import FORMAT
-from app.store.journal import Entry
+from app.store.responses.logs import Entry
 from app.store.rows import Ending
 from tests.support.requests import stored_request
 from tests.support.rows import queued

@@ -13,9 +13,11 @@ from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
-from app.store import journal, retention, workers
+from app.store import retention
 from app.store.keys import pubsub_key
-from app.store.workers import WorkerIdentity
+from app.store.queue import workers
+from app.store.queue.workers import WorkerIdentity
+from app.store.responses import logs
 from app.streaming.pubsub import CHANNEL, PubSub
 from tests.bench.fleet.costs import Line
 from tests.bench.fleet.meter import Own, Used
@@ -102,7 +104,7 @@ async def _claims(rig: Rig) -> Found:
         async with rig.meter.measure() as used:
             for first in range(0, count, ENDING):
                 batch = [said.entry("paper", each, number, final=final) for each in ids[first : first + ENDING]]
-                await journal.append(rig.db, batch)
+                await logs.append(rig.db, batch)
         return used
 
     await append(OPENED, False)  # every statement is known then

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from app.aio import end_tasks
 from app.store.database import Database
-from app.store.journal import Entry
 from app.store.keys import pubsub_key
+from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from tests.bench.fleet.rows import OPENED, SampleEvents

@@ -17,9 +17,11 @@ from sqlalchemy import text
 
 from app.protocol.events.chunk import Chunk
 from app.queue.publisher import TaskQueue
-from app.store import claims, context, endings, journal, retention
-from app.store.journal import Entry
+from app.store import retention
+from app.store.context import contents
 from app.store.keys import pubsub_key
+from app.store.responses import claims, endings, logs
+from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.bench.contenders.longhaul import Longhaul
@@ -150,8 +152,8 @@ async def _probes(longhaul: Longhaul, template: str) -> AsyncIterator[Mapping[st
             "append": lambda: _append_one(longhaul, waiting),
             "give back": lambda: _released(longhaul, waiting),
             "cancel": lambda: endings.cancel(db, waiting[-1], None),
-            "read events": lambda: journal.read(db, template),
-            "context": lambda: context.chain_items(db, "default", template),
+            "read events": lambda: logs.read(db, template),
+            "context": lambda: contents.chain_items(db, "default", template),
             "rescue": maintenance.release_dead_workers,
             "resend": maintenance.send_released,
             "find lost": maintenance.redeliver,
@@ -191,11 +193,11 @@ async def _claim_one(longhaul: Longhaul, waiting: Sequence[str]) -> None:
 
 async def _append_one(longhaul: Longhaul, waiting: Sequence[str]) -> None:
     """A chunk of the first one, behind what it has."""
-    found = await journal.read(longhaul.db, waiting[0])
+    found = await logs.read(longhaul.db, waiting[0])
     attempt = await scalar(longhaul, "SELECT attempt FROM responses WHERE id = :id", id=waiting[0])
     first = found.chunks[-1].last + 1
     chunk = Chunk(waiting[0], first, first, attempt, (1,), b'event: response.output_text.delta\ndata: {"type":"x"}\n\n')
-    if not await journal.append(longhaul.db, [Entry(WORKER, chunk)]):
+    if not await logs.append(longhaul.db, [Entry(WORKER, chunk)]):
         raise MeasurementFailed("the chunk was refused")
 
 

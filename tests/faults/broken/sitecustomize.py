@@ -133,8 +133,8 @@ def _receive_on_first_connection(pubsub: Any) -> None:
 
 
 PATCHES: dict[str, tuple[str, Patch]] = {
-    "fence": ("app.store.journal", _without_fence),
-    "claim": ("app.store.claims", _without_claim),
+    "fence": ("app.store.responses.logs", _without_fence),
+    "claim": ("app.store.responses.claims", _without_claim),
     "publish-after-commit": ("workers.generation.journal", _publish_before_commit),
     "publish-after-reconnect": ("app.streaming.pubsub", _publish_until_redis_is_away),
     "receive-after-reconnect": ("app.streaming.pubsub", _receive_on_first_connection),

@@ -14,8 +14,8 @@ from app.access.changes import AdministrationError, Changes
 from app.access.new_keys import create_first_key, works
 from app.access.secret import hash_of, shown
 from app.access.service_accounts import ServiceAccounts
-from app.store import api_keys, projects, service_accounts
 from app.store.database import Database
+from app.store.tenants import api_keys, projects, service_accounts
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.support.waiting import until

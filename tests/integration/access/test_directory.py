@@ -15,9 +15,9 @@ from app.access.changes import Changes
 from app.access.directory import Directory
 from app.access.known_key import ARCHIVED, DELETED, EXPIRED, REVOKED, KnownKey
 from app.access.secret import hash_of, new_secret
-from app.store import api_keys
 from app.store.database import Database
 from app.store.keys import pubsub_key
+from app.store.tenants import api_keys
 from app.streaming.pubsub import PubSub
 from tests.support.waiting import until
 

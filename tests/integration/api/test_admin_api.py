@@ -23,7 +23,7 @@ from app.access.new_keys import CreatedKey
 from app.access.objects import COMMAND_LINE
 from app.api.routes.organization import ROUTERS
 from app.protocol.limits import ALL_MODELS
-from app.protocol.requests.organization import MAX_LIMIT_VALUE
+from app.protocol.requests.bodies.organization import MAX_LIMIT_VALUE
 from app.store.database import Database
 from config.models import ModelCatalog
 from config.tools import McpServer

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.responses.references import MAX_REFERENCES
+from app.responses.create.references import MAX_REFERENCES
 from app.store.database import Database
 from tests.integration.api.test_websocket import events
 from tests.support.api import MODEL, Api, serving, settings_for

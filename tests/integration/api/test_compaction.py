@@ -13,9 +13,9 @@ import pytest
 
 from app.api import schemas
 from app.protocol.events import frames
-from app.protocol.requests.tasks import COUNT
-from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
+from app.protocol.tasks import COUNT
+from app.protocol.unsealing import SUMMARY_HEAD
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.sealing import SealedKind
@@ -26,8 +26,8 @@ from tests.support.api import MODEL, Api, served, serving, settings_for
 from tests.support.logs import whole
 from tests.support.player import ids, one, row_of
 from tests.support.worker import Worker, worker
-from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.turns.inputs import Inputs
 
 Json = dict[str, Any]
 

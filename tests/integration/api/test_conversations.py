@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from app.api import schemas
-from app.store import conversations as store
+from app.store.context import conversations as store
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api

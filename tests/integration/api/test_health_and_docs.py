@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from app.api import readiness, schemas
-from app.store import workers
 from app.store.database import Database
-from app.store.workers import WorkerIdentity
+from app.store.queue import workers
+from app.store.queue.workers import WorkerIdentity
 from tests.support.api import MODEL, Api
 from tests.support.celery_processes import ROOT
 from tests.support.rows import alive
@@ -155,7 +155,7 @@ class TestDocumentation:
     async def test_documented_examples_are_valid_requests(self, document: dict[str, Any]) -> None:
         import orjson
 
-        from app.protocol.requests.request import parse_request
+        from app.protocol.requests.bodies.request import parse_request
 
         content = document["paths"]["/v1/responses"]["post"]["requestBody"]["content"]["application/json"]
         for example in content["examples"].values():

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from app.protocol.status import Status
-from app.store import journal
 from app.store.database import Database
+from app.store.responses import logs
 from tests.support.api import MODEL, Api, Reader
 from tests.support.player import Player, ids, one, row_of
 from tests.support.waiting import until
@@ -66,7 +66,7 @@ async def test_a_stream_is_replayed_from_its_first_event(api: Api, db: Database,
         first = await streamed(api)
     assert await streamed(api) == first
     (response_id,) = await ids(db)
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     assert first == b"".join(chunk.frames for chunk in reading.chunks) + b"data: [DONE]\n\n"
 
 
@@ -164,7 +164,7 @@ async def test_an_insert_that_may_have_been_committed_is_not_cancelled(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from app.store.database import StoreUnavailable
-    from app.store.inserts import Inserter
+    from app.store.responses.inserts import Inserter
 
     real = Inserter.create
 

@@ -20,9 +20,9 @@ from app.access.administration import Administration
 from app.access.known_key import EXPIRED, REVOKED
 from app.access.secret import new_secret
 from app.protocol.status import Status
-from app.store import api_keys
 from app.store.database import Database
-from app.store.responses import find
+from app.store.responses.lookup import find
+from app.store.tenants import api_keys
 from app.streaming.pubsub import PubSub
 from config.models import ModelCatalog
 from config.tools import McpServer

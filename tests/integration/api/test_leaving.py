@@ -21,7 +21,7 @@ from app.protocol.status import Status
 from app.queue import publisher
 from app.queue.publisher import TaskQueue
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Inserter
+from app.store.responses.inserts import Inserter
 from app.store.rows import NewResponse
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for

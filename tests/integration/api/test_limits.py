@@ -18,7 +18,7 @@ from app.access.changes import AdministrationError
 from app.api.rate_limits import HEADERS
 from app.protocol.limits import LimitKind
 from app.store.database import Database
-from app.store.limits import states
+from app.store.tenants.limits import states
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of

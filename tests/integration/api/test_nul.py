@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.store.context import chain_items, context_items
+from app.store.context.contents import chain_items, context_items
 from app.store.database import Database
 from tests.support.api import MODEL, Api
 from tests.support.player import Player, row_of

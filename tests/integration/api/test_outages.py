@@ -12,8 +12,8 @@ from sqlalchemy import text
 from app.protocol.events import frames
 from app.protocol.status import Status
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.store import journal, responses
 from app.store.database import Database, StoreUnavailable
+from app.store.responses import logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Play, Player, ids, one, row_of
@@ -95,7 +95,7 @@ class TestPostgresAway:
         await play.said("Once ")
         await asyncio.to_thread(services.postgres.restart)
         await healed(play, "upon")
-        log = await journal.read(db, response_id)
+        log = await logs.read(db, response_id)
         assert (await reading).content == b"".join(chunk.frames for chunk in log.chunks) + frames.DONE
 
     async def test_a_foreground_answer_waits_for_postgres_after_the_last_event(
@@ -103,7 +103,7 @@ class TestPostgresAway:
     ) -> None:
         """The last event has arrived, and Postgres is gone before the row can be read."""
         away = 3
-        get = responses.get
+        get = lookup.get
 
         async def sometimes(*args: Any) -> Any:
             nonlocal away
@@ -112,7 +112,7 @@ class TestPostgresAway:
                 raise StoreUnavailable("away")
             return await get(*args)
 
-        monkeypatch.setattr(responses, "get", sometimes)
+        monkeypatch.setattr(lookup, "get", sometimes)
         async with player.at_work("Hi"):
             assert (await api.post()).json()["status"] == "completed"
         assert away < 0

@@ -12,8 +12,8 @@ import openai
 from app.protocol.events import frames
 from app.protocol.events.deltas import Reasoning
 from app.protocol.types import Json
-from app.store import journal
 from app.store.database import Database
+from app.store.responses import logs
 from tests.support import grammar
 from tests.support.api import MODEL, Api, Reader
 from tests.support.player import Play, Player
@@ -71,7 +71,7 @@ async def test_a_stream_and_a_socket_show_the_same_summary(api: Api, player: Pla
 
 async def test_a_stream_with_a_summary_is_resumed_at_every_event(api: Api, db: Database, player: Player) -> None:
     response_id = await answer(player, await api.background(stream=True, **ASKED))
-    log = [frame for chunk in (await journal.read(db, response_id)).chunks for frame in frames.split(chunk.frames)]
+    log = [frame for chunk in (await logs.read(db, response_id)).chunks for frame in frames.split(chunk.frames)]
     for after in range(len(log)):
         rest = await api.get(response_id, stream="true", starting_after=after)
         assert rest.content == b"".join(log[after + 1 :]) + frames.DONE
@@ -96,6 +96,6 @@ async def test_a_cancel_within_the_reasoning_closes_its_summary(api: Api, db: Da
     play = await player.begin(response_id)
     await play.write(play.entry(play.stream.feed(Reasoning("Two "))))
     await api.client.post(f"/v1/responses/{response_id}/cancel")
-    events = [e for chunk in (await journal.read(db, response_id)).chunks for e in frames.decode(chunk.frames)]
+    events = [e for chunk in (await logs.read(db, response_id)).chunks for e in frames.decode(chunk.frames)]
     grammar.check(events)
     assert events[-1]["response"]["output"][0]["summary"] == [{"type": "summary_text", "text": "Two "}]

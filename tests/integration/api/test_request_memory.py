@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 
 from app.api.limits import Limits
 from app.protocol.events.chunk import Chunk
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.bodies.request import ResponseRequest
 from app.store.database import Database
 from app.store.rows import NewResponse
 from tests.support.api import MODEL, Api, serving, settings_for

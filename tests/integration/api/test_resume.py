@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.events import frames
-from app.store import journal
 from app.store.database import Database
+from app.store.responses import logs
 from tests.support.api import Api, Reader
 from tests.support.player import Player
 
@@ -20,7 +20,7 @@ WORDS = [f"w{number} " for number in range(20)]
 
 async def log_of(db: Database, response_id: str) -> list[bytes]:
     """Returns the committed frames, one by one."""
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     return frames.split(b"".join(chunk.frames for chunk in reading.chunks))
 
 

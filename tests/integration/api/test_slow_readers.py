@@ -13,8 +13,9 @@ import pytest
 
 from app.protocol.events import frames
 from app.protocol.events.chunk import size_of
-from app.store import journal, retention
+from app.store import retention
 from app.store.database import Database
+from app.store.responses import logs
 from app.store.rows import PAGE_BYTES
 from app.store.tables import chunks
 from app.streaming.follow import READER_BYTES
@@ -39,9 +40,9 @@ async def long_log(db: Database) -> str:
     """A finished background stream of LOG_BYTES."""
     row = await claimed(db, background=True, stream=True)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.finish()])
-    last = (await journal.read(db, row.id)).chunks[-1].last
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.finish()])
+    last = (await logs.read(db, row.id)).chunks[-1].last
     rows = []
     for number in range(last + 1, last + 1 + LOG_BYTES // EVENT_BYTES):
         event = {"type": "response.output_text.delta", "sequence_number": number, "delta": "x" * EVENT_BYTES}
@@ -87,11 +88,11 @@ async def test_readers_that_never_read_hold_a_page_each(api: Api, db: Database, 
 
 async def test_pages_hold_the_whole_log_in_order(db: Database) -> None:
     response_id = await long_log(db)
-    whole = b"".join(chunk.frames for chunk in (await journal.read(db, response_id)).chunks)
+    whole = b"".join(chunk.frames for chunk in (await logs.read(db, response_id)).chunks)
     for _ in range(2):
         found, position, ended = b"", -1, False
         while not ended:
-            page = await journal.read_page(db, response_id, position)
+            page = await logs.read_page(db, response_id, position)
             assert size_of(page.chunks) <= PAGE_BYTES + 2 * EVENT_BYTES
             found += b"".join(chunk.frames for chunk in page.chunks)
             position, ended = page.chunks[-1].last, page.ended

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from app.api import schemas
-from app.store import calls
-from app.store.context import chain_items, context_items
+from app.store.context import calls
+from app.store.context.contents import chain_items, context_items
 from app.store.database import Database
 from config.models import ModelCatalog
 from tests.support.api import MODEL, Api, served, serving, settings_for

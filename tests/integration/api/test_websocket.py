@@ -15,12 +15,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from app.api.websocket import streams
-from app.protocol.requests.tasks import COUNT
 from app.protocol.status import Status
+from app.protocol.tasks import COUNT
 from app.responses import service
-from app.store.context import context_items
+from app.store.context.contents import context_items
 from app.store.database import Database
-from app.store.responses import find
+from app.store.responses.lookup import find
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
 from tests.support.api import MODEL, Api, serving, settings_for

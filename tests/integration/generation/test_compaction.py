@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.protocol.requests.tasks import COMPACT
-from app.protocol.requests.unsealing import SUMMARY_HEAD
 from app.protocol.status import Status
-from app.store import endings, journal
+from app.protocol.tasks import COMPACT
+from app.protocol.unsealing import SUMMARY_HEAD
 from app.store.database import Database
 from app.store.keys import SharedSealer
+from app.store.responses import endings, logs
 from app.store.rows import ResponseRow
 from app.store.sealing import SealedKind
 from app.streaming.pubsub import PubSub
@@ -108,7 +108,7 @@ async def test_another_worker_continues_in_the_middle_of_a_summary(db: Database,
     response_id = await queued(db, input=said, task=COMPACT)
     before = await stopped_at(db, pubsub, committed(db, response_id, events), response_id)
     row, _ = await continued(db, pubsub, response_id, undisturbed, before)
-    log = await journal.read(db, response_id)
+    log = await logs.read(db, response_id)
     assert len([token for chunk in log.chunks for token in chunk.tokens]) == (row.usage or {})["output_tokens"]
 
 

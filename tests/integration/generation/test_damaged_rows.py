@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import endings, journal, responses, retention
+from app.store import retention
 from app.store.database import Database
+from app.store.responses import endings, logs, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, row_of, text_of, whole
 from tests.support.requests import message
@@ -106,13 +107,13 @@ async def test_a_log_that_cannot_be_read_keeps_no_other_from_being_merged(db: Da
     poison = "UPDATE chunks SET frames = 'poison' WHERE response_id = :id"
     async with db.begin() as connection:
         await connection.execute(text(poison), {"id": bad})
-    before = (await journal.read(db, bad)).chunks
+    before = (await logs.read(db, bad)).chunks
     assert await retention.merge_finished(db, datetime.now(UTC)) == 2
     assert await retention.merge_finished(db, datetime.now(UTC)) == 0, "it is not tried again"
-    row = await responses.find(db, good)
+    row = await lookup.find(db, good)
     assert row is not None and row.log == "merged"
     await whole(db, good)
-    assert (await journal.read(db, bad)).chunks == before
+    assert (await logs.read(db, bad)).chunks == before
     assert await retention.delete_events(db, datetime.now(UTC)) == 2
 
 
@@ -120,13 +121,13 @@ async def test_readers_need_no_tokens_so_damaged_ones_do_not_stop_them(db: Datab
     response_id = await queued(db)
     async with worker(db, pubsub) as w:
         await w.run(response_id)
-    events = (await journal.read(db, response_id)).chunks
+    events = (await logs.read(db, response_id)).chunks
     async with db.begin() as connection:
         await connection.execute(
             text(r"UPDATE chunks SET tokens = '\x070707' WHERE response_id = :id"), {"id": response_id}
         )
-    page = await journal.read_page(db, response_id)
+    page = await logs.read_page(db, response_id)
     assert page.ended
     assert [chunk.frames for chunk in page.chunks] == [chunk.frames for chunk in events]
     with pytest.raises(ValueError, match="item size"):
-        await journal.read(db, response_id)
+        await logs.read(db, response_id)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import journal
 from app.store.database import Database
+from app.store.responses import logs
 from app.streaming.pubsub import PubSub
 from tests.support.logs import events_of, text_of, whole
 from tests.support.requests import message
@@ -167,7 +167,7 @@ async def test_each_token_may_be_an_event_though_several_are_committed_together(
     row = await whole(db, response_id)
     assert text_of(row) == "abc" * 20
     assert await committed_deltas(db, response_id) == list("abc" * 20)
-    assert len((await journal.read(db, response_id)).chunks) < 40
+    assert len((await logs.read(db, response_id)).chunks) < 40
     assert row.usage is not None and row.usage["output_tokens"] == 61
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from app.protocol.requests.tasks import COUNT
-from app.store import endings
+from app.protocol.tasks import COUNT
 from app.store.database import Database
+from app.store.responses import endings
 from app.streaming.pubsub import PubSub
 from tests.support.logs import row_of, text_of, whole
 from tests.support.requests import message

@@ -13,8 +13,10 @@ from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.protocol.types import Json
-from app.store import claims, database, endings, journal, responses, workers
+from app.store import database
 from app.store.database import Database, StoreBusy, StoreUnavailable
+from app.store.queue import workers
+from app.store.responses import claims, endings, logs, lookup
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from tests.support import grammar
@@ -119,7 +121,7 @@ async def test_a_revoke_after_the_fence_interrupts_no_statement(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupted statement costs its connection, and a client that leaves a stream causes both, in any order."""
-    find, asked, told = responses.find_status, asyncio.Event(), asyncio.Event()
+    find, asked, told = lookup.find_status, asyncio.Event(), asyncio.Event()
 
     async def slowly(db: Database, response_id: str) -> tuple[Status, Json | None] | None:
         asked.set()
@@ -130,7 +132,7 @@ async def test_a_revoke_after_the_fence_interrupts_no_statement(
     async with worker(db, pubsub, **SLOW) as w:
         job = w.start(response_id)
         await committed(db, response_id, 8)
-        monkeypatch.setattr(responses, "find_status", slowly)
+        monkeypatch.setattr(lookup, "find_status", slowly)
         await endings.cancel(db, response_id, None)
         await asked.wait()
         stopped = asyncio.ensure_future(job.stop(Cancelled.REVOKED))
@@ -267,7 +269,7 @@ async def test_a_response_whose_log_cannot_be_restored_fails_at_its_next_attempt
             await w.run(response_id)
     row = await row_of(db, response_id)
     assert (row.status, row.attempt) == (Status.FAILED, 2)
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     assert reading.ended and reading.chunks[-1].final
     assert reading.chunks[-1].first == reading.chunks[-2].last + 1
 
@@ -275,14 +277,14 @@ async def test_a_response_whose_log_cannot_be_restored_fails_at_its_next_attempt
 async def test_an_ending_that_postgres_cannot_store_fails_the_response(
     db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = journal.append
+    append = logs.append
 
-    async def refuse(db: Database, entries: Sequence[journal.Entry]) -> set[str]:
+    async def refuse(db: Database, entries: Sequence[logs.Entry]) -> set[str]:
         if any(entry.ending is not None for entry in entries):
             raise ValueError("cannot be stored")
         return await append(db, entries)
 
-    monkeypatch.setattr(journal, "append", refuse)
+    monkeypatch.setattr(logs, "append", refuse)
     response_id = await queued(db, input=asking("/say Hello"))
     async with worker(db, pubsub) as w:
         with pytest.raises(ResponseFailed):
@@ -300,7 +302,7 @@ async def test_a_response_whose_commits_postgres_ends_again_and_again_is_release
     async with worker(db, pubsub) as w:
         with monkeypatch.context() as patch:
             patch.setattr(database, "BUSY_SECONDS", -1.0)
-            patch.setattr(journal, "append", end)
+            patch.setattr(logs, "append", end)
             assert await w.run(response_id) is Outcome.RELEASED
         assert await w.run(response_id) is Outcome.COMPLETED
     row = await whole(db, response_id)
@@ -479,7 +481,7 @@ async def test_every_chunk_holds_the_tokens_of_its_text(db: Database, pubsub: Pu
     response_id = await queued(db, input=asking("/say åéîøü"))
     async with worker(db, pubsub) as w:
         await w.run(response_id)
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     tokens = [token for chunk in reading.chunks for token in chunk.tokens]
     assert bytes(tokens[:-1]).decode() == "åéîøü"
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import conversations, endings, responses
-from app.store.conversations import ConversationRow
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow
 from app.store.database import Database
+from app.store.responses import endings, lookup
 from app.streaming.pubsub import PubSub
 from tests.support.logs import text_of, whole
 from tests.support.requests import message
@@ -30,7 +31,7 @@ def asking(text: str, **more: Any) -> list[dict[str, Any]]:
 
 async def prompt_of(w: Worker, db: Database, response_id: str) -> str:
     """The text of the prompt: the scripted engine's tokens are bytes, and marks above 255."""
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     items = await items_of(db, row)
     turn = await build_turn(w.engine, scripted_model(), row.request, items, (), TurnContext())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.local.children import MAX_LINE_BYTES, Child, Program, run
-from app.local.service_account import ServiceFolders, choose_account
+from app.local.services.service_account import ServiceFolders, choose_account
 from tests.support.services import descendants
 from tests.support.upping import alive, kill
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 
 from app.local.children import Program
 from app.local.errors import LocalError
-from app.local.services import launch_all
+from app.local.services.embedded_services import launch_all
 from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60.0

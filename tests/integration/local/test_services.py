@@ -15,8 +15,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from app.local.home import Home
-from app.local.postgres import PASSWORD_FILE, RULES, Postgres
-from app.local.service_account import KEPT_VARIABLES, ServiceFolders
+from app.local.services.postgres import PASSWORD_FILE, RULES, Postgres
+from app.local.services.service_account import KEPT_VARIABLES, ServiceFolders
 from tests.support.services import Services
 
 

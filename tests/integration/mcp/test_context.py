@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import conversations
-from app.store.conversations import ConversationRow
+from app.store.context import conversations
+from app.store.context.conversations import ConversationRow
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -21,7 +21,7 @@ from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess
 from tests.support.worker import items_of, scripted_model, worker
 from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
-from workers.generation.mcp_setup import listings_of
+from workers.generation.turns.mcp_setup import listings_of
 from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
-from app.store import claims, endings, journal
-from app.store import workers as worker_store
 from app.store.database import Database
+from app.store.queue import workers as worker_store
+from app.store.responses import claims, endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.tools import McpServer
@@ -23,7 +23,7 @@ from tests.support.waiting import until
 from tests.support.worker import Job, Worker, worker
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome
-from workers.generation.tool_calls import INTERRUPTED
+from workers.generation.turns.tool_calls import INTERRUPTED
 from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
@@ -105,14 +105,14 @@ async def test_a_result_that_arrived_before_its_worker_stopped_is_logged(
         job = first.start(response_id)
         await until(lambda: tools.count("begun slow late"))
         held = asyncio.Event()
-        append = journal.append
+        append = logs.append
 
         async def slowly(*arguments: Any) -> set[str]:
             held.set()
             await asyncio.sleep(0.1)
             return await append(*arguments)
 
-        monkeypatch.setattr(journal, "append", slowly)
+        monkeypatch.setattr(logs, "append", slowly)
         tools.release("late")
         await held.wait()  # the journal has the result, but has not committed it
         assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.protocol.events.deltas import FinishReason
-from app.store.context import chain_items
+from app.store.context.contents import chain_items
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -24,8 +24,8 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineDelta, Sampling
 from workers.engine.output_format import OutputSpec, Structured
 from workers.engine.scripted.engine import ScriptedEngine
-from workers.generation.tool_calls import NO_SUCH_TOOL, TOO_MANY
-from workers.generation.turn_loop import MAX_UNKNOWN_TURNS
+from workers.generation.turns.tool_calls import NO_SUCH_TOOL, TOO_MANY
+from workers.generation.turns.turn_loop import MAX_UNKNOWN_TURNS
 
 FINAL = "<|channel|>final<|message|>Well, then.<|return|>"
 

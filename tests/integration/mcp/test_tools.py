@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from app.local.ports import free_port
-from app.protocol.requests.tasks import COUNT
 from app.protocol.status import Status
+from app.protocol.tasks import COUNT
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import ResponseRow
@@ -26,9 +26,9 @@ from tests.support.rows import queued
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, ToolProcess, call, mcp_tool, tool_process, turns
 from tests.support.waiting import until
 from tests.support.worker import worker
-from workers.generation.inputs import Inputs
 from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.tool_calls import TOO_MANY
+from workers.generation.turns.inputs import Inputs
+from workers.generation.turns.tool_calls import TOO_MANY
 from workers.mcp.sessions import McpSessions
 
 Json = dict[str, Any]
@@ -91,7 +91,7 @@ async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
 async def test_a_large_context_is_read_again_for_each_turn(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.generation.inputs.FREE_CONTEXT_BYTES", -1)  # so every context is a large one
+    monkeypatch.setattr("workers.generation.turns.inputs.FREE_CONTEXT_BYTES", -1)  # so every context is a large one
     reads, read = [], Inputs.read
 
     async def recorded(inputs: Inputs, row: ResponseRow) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from app.store.approvals import approvals_in_chain, approvals_in_conversation
-from app.store.conversations import ConversationRow, create
+from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
+from app.store.context.conversations import ConversationRow, create
 from app.store.database import Database
 from tests.support.requests import message
 from tests.support.rows import queued

@@ -10,9 +10,10 @@ from dataclasses import replace
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import claims, endings, responses, workers
 from app.store.database import Database
-from app.store.inserts import Inserter
+from app.store.queue import workers
+from app.store.responses import claims, endings, lookup
+from app.store.responses.inserts import Inserter
 from app.store.rows import LargeRow, ResponseRow
 from tests.support.requests import message
 from tests.support.rows import WORKER, alive, claim, claimed, living, new_response, queued
@@ -21,11 +22,11 @@ from tests.support.waiting_rows import take, waiting
 from workers.generation.claims import Claims
 from workers.generation.runs import ActiveRuns
 
-LARGE = [message("x" * 2 * responses.LARGE_BYTES)]
+LARGE = [message("x" * 2 * lookup.LARGE_BYTES)]
 
 
 async def status_of(db: Database, response_id: str) -> Status:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row.status
 
@@ -77,7 +78,7 @@ async def test_claims_made_together_end_as_if_made_one_by_one(db: Database) -> N
     got = [(row.id, row.attempt, row.worker, row.status) if isinstance(row, ResponseRow) else None for row in rows]
     mine = ("w", Status.IN_PROGRESS)
     assert got == [None, (waiting, 1, *mine), None, None, (released.id, 2, *mine), None]
-    assert [row for row in rows if row] == [await responses.find(db, row.id) for row in rows if row]
+    assert [row for row in rows if row] == [await lookup.find(db, row.id) for row in rows if row]
 
 
 async def test_of_duplicates_in_one_batch_the_first_gets_the_response(db: Database) -> None:

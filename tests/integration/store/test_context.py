@@ -11,9 +11,10 @@ from sqlalchemy import insert, text
 
 from app.protocol.requests import strict_json
 from app.protocol.requests.strict_json import LARGE_BYTES
-from app.store import context, endings, journal
-from app.store.context import ContextGone, chain_items, context_items
+from app.store.context import contents
+from app.store.context.contents import ContextGone, chain_items, context_items
 from app.store.database import Database
+from app.store.responses import endings, logs
 from app.store.rows import ResponseRow
 from app.store.tables import conversations
 from tests.support.requests import message
@@ -25,10 +26,10 @@ async def turn(db: Database, said: str, answer: str, **request: object) -> Respo
     row = await claimed(db, input=[message(said)], **request)
     writer = Writer(row)
     for entry in (writer.begin(), writer.say(answer, 1)):
-        await journal.append(db, [entry])
+        await logs.append(db, [entry])
     final = writer.finish()
-    last = journal.Entry(final.worker, final.chunk, final.ending, row.conversation_input)
-    assert await journal.append(db, [last]) == {row.id}
+    last = logs.Entry(final.worker, final.chunk, final.ending, row.conversation_input)
+    assert await logs.append(db, [last]) == {row.id}
     return row
 
 
@@ -101,7 +102,7 @@ async def test_a_large_context_is_parsed_beside_the_event_loop(
         parsed.append((type(raw), threading.current_thread() is threading.main_thread()))
         return strict_json.loads(raw)
 
-    monkeypatch.setattr(context, "loads", recorded)
+    monkeypatch.setattr(contents, "loads", recorded)
     said = "\u00fc" * length
     chained = await turn(db, said, "A")
     async with db.begin() as connection:

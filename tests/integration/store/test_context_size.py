@@ -10,20 +10,20 @@ import orjson
 import pytest
 from sqlalchemy import Row, event, text
 
-from app.protocol.requests.request import parse_request
-from app.responses.continuation import ContextLimits, check_continuation
-from app.store import responses
-from app.store.context import NO_LIMIT, chain_items
-from app.store.context_size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
-from app.store.conversations import ConversationRow, create
+from app.protocol.requests.bodies.request import parse_request
+from app.responses.create.continuation import ContextLimits, check_continuation
+from app.store.context.contents import NO_LIMIT, chain_items
+from app.store.context.conversations import ConversationRow, create
+from app.store.context.size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
 from app.store.database import Database
-from app.store.responses import get
+from app.store.responses import lookup
+from app.store.responses.lookup import get
 from app.store.rows import ResponseRow, parsed_row
 from tests.integration.store.test_context import turn
 from tests.support.requests import message
 from tests.support.rows import claimed
 from tests.support.worker import items_of
-from workers.generation.inputs import ContextTooLong
+from workers.generation.turns.inputs import ContextTooLong
 
 MOST = ContextSize(1000, NO_LIMIT)
 
@@ -94,9 +94,9 @@ async def test_a_large_response_that_a_request_continues_is_parsed_beside_the_ev
         parsed_in.add(get_ident())
         return parsed_row(row)
 
-    monkeypatch.setattr(responses, "parsed_row", parsed)
-    newest = (await turn(db, "x" * 2 * responses.LARGE_BYTES, "A")).id
-    assert (await chain_size(db, newest)).bytes > responses.LARGE_BYTES
+    monkeypatch.setattr(lookup, "parsed_row", parsed)
+    newest = (await turn(db, "x" * 2 * lookup.LARGE_BYTES, "A")).id
+    assert (await chain_size(db, newest)).bytes > lookup.LARGE_BYTES
     assert parsed_in
     assert get_ident() not in parsed_in
 

@@ -12,13 +12,14 @@ import pytest
 from sqlalchemy import text
 
 from app.queue.message import Priority
-from app.store import claims, dispatch, endings, redelivery
 from app.store.database import Database
-from app.store.dispatch import MAX_SENT, Flow, Settled
-from app.store.inserts import Inserter
-from app.store.new_rows import estimated_cost
+from app.store.queue import dispatch, redelivery
+from app.store.queue.dispatch import MAX_SENT, Flow, Settled
+from app.store.queue.window import RESERVE, UNKNOWN_SLOTS
+from app.store.responses import claims, endings
+from app.store.responses.inserts import Inserter
+from app.store.responses.new_rows import estimated_cost
 from app.store.rows import NewResponse
-from app.store.window import RESERVE, UNKNOWN_SLOTS
 from tests.support.limited import limited_project, reserving
 from tests.support.rows import new_response
 from tests.support.waiting import until

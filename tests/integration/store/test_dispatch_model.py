@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app.queue.message import WEIGHTS, Priority
-from app.store import dispatch, endings, redelivery
 from app.store.database import Database
-from app.store.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, Settled
+from app.store.queue import dispatch, redelivery
+from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, Settled
+from app.store.responses import endings
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
 
 CLASSES = [priority for priority in Priority if priority is not Priority.URGENT]

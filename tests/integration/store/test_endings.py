@@ -15,8 +15,8 @@ from app.protocol.events import frames
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
-from app.store import endings, journal, responses
 from app.store.database import Database
+from app.store.responses import endings, logs, lookup
 from app.store.rows import ResponseRow, parsed_row
 from tests.support.cycles import no_collector
 from tests.support.requests import message
@@ -24,7 +24,7 @@ from tests.support.rows import WORKER, Writer, claim, claimed, queued
 
 
 async def row_of(db: Database, response_id: str) -> ResponseRow:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row
 
@@ -32,8 +32,8 @@ async def row_of(db: Database, response_id: str) -> ResponseRow:
 async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: Database) -> None:
     waiting, running, final = await queued(db), await claimed(db), await queued(db)
     writer = Writer(running)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("half a")])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.say("half a")])
     await endings.cancel(db, final, None)
     foreign = await queued(db, project="theirs")
 
@@ -43,10 +43,10 @@ async def test_responses_cancelled_together_end_as_if_cancelled_one_by_one(db: D
     assert first and second and third and again
     assert first.chunk and second.chunk and not third.chunk and not again.chunk, "each ending is announced once"
     for found in (first, second, third, again):
-        assert await responses.get(db, "default", found.row.id) == found.row
+        assert await lookup.get(db, "default", found.row.id) == found.row
         assert found.row.status is Status.CANCELLED
     assert "half a" in str(second.row.output)
-    assert (await journal.read(db, running.id)).chunks[-1] == second.chunk
+    assert (await logs.read(db, running.id)).chunks[-1] == second.chunk
     assert (await row_of(db, foreign)).status is Status.QUEUED
 
 
@@ -68,10 +68,10 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
         row = await claim(db, response_id, WORKER)
         assert row is not None
         writer = Writer(row)
-        assert await journal.append(db, [writer.begin()])
+        assert await logs.append(db, [writer.begin()])
         assert (await row_of(db, response_id)).request == sent, "the next attempt needs them"
         if how == "complete":
-            assert await journal.append(db, [writer.finish()])
+            assert await logs.append(db, [writer.finish()])
     if how == "fail":
         await endings.fail(db, response_id, "server_error", "x")
     elif how.startswith("cancel"):
@@ -85,8 +85,8 @@ async def test_headers_for_mcp_servers_are_erased_with_the_ending(db: Database, 
 async def running_with_a_poisoned_log(db: Database) -> ResponseRow:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("half a")])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.say("half a")])
     async with db.begin() as connection:
         poison = "UPDATE chunks SET frames = 'poison' WHERE response_id = :id AND first = 2"
         await connection.execute(text(poison), {"id": row.id})
@@ -98,7 +98,7 @@ async def test_a_log_that_cannot_be_read_fails_its_own_response_without_its_outp
     failed = await endings.fail(db, row.id, "run_timeout", "it ran too long")
     assert failed is not None and failed.chunk is not None
     assert (failed.row.status, failed.row.output) == (Status.FAILED, [])
-    log = await journal.read(db, row.id)
+    log = await logs.read(db, row.id)
     assert log.ended
     assert [chunk.first for chunk in log.chunks][1:] == [chunk.last + 1 for chunk in log.chunks][:-1]
     events = [event["type"] for event in frames.decode(log.chunks[-1].frames)]
@@ -164,9 +164,9 @@ async def test_reading_cancelling_and_deleting_leave_nothing_to_the_garbage_coll
         waiting = [await queued(db) for _ in range(count)]
         with no_collector():
             for response_id in waiting:
-                await responses.get(db, "default", response_id)
-                await responses.find(db, response_id)
-                await responses.get_by_key(db, "default", "unknown")
+                await lookup.get(db, "default", response_id)
+                await lookup.find(db, response_id)
+                await lookup.get_by_key(db, "default", "unknown")
                 await endings.cancel(db, response_id, "default")
                 await endings.delete(db, "default", response_id)
             left = gc.collect()

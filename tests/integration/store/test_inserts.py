@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import claims, endings, responses
-from app.store import inserts as module
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Inserter
+from app.store.responses import claims, endings, lookup
+from app.store.responses import inserts as module
+from app.store.responses.inserts import Inserter
 from app.store.rows import Idempotency, NewResponse, ResponseRow
 from tests.support.limited import limited_project, reserving
 from tests.support.logs import events_of
@@ -50,7 +50,7 @@ async def test_responses_that_come_together_are_one_commit(db: Database, inserte
     assert await asyncio.gather(*map(inserter.create, made)) == [None] * 100
     assert await commits(db) == 1
     for new in made[::10]:
-        row = await responses.find(db, new.id)
+        row = await lookup.find(db, new.id)
         assert row is not None
         assert (row.status, row.request) == (Status.QUEUED, new.request)
         assert [event["type"] for event in await events_of(db, new.id)] == ["response.created", "response.queued"]
@@ -102,7 +102,7 @@ async def test_a_taken_key_returns_its_response_and_fails_no_others(db: Database
     made = [new_response(), keyed("a"), new_response()]
     results = await asyncio.gather(*map(inserter.create, made))
     assert [result and result.id for result in results] == [None, first.id, None]
-    assert await responses.find(db, made[1].id) is None
+    assert await lookup.find(db, made[1].id) is None
 
 
 async def test_a_key_that_is_freed_meanwhile_can_be_used(
@@ -112,12 +112,12 @@ async def test_a_key_that_is_freed_meanwhile_can_be_used(
 
     async def too_late(database: Database, project: str, key: str) -> ResponseRow | None:
         await endings.delete(database, project, first.id)
-        return await responses.get_by_key(database, project, key)
+        return await lookup.get_by_key(database, project, key)
 
     monkeypatch.setattr(module, "get_by_key", too_late)
     second = keyed("a")
     assert await inserter.create(second) is None
-    assert await responses.find(db, second.id) is not None
+    assert await lookup.find(db, second.id) is not None
 
 
 async def _wait_for_a_lock(db: Database, number: int) -> bool:
@@ -198,7 +198,7 @@ async def test_a_response_whose_caller_left_before_its_batch_is_not_inserted(db:
     await asyncio.sleep(0)
     leaves.cancel()
     await stays
-    assert await responses.find(db, made[0].id) is None
+    assert await lookup.find(db, made[0].id) is None
 
 
 async def test_without_postgres_every_caller_gets_store_unavailable_and_afterwards_inserts_work(

@@ -12,8 +12,9 @@ from sqlalchemy import make_url, text
 from app.protocol.events import frames
 from app.protocol.events.deltas import Text
 from app.protocol.status import Status
-from app.store import claims, endings, journal, responses, retention
+from app.store import retention
 from app.store.database import Database, StoreUnavailable
+from app.store.responses import claims, endings, logs, lookup
 from app.store.rows import ResponseRow
 from tests.support.rows import WORKER, Writer, claim, claimed, queued
 from tests.support.services import Services
@@ -21,17 +22,17 @@ from tests.support.waiting import until
 
 
 async def numbers(db: Database, response_id: str, after: int = -1) -> list[int]:
-    reading = await journal.read(db, response_id, after)
+    reading = await logs.read(db, response_id, after)
     return [event["sequence_number"] for chunk in reading.chunks for event in frames.decode(chunk.frames)]
 
 
 async def finished(db: Database, words: int = 5) -> ResponseRow:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     for number in range(words):
-        await journal.append(db, [writer.say(f"{number} ", number)])
-    await journal.append(db, [writer.finish()])
+        await logs.append(db, [writer.say(f"{number} ", number)])
+    await logs.append(db, [writer.finish()])
     return row
 
 
@@ -47,8 +48,8 @@ async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database)
     writer = Writer(row)
     entries = [writer.begin(), writer.say("a", 7, 8), writer.say("b", 4_000_000_000)]
     for entry in entries:
-        assert await journal.append(db, [entry]) == {row.id}
-    reading = await journal.read(db, row.id)
+        assert await logs.append(db, [entry]) == {row.id}
+    reading = await logs.read(db, row.id)
     assert reading.chunks[1:] == tuple(entry.chunk for entry in entries)
     assert reading.status is Status.IN_PROGRESS
 
@@ -56,16 +57,16 @@ async def test_appended_chunks_are_read_in_order_with_their_tokens(db: Database)
 async def test_one_commit_appends_to_many_responses_and_refuses_only_fenced_ones(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
     await endings.cancel(db, rows[2].id, None)
-    mine = await journal.append(db, [Writer(row).begin() for row in rows])
+    mine = await logs.append(db, [Writer(row).begin() for row in rows])
     assert mine == {rows[0].id, rows[1].id, rows[3].id}
 
 
 async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> None:
     row = await finished(db)
-    final = await responses.find(db, row.id)
+    final = await lookup.find(db, row.id)
     assert final is not None
     assert final.status is Status.COMPLETED
-    reading = await journal.read(db, row.id)
+    reading = await logs.read(db, row.id)
     assert reading.chunks[-1].final
     assert frames.decode(reading.chunks[-1].frames)[-1]["response"] == final.as_object()
 
@@ -73,40 +74,40 @@ async def test_the_last_chunk_and_the_final_row_are_one_commit(db: Database) -> 
 async def test_another_attempt_or_another_worker_writes_nothing(db: Database) -> None:
     row = await claimed(db)
     stale, stranger = Writer(row), Writer(row, worker="stranger")
-    assert await journal.append(db, [stranger.begin()]) == set()
+    assert await logs.append(db, [stranger.begin()]) == set()
     await claims.release(db, row.id, row.attempt, WORKER)
-    assert await journal.append(db, [stale.begin()]) == set()
+    assert await logs.append(db, [stale.begin()]) == set()
     await claim(db, row.id, WORKER)
-    assert await journal.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
+    assert await logs.append(db, [stale.entry([{"type": "x", "sequence_number": 2}])]) == set()
     assert await numbers(db, row.id) == [0, 1]
 
 
 async def test_an_append_repeated_after_a_broken_connection_is_stored_once(db: Database) -> None:
     row = await claimed(db)
     entry = Writer(row).begin()
-    assert await journal.append(db, [entry]) == {row.id}
-    assert await journal.append(db, [entry]) == {row.id}
+    assert await logs.append(db, [entry]) == {row.id}
+    assert await logs.append(db, [entry]) == {row.id}
     assert await numbers(db, row.id) == [0, 1, 2]
 
 
 async def test_another_chunk_with_the_same_number_is_refused_and_ends_nothing(db: Database) -> None:
     row = await claimed(db)
     first, other = Writer(row), Writer(row)
-    assert await journal.append(db, [first.begin()]) == {row.id}
+    assert await logs.append(db, [first.begin()]) == {row.id}
     other.stream.begin()
     ending = other.finish()
-    assert await journal.append(db, [first.say("a", 1)]) == {row.id}
-    assert await journal.append(db, [ending]) == set()
-    assert (await journal.read(db, row.id)).status is Status.IN_PROGRESS
+    assert await logs.append(db, [first.say("a", 1)]) == {row.id}
+    assert await logs.append(db, [ending]) == set()
+    assert (await logs.read(db, row.id)).status is Status.IN_PROGRESS
 
 
 async def test_reading_after_any_number_returns_exactly_the_rest(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     events = writer.stream.feed(Text("x")) + writer.stream.feed(Text("y"))
-    await journal.append(db, [writer.entry(events)])
-    await journal.append(db, [writer.finish()])
+    await logs.append(db, [writer.entry(events)])
+    await logs.append(db, [writer.finish()])
     every = await numbers(db, row.id)
     for after in range(-1, len(every) + 2):
         assert await numbers(db, row.id, after) == [number for number in every if number > after]
@@ -116,8 +117,8 @@ async def test_nothing_lands_after_a_reader_saw_the_final_row(db: Database) -> N
     """FOR SHARE is for this race: a cancel ends the response while an append is under way."""
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    statement, parameters = journal._statement([writer.say("in time", 1)])
+    await logs.append(db, [writer.begin()])
+    statement, parameters = logs._statement([writer.say("in time", 1)])
     async with db.driver_connection() as connection, connection.transaction():
         appended = await connection.fetch(statement, *parameters)
         assert [found["response_id"] for found in appended] == [row.id]
@@ -137,13 +138,13 @@ async def test_an_ending_is_written_although_its_row_changes_meanwhile(db: Datab
     """One statement locks the row, appends to its log and changes it, although its snapshot of the row may be old."""
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     async with db.begin() as changing:
         await changing.execute(text("UPDATE responses SET sent_at = now() WHERE id = :id"), {"id": row.id})
-        ending = asyncio.create_task(journal.append(db, [writer.finish()]))
+        ending = asyncio.create_task(logs.append(db, [writer.finish()]))
         await until(lambda: _blocked(db), what="the append waits for the change")
     assert await ending == {row.id}
-    reading = await journal.read(db, row.id)
+    reading = await logs.read(db, row.id)
     assert reading.status is Status.COMPLETED
     assert reading.chunks[-1].final
 
@@ -151,13 +152,13 @@ async def test_an_ending_is_written_although_its_row_changes_meanwhile(db: Datab
 async def test_a_batch_ends_some_responses_and_continues_others(db: Database) -> None:
     rows = [await claimed(db) for _ in range(4)]
     writers = [Writer(row) for row in rows]
-    await journal.append(db, [writer.begin() for writer in writers])
+    await logs.append(db, [writer.begin() for writer in writers])
     await endings.cancel(db, rows[3].id, None)
-    mine = await journal.append(
+    mine = await logs.append(
         db, [writers[0].finish(), writers[1].say("more", 1), writers[2].finish(), writers[3].finish()]
     )
     assert mine == {row.id for row in rows[:3]}
-    found = [await responses.find(db, row.id) for row in rows]
+    found = [await lookup.find(db, row.id) for row in rows]
     expected = [Status.COMPLETED, Status.IN_PROGRESS, Status.COMPLETED, Status.CANCELLED]
     assert [row.status for row in found if row is not None] == expected
 
@@ -165,31 +166,31 @@ async def test_a_batch_ends_some_responses_and_continues_others(db: Database) ->
 async def test_a_connection_that_breaks_under_an_append_is_replaced(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     async with db.driver_connection() as connection:
         pid = connection.get_server_pid()
     async with db.begin() as locking:
         await locking.execute(text("SELECT 1 FROM responses WHERE id = :id FOR UPDATE"), {"id": row.id})
         entry = writer.say("a", 1)
-        appending = asyncio.create_task(journal.append(db, [entry]))
+        appending = asyncio.create_task(logs.append(db, [entry]))
         await until(lambda: _blocked(db), what="the append waits for the row")
         await locking.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
         with pytest.raises(StoreUnavailable):
             await appending
-    assert await journal.append(db, [entry]) == {row.id}
+    assert await logs.append(db, [entry]) == {row.id}
     assert await numbers(db, row.id) == [0, 1, 2, *range(entry.chunk.first, entry.chunk.last + 1)]
 
 
 async def test_an_idle_connection_that_was_cut_is_replaced_without_an_error(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     async with db.driver_connection() as connection:
         cut = connection
     async with db.autocommit() as other:
         await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": cut.get_server_pid()})
     await until(cut.is_closed, what="the connection is lost")
-    assert await journal.append(db, [writer.say("a", 1)]) == {row.id}
+    assert await logs.append(db, [writer.say("a", 1)]) == {row.id}
 
 
 async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: Database) -> None:
@@ -207,7 +208,7 @@ async def test_an_append_on_a_connection_cut_at_any_moment_can_be_repeated(db: D
             appended = None
             while appended is None:
                 with suppress(StoreUnavailable):
-                    appended = await journal.append(db, [entry])
+                    appended = await logs.append(db, [entry])
             assert appended == {row.id}
     log = await numbers(db, row.id)
     assert log == list(range(len(log)))
@@ -225,9 +226,9 @@ async def test_an_append_without_a_database_raises_store_unavailable(services: S
 async def test_merging_changes_nothing_that_a_reader_can_see(db: Database) -> None:
     row = await finished(db)
     before = {after: await numbers(db, row.id, after) for after in range(-1, 12)}
-    original = b"".join(chunk.frames for chunk in (await journal.read(db, row.id)).chunks)
+    original = b"".join(chunk.frames for chunk in (await logs.read(db, row.id)).chunks)
     assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == 1
-    reading = await journal.read(db, row.id)
+    reading = await logs.read(db, row.id)
     assert len(reading.chunks) == 1  # The log is smaller than a page.
     assert reading.chunks[0].frames == original
     assert {after: await numbers(db, row.id, after) for after in range(-1, 12)} == before
@@ -240,9 +241,9 @@ async def test_logs_that_are_merged_together_stay_apart(
 ) -> None:
     monkeypatch.setattr(retention, "MERGED_BYTES", together)
     rows = [await finished(db, words) for words in (1, 5, 3, 4)]
-    before = [[chunk.frames for chunk in (await journal.read(db, row.id)).chunks] for row in rows]
+    before = [[chunk.frames for chunk in (await logs.read(db, row.id)).chunks] for row in rows]
     assert await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1)) == len(rows)
-    after = [[chunk.frames for chunk in (await journal.read(db, row.id)).chunks] for row in rows]
+    after = [[chunk.frames for chunk in (await logs.read(db, row.id)).chunks] for row in rows]
     assert after == [[b"".join(chunks)] for chunks in before]
 
 
@@ -260,7 +261,7 @@ async def test_retention_of_events_keeps_the_response(db: Database) -> None:
     await retention.merge_finished(db, soon)
     assert await retention.delete_events(db, soon) == 1
     assert await numbers(db, row.id) == []
-    kept = await responses.find(db, row.id)
+    kept = await lookup.find(db, row.id)
     assert kept is not None
     assert (kept.status, kept.log) == (Status.COMPLETED, "deleted")
     assert await retention.delete_events(db, soon) == 0
@@ -289,9 +290,9 @@ async def test_an_append_reads_no_response_but_its_own(db: Database) -> None:
     ended = [writer.finish() for writer in writers]
     plans = []
     async with db.driver_connection() as connection:
-        for statement, parameters in map(journal._statement, (begun, ended)):
+        for statement, parameters in map(logs._statement, (begun, ended)):
             plans += await connection.fetch(f"EXPLAIN {statement}", *parameters)
-    assert statement == journal._APPEND_AND_END
+    assert statement == logs._APPEND_AND_END
     plan = "\n".join(row[0] for row in plans)
     for index in ("responses_worker_idx", "responses_released_idx"):
         assert index not in plan

@@ -15,10 +15,11 @@ from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitKind
 from app.protocol.response import error_object
 from app.protocol.status import Status
-from app.store import endings, journal, limits, projects, responses
 from app.store.database import Database
-from app.store.inserts import LOCKED_AT_ONCE, Inserter
+from app.store.responses import endings, logs, lookup
+from app.store.responses.inserts import LOCKED_AT_ONCE, Inserter
 from app.store.rows import Ending, Idempotency, NewResponse, Reserving
+from app.store.tenants import limits, projects
 from tests.support.limited import OUTPUT, PROJECT, insert_many, limited_project, put, remove, reserving, used
 from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
@@ -237,26 +238,26 @@ async def _complete(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.finish()])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.finish()])
 
 
 async def _fail_in_the_worker(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("a", 1, 2)])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.say("a", 1, 2)])
     events = writer.stream.fail(error_object("server_error", "no"))
-    await journal.append(db, [writer.entry(events, (3,), Ending.of(writer.stream.response, row.read_at))])
+    await logs.append(db, [writer.entry(events, (3,), Ending.of(writer.stream.response, row.read_at))])
 
 
 async def _begin(db: Database, response_id: str) -> None:
     row = await claim(db, response_id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("a", 1, 2, 3)])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.say("a", 1, 2, 3)])
 
 
 async def _cancel(db: Database, response_id: str) -> None:
@@ -457,4 +458,4 @@ async def test_the_store_has_no_other_way_to_end_a_response(db: Database, insert
     await inserted(inserter)
     await sql(db, "UPDATE responses SET status = 'cancelled', output = '[]', finished_at = now()")
     assert await used(db) == {"unfinished_responses": 0}
-    assert await responses.find(db, "resp_none") is None
+    assert await lookup.find(db, "resp_none") is None

@@ -6,14 +6,14 @@ from sqlalchemy import text
 
 from app.protocol.status import Status
 from app.queue.message import Priority, list_of
-from app.store import claims, responses
-from app.store import redelivery as messages
 from app.store.database import Database
+from app.store.queue import redelivery as messages
+from app.store.responses import claims, lookup
 from tests.support.rows import WORKER, claimed, queued
 
 
 async def status_of(db: Database, response_id: str) -> Status:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row.status
 

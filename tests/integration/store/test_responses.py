@@ -15,9 +15,10 @@ from sqlalchemy.exc import IntegrityError
 
 from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
-from app.store import claims, database, endings, journal, responses, retention
+from app.store import database, retention
 from app.store.database import Database, StoreUnavailable
-from app.store.inserts import Inserter
+from app.store.responses import claims, endings, logs, lookup
+from app.store.responses.inserts import Inserter
 from app.store.rows import Idempotency, ResponseRow, parsed_row
 from tests.support import grammar
 from tests.support.requests import message
@@ -25,7 +26,7 @@ from tests.support.rows import WORKER, Writer, claim, claimed, new_response, que
 
 
 async def status_of(db: Database, response_id: str) -> Status:
-    row = await responses.find(db, response_id)
+    row = await lookup.find(db, response_id)
     assert row is not None
     return row.status
 
@@ -39,12 +40,12 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
         response_id = row.id
         if before == "in the middle":
             writer = Writer(row)
-            await journal.append(db, [writer.begin()])
-            await journal.append(db, [writer.say("half a sent", 1, 2)])
+            await logs.append(db, [writer.begin()])
+            await logs.append(db, [writer.say("half a sent", 1, 2)])
     cancellation = await endings.cancel(db, response_id, "default")
     assert cancellation is not None
     assert cancellation.chunk is not None
-    reading = await journal.read(db, response_id)
+    reading = await logs.read(db, response_id)
     events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
     grammar.check(events)
     assert events[-1]["type"] == "response.cancelled"
@@ -52,7 +53,7 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
     assert reading.ended
 
 
-LARGE = "x" * 2 * responses.LARGE_BYTES
+LARGE = "x" * 2 * lookup.LARGE_BYTES
 
 
 async def finished(db: Database, **request: Any) -> ResponseRow:
@@ -60,7 +61,7 @@ async def finished(db: Database, **request: Any) -> ResponseRow:
     row = await claimed(db, **request)
     writer = Writer(row)
     for entry in (writer.begin(), writer.say("answer"), writer.finish()):
-        await journal.append(db, [entry])
+        await logs.append(db, [entry])
     return row
 
 
@@ -76,16 +77,16 @@ async def test_a_large_request_comes_back_as_it_was_and_is_parsed_beside_the_eve
         parsed_in.append(threading.current_thread())
         return parsed_row(row)
 
-    monkeypatch.setattr(responses, "parsed_row", parse)
+    monkeypatch.setattr(lookup, "parsed_row", parse)
     found = [
-        await responses.find(db, large.id),
-        await responses.get(db, "default", large.id),
-        await responses.get_by_key(db, "default", "key"),
+        await lookup.find(db, large.id),
+        await lookup.get(db, "default", large.id),
+        await lookup.get_by_key(db, "default", "key"),
     ]
     assert [row and row.request for row in found] == [large.request] * 3
     assert len(parsed_in) == 3
     assert threading.current_thread() not in parsed_in
-    assert (await responses.find(db, small)) is not None
+    assert (await lookup.find(db, small)) is not None
     assert len(parsed_in) == 3
 
 
@@ -93,8 +94,8 @@ async def test_a_large_output_comes_back_as_it_was(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
     for entry in (writer.begin(), writer.say(LARGE), writer.finish()):
-        assert await journal.append(db, [entry]) == {row.id}
-    found = await responses.find(db, row.id)
+        assert await logs.append(db, [entry]) == {row.id}
+    found = await lookup.find(db, row.id)
     assert found is not None
     assert found.output is not None
     assert found.output[0]["content"][0]["text"] == LARGE
@@ -106,9 +107,9 @@ async def test_large_rows_leave_connections_for_the_others(db: Database) -> None
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(database.LARGE_READS):
             await stack.enter_async_context(db.large_reads)
-        readers = [asyncio.create_task(responses.find(db, large)) for _ in range(100)]
+        readers = [asyncio.create_task(lookup.find(db, large)) for _ in range(100)]
         for _ in range(3):
-            assert await responses.find(db, small) is not None
+            assert await lookup.find(db, small) is not None
         assert not any(reader.done() for reader in readers)
     assert all(await asyncio.gather(*readers))
 
@@ -125,9 +126,9 @@ async def test_cancel_twice_is_one_cancel(db: Database) -> None:
 async def test_cancel_of_a_finished_response_returns_it_unchanged(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.say("done")])
-    await journal.append(db, [writer.finish()])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.say("done")])
+    await logs.append(db, [writer.finish()])
     cancellation = await endings.cancel(db, row.id, "default")
     assert cancellation is not None
     assert cancellation.chunk is None
@@ -138,9 +139,9 @@ async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_
     for _ in range(20):
         row = await claimed(db)
         writer = Writer(row)
-        await journal.append(db, [writer.begin()])
-        await asyncio.gather(journal.append(db, [writer.finish()]), endings.cancel(db, row.id, None))
-        reading = await journal.read(db, row.id)
+        await logs.append(db, [writer.begin()])
+        await asyncio.gather(logs.append(db, [writer.finish()]), endings.cancel(db, row.id, None))
+        reading = await logs.read(db, row.id)
         events = [event for chunk in reading.chunks for event in frames.decode(chunk.frames)]
         grammar.check(events)
         assert reading.status is not None
@@ -149,7 +150,7 @@ async def test_cancel_against_finish_has_one_winner_and_the_log_agrees_with_the_
 
 async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None:
     response_id = await queued(db, project="mine")
-    assert await responses.get(db, "theirs", response_id) is None
+    assert await lookup.get(db, "theirs", response_id) is None
     assert await endings.cancel(db, response_id, "theirs") is None
     assert await endings.delete(db, "theirs", response_id) is None
     assert await status_of(db, response_id) is Status.QUEUED
@@ -158,14 +159,14 @@ async def test_every_query_of_the_api_is_scoped_by_project(db: Database) -> None
 async def test_a_delete_removes_row_and_events_and_fences_the_owner(db: Database) -> None:
     row = await claimed(db)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     deleted = await endings.delete(db, "default", row.id)
     assert deleted is not None
     assert deleted.chunk is not None
-    assert await responses.get(db, "default", row.id) is None
-    reading = await journal.read(db, row.id)
+    assert await lookup.get(db, "default", row.id) is None
+    reading = await logs.read(db, row.id)
     assert (reading.chunks, reading.status, reading.ended) == ((), None, True)
-    assert await journal.append(db, [writer.say("too late")]) == set()
+    assert await logs.append(db, [writer.say("too late")]) == set()
 
 
 async def test_a_repeated_idempotency_key_returns_the_first_response(db: Database) -> None:
@@ -174,7 +175,7 @@ async def test_a_repeated_idempotency_key_returns_the_first_response(db: Databas
     (repeated,) = [row for row in created if row is not None]
     first = next(new for new, row in zip(made, created, strict=True) if row is None)
     assert (repeated.id, repeated.fingerprint) == (first.id, b"1")
-    assert await responses.find(db, next(new.id for new in made if new is not first)) is None
+    assert await lookup.find(db, next(new.id for new in made if new is not first)) is None
 
 
 async def test_the_queue_deadline_goes_by_the_clock_of_postgres(db: Database) -> None:
@@ -206,7 +207,7 @@ async def test_retention_deletes_by_the_store_flag_and_keeps_unfinished_response
         (now,) = (await connection.execute(text("SELECT now() + interval '1 s'"))).one()
         (past,) = (await connection.execute(text("SELECT now() - interval '1 day'"))).one()
     assert await retention.delete_expired(db, stored=past, unstored=now) == 1
-    assert await responses.find(db, unstored) is None
+    assert await lookup.find(db, unstored) is None
     assert await retention.delete_expired(db, stored=now, unstored=now) == 1
     assert await status_of(db, unfinished) is Status.QUEUED
 
@@ -237,7 +238,7 @@ async def test_nothing_ever_leaves_a_final_status(db: Database) -> None:
         claims.release(db, row.id, row.attempt, WORKER),
         endings.cancel(db, row.id, None),
         endings.fail(db, row.id, "server_error", "no"),
-        journal.append(db, [Writer(row).begin()]),
+        logs.append(db, [Writer(row).begin()]),
     ]
     for attempt in attempts:
         await attempt

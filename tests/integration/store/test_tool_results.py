@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import insert, text
 
 from app.protocol.events.deltas import McpArguments, McpStart, Text, ToolEnded, TurnEnd
-from app.store import conversations as conversation_store
-from app.store import endings, journal, responses, retention
-from app.store.context import chain_items, context_items, copied_from, restore_calls
+from app.store import retention
+from app.store.context import conversations as conversation_store
+from app.store.context.contents import chain_items, context_items, copied_from, restore_calls
 from app.store.database import Database
+from app.store.responses import endings, logs, lookup
 from app.store.rows import ResponseRow
 from app.store.tables import conversations
 from tests.support.requests import message
@@ -28,14 +29,14 @@ async def called(db: Database, **request: Any) -> ResponseRow:
     """A finished response that called a tool, and said something."""
     row = await claimed(db, **request)
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
+    await logs.append(db, [writer.begin()])
     shown = {"output": "shown\u0000"}  # Postgres cannot look into JSON with U+0000
     deltas = (McpStart("s", "t"), McpArguments("{}"), TurnEnd(), ToolEnded(0, True, shown), Text("x"))
     for delta in deltas:
-        await journal.append(db, [writer.entry(writer.stream.feed(delta))])
+        await logs.append(db, [writer.entry(writer.stream.feed(delta))])
     last = writer.finish()
     assert last.ending is not None
-    await journal.append(db, [replace(last, ending=replace(last.ending, tool_results={"0": CALL}))])
+    await logs.append(db, [replace(last, ending=replace(last.ending, tool_results={"0": CALL}))])
     return row
 
 
@@ -53,8 +54,8 @@ async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Da
     stepped = writer.say("x", 1)
     stepped = replace(stepped, chunk=replace(stepped.chunk, steps=STEPS))
     for entry in (begun, stepped, stepped):  # a repeated append is the same chunk
-        assert await journal.append(db, [entry]) == {row.id}
-    reading = await journal.read(db, row.id)
+        assert await logs.append(db, [entry]) == {row.id}
+    reading = await logs.read(db, row.id)
     assert [chunk.steps for chunk in reading.chunks] == [(), (), STEPS]
     async with db.begin() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM chunks WHERE steps IS NULL"))).scalar_one() == 2
@@ -63,7 +64,7 @@ async def test_steps_come_back_as_they_were_written_and_no_steps_are_null(db: Da
 async def test_merging_a_log_drops_its_steps(db: Database) -> None:
     row = await called(db)
     await retention.merge_finished(db, datetime.now(UTC) + timedelta(seconds=1))
-    [chunk] = (await journal.read(db, row.id)).chunks
+    [chunk] = (await logs.read(db, row.id)).chunks
     assert chunk.steps == ()
 
 
@@ -73,7 +74,7 @@ async def test_a_chain_gives_tool_results_to_workers_and_not_to_clients(db: Data
     [_, call, said] = await context_items(db, second)
     assert call["call"] == CALL
     assert "call" not in said
-    found = await responses.find(db, first.id)
+    found = await lookup.find(db, first.id)
     assert found is not None
     shown = json.dumps(found.as_object())
     assert "told" not in shown

@@ -18,11 +18,13 @@ from app.protocol.events.deltas import Finish, FinishReason, McpArguments, McpSt
 from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.status import Status
-from app.store import claims, conversations, endings, journal, responses, workers
-from app.store.context import context_items
+from app.store.context import conversations
+from app.store.context.contents import context_items
 from app.store.database import Database
 from app.store.formats import FORMAT
 from app.store.migrate import _config, head, migrate, revision, wait_for_schema
+from app.store.queue import workers
+from app.store.responses import claims, endings, logs, lookup
 from app.store.rows import pack_tokens
 from tests.support.requests import message, stored_request
 from tests.support.rows import WORKER as NEW_WORKER
@@ -139,7 +141,7 @@ async def test_a_database_of_the_version_before_is_upgraded_with_its_rows(old: D
     assert await revision(old) == OLD_REVISION
     await migrate(old)
     assert await revision(old) == head()
-    found = {row_id: await responses.get(old, "default", row_id) for row_id in (QUEUED, RUNNING, FINISHED, CANCELLED)}
+    found = {row_id: await lookup.get(old, "default", row_id) for row_id in (QUEUED, RUNNING, FINISHED, CANCELLED)}
     statuses = [Status.QUEUED, Status.IN_PROGRESS, Status.COMPLETED, Status.CANCELLED]
     assert [row and row.status for row in found.values()] == statuses
     finished = found[FINISHED]
@@ -150,11 +152,11 @@ async def test_a_database_of_the_version_before_is_upgraded_with_its_rows(old: D
 
 async def test_logs_of_the_version_before_are_read_with_their_tokens_and_steps(old: Database) -> None:
     await migrate(old)
-    log = await journal.read(old, RUNNING)
+    log = await logs.read(old, RUNNING)
     assert (log.status, log.chunks[-1].tokens, log.chunks[-1].steps) == (Status.IN_PROGRESS, (7, 8), tuple(STEPS))
     restored = ResponseStream.restore([event for chunk in log.chunks for event in frames.decode(chunk.frames)])
     assert restored.next_sequence == log.chunks[-1].last + 1
-    assert (await journal.read(old, FINISHED)).ended
+    assert (await logs.read(old, FINISHED)).ended
 
 
 async def test_tool_results_of_the_version_before_reach_the_models_of_this_one(old: Database) -> None:
@@ -231,7 +233,7 @@ class TestFormats:
     async def test_a_worker_of_the_version_before_never_claims_what_this_api_accepted(self, db: Database) -> None:
         response_id = await queued(db)
         assert not await claimed_by_0_2(db, response_id)
-        row = await responses.find(db, response_id)
+        row = await lookup.find(db, response_id)
         assert row is not None
         assert (row.status, row.attempt, row.worker) == (Status.QUEUED, 0, None)
         assert await claim(db, response_id, NEW_WORKER) is not None
@@ -257,7 +259,7 @@ class TestFormats:
         response_id = await queued(db)
         await set_format(db, response_id, FORMAT + 1)
         assert await claim(db, response_id, NEW_WORKER) is None
-        row = await responses.find(db, response_id)
+        row = await lookup.find(db, response_id)
         assert row is not None
         assert (row.status, row.attempt) == (Status.QUEUED, 0)
 

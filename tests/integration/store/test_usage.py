@@ -11,11 +11,12 @@ from typing import Any
 from sqlalchemy import text
 
 from app.protocol.status import Status
-from app.store import claims, endings, journal, responses, usage
 from app.store.database import Database, retry_until_available
-from app.store.inserts import Inserter
+from app.store.responses import claims, endings, logs, lookup
+from app.store.responses.inserts import Inserter
 from app.store.rows import NewResponse
-from app.store.usage import Total, UsageFilter
+from app.store.tenants import usage
+from app.store.tenants.usage import Total, UsageFilter
 from tests.support.player import row_of
 from tests.support.rows import WORKER, Writer, alive, claim, new_response
 from tests.support.waiting import until
@@ -29,8 +30,8 @@ async def finished(db: Database, project: str = "default", key_id: str | None = 
     row = await claim(db, new.id, WORKER)
     assert row is not None
     writer = Writer(row)
-    await journal.append(db, [writer.begin()])
-    await journal.append(db, [writer.finish()])
+    await logs.append(db, [writer.begin()])
+    await logs.append(db, [writer.finish()])
     return new.id
 
 
@@ -108,7 +109,7 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
                 continue
             writer = Writer(row)
             for entry in (writer.begin(), writer.finish()):
-                await retry_until_available(partial(journal.append, db, [entry]))
+                await retry_until_available(partial(logs.append, db, [entry]))
         await inserter.close()
         ended += 1
 
@@ -141,7 +142,7 @@ async def test_the_ledger_is_exact_although_postgres_is_killed_again_and_again(d
 
 async def _insert_once(inserter: Inserter, db: Database, new: NewResponse) -> None:
     """Repeats an insert of which nobody knows whether it was committed."""
-    if await responses.find(db, new.id) is None:
+    if await lookup.find(db, new.id) is None:
         await inserter.create(new)
 
 

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
-from app.store import endings, workers
 from app.store.database import Database
+from app.store.queue import workers
+from app.store.responses import endings
 from tests.support.rows import WORKER, alive, claim, claimed, queued
 
 

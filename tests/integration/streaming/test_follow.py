@@ -11,8 +11,8 @@ import redis.asyncio
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
-from app.store import endings, journal
 from app.store.database import Database, StoreUnavailable
+from app.store.responses import endings, logs
 from app.store.rows import ResponseRow
 from app.streaming.follow import LogFollower
 from app.streaming.pubsub import PubSub
@@ -24,7 +24,7 @@ NEVER = 3600.0
 
 
 async def collect(db: Database, subscription: Subscription, row: ResponseRow, after: int = -1, **times: float) -> bytes:
-    read = partial(journal.read, db, row.id)
+    read = partial(logs.read, db, row.id)
     return b"".join(
         [chunk.frames async for chunk in LogFollower(read, subscription, after, **times).follow() if chunk is not None]
     )
@@ -34,13 +34,13 @@ async def say(db: Database, pubsub: PubSub | None, writer: Writer, words: int) -
     """Appends and publishes, a commit at a time."""
     entries = [writer.begin(), *(writer.say(f"{number} ", number) for number in range(words)), writer.finish()]
     for entry in entries:
-        assert await journal.append(db, [entry])
+        assert await logs.append(db, [entry])
         if pubsub is not None:
             await pubsub.publish([entry.chunk])
 
 
 async def logged(db: Database, row: ResponseRow, after: int = -1) -> bytes:
-    return b"".join(chunk.frames for chunk in (await journal.read(db, row.id, after)).chunks)
+    return b"".join(chunk.frames for chunk in (await logs.read(db, row.id, after)).chunks)
 
 
 async def test_readers_from_any_number_get_the_same_bytes_while_the_log_is_written(
@@ -75,7 +75,7 @@ async def test_a_gap_in_the_received_chunks_is_filled_from_postgres(db: Database
         reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
         entries = writer.begin(), writer.say("received", 1), writer.say("missed", 2), writer.finish()
         for entry in entries:
-            await journal.append(db, [entry])
+            await logs.append(db, [entry])
             if entry is not entries[2]:
                 await pubsub.publish([entry.chunk])
         assert await reading == await logged(db, row)
@@ -87,7 +87,7 @@ async def test_a_chunk_that_is_published_twice_is_read_once(db: Database, pubsub
     async with pubsub.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
         for entry in (writer.begin(), writer.say("a", 1), writer.finish()):
-            await journal.append(db, [entry])
+            await logs.append(db, [entry])
             await pubsub.publish([entry.chunk, entry.chunk])
         assert await reading == await logged(db, row)
 
@@ -120,7 +120,7 @@ async def test_a_reader_not_confirmed_yet_reads_the_log(unreachable: PubSub) -> 
 async def test_chunks_received_together_are_joined_to_one(db: Database, pubsub: PubSub) -> None:
     row = await claimed(db)
     async with pubsub.subscribe(row.id) as subscription:
-        chunks = LogFollower(partial(journal.read, db, row.id), subscription, poll=NEVER).follow()
+        chunks = LogFollower(partial(logs.read, db, row.id), subscription, poll=NEVER).follow()
         read = await anext(chunks)
         assert read is not None
         for number in range(1, 6):
@@ -142,7 +142,7 @@ async def test_a_reader_too_slow_for_the_backlog_still_gets_everything(db: Datab
     row = await claimed(db)
     writer = Writer(row)
     async with pubsub.subscribe(row.id) as subscription:
-        chunks = LogFollower(partial(journal.read, db, row.id), subscription, poll=NEVER).follow()
+        chunks = LogFollower(partial(logs.read, db, row.id), subscription, poll=NEVER).follow()
         first = await anext(chunks)
         assert first is not None
         await say(db, pubsub, writer, BACKLOG + 50)
@@ -172,7 +172,7 @@ async def test_a_deleted_response_ends_readers_that_missed_the_message(db: Datab
 async def test_quiet_readers_get_none_when_a_keepalive_is_due(db: Database, pubsub: PubSub) -> None:
     row = await claimed(db)
     async with pubsub.subscribe(row.id) as subscription:
-        chunks = LogFollower(partial(journal.read, db, row.id), subscription, 1, poll=NEVER, idle=0.01).follow()
+        chunks = LogFollower(partial(logs.read, db, row.id), subscription, 1, poll=NEVER, idle=0.01).follow()
         assert await anext(chunks) is None
         assert await anext(chunks) is None
         await chunks.aclose()
@@ -186,7 +186,7 @@ async def test_a_read_of_the_log_that_fails_is_retried(db: Database, unreachable
     async def read(after: int) -> Any:
         if (failure := next(failures, None)) is not None:
             raise failure
-        return await journal.read(db, row.id, after)
+        return await logs.read(db, row.id, after)
 
     async with unreachable.subscribe(row.id) as subscription:
         chunks = [
@@ -203,12 +203,12 @@ async def test_a_pubsub_that_lost_redis_reconnects_and_its_readers_look_into_pos
     async with pubsub.subscribe(row.id) as subscription:
         reading = asyncio.create_task(collect(db, subscription, row, poll=NEVER))
         entry = writer.begin()
-        await journal.append(db, [entry])
+        await logs.append(db, [entry])
         await pubsub.publish([entry.chunk])
         client = redis.asyncio.from_url(services.redis_url)
         await client.client_kill_filter(_type="pubsub")
         await client.aclose()
         entry = writer.finish()
-        await journal.append(db, [entry])  # while the connection is down
+        await logs.append(db, [entry])  # while the connection is down
         assert await reading == await logged(db, row)
         await until(lambda: pubsub.connected)

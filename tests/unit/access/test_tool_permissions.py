@@ -9,7 +9,7 @@ import pytest
 
 from app.access.changes import AdministrationError
 from app.access.tool_permissions import enabled_tools, permitted_after, permitted_servers
-from app.store.projects import ProjectRow
+from app.store.tenants.projects import ProjectRow
 from config.tools import McpServer
 
 SERVERS = (McpServer("python", "python", "http://x"), McpServer("docs", "mcp", "http://y"))

@@ -21,8 +21,8 @@ from app.aio import run_until
 from app.api.authentication import CALLER, DIRECTORY, OPEN_PATHS, SCOPES, AuthenticationMiddleware
 from app.api.routes import ROUTERS
 from app.main import create_app
-from app.store.api_keys import KeyRow
 from app.store.database import StoreUnavailable
+from app.store.tenants.api_keys import KeyRow
 from config.settings import load_settings
 from tests.support.api import CATALOG
 from tests.support.cycles import no_collector

@@ -12,7 +12,7 @@ from app.api.shutdown import Shutdown
 from app.api.sse import EventStream
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.responses.reader import Pulse
+from app.responses.read.reader import Pulse
 from tests.support.waiting import until
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from app.api.errors import _STATUS
 from app.main import create_app
-from app.protocol.requests.create_response import CreateResponse
-from app.protocol.requests.vllm_params import EXTRAS, MEANINGS
+from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.requests.bodies.vllm_params import EXTRAS, MEANINGS
 from config.models import ModelCatalog
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields

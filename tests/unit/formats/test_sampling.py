@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.protocol.requests.vllm_params import EXTRAS
+from app.protocol.requests.bodies.vllm_params import EXTRAS
 from tests.support.requests import stored_request
 from workers.engine.output_format import Structured
 from workers.formats.sampling import NOT_SAMPLED, priority_of, sampling_of

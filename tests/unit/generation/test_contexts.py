@@ -13,8 +13,8 @@ import pytest
 from app.protocol.types import Json
 from app.store.rows import ResponseRow
 from tests.support.requests import message
-from workers.generation.inputs import Context, Inputs
 from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
+from workers.generation.turns.inputs import Context, Inputs
 
 MIB = 1024 * 1024
 ROW = cast(ResponseRow, SimpleNamespace(project="default"))

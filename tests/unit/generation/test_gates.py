@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.protocol.requests.tasks import COMPACT, COUNT
+from app.protocol.tasks import COMPACT, COUNT
 from workers.generation.runs import SideGate
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from app.protocol.events.chunk import Chunk
 from app.store import database
-from app.store import journal as store
 from app.store.database import Database, StoreBusy, StoreUnavailable
-from app.store.journal import Entry
+from app.store.responses import logs as store
+from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
 from workers.generation import journal as module
 from workers.generation.journal import Journal

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.store import claims
-from app.store import workers as store
 from app.store.database import Database, StoreBusy
-from app.store.workers import HeartbeatResult, LeaseLost
+from app.store.queue import workers as store
+from app.store.queue.workers import HeartbeatResult, LeaseLost
+from app.store.responses import claims
 from tests.support.waiting import until
 from tests.support.worker import scripted_model
 from workers.generation import lease as module

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.local import service_account
 from app.local.errors import LocalError
-from app.local.service_account import Account, ServiceFolders, choose_account, hand_over, service_environment
+from app.local.services import service_account
+from app.local.services.service_account import Account, ServiceFolders, choose_account, hand_over, service_environment
 
 
 def entry(name: str, uid: int) -> pwd.struct_passwd:

@@ -13,9 +13,9 @@ from app.protocol.events.deltas import WholeCall
 from app.protocol.events.machine import ResponseStream
 from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind
 from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
-from app.protocol.requests.hosted_tools import tool_tag
-from app.protocol.requests.items import Item
-from app.protocol.requests.tools import UNSUPPORTED_TOOLS, Tool, ToolChoice
+from app.protocol.requests.items.any_item import Item
+from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool, ToolChoice
+from app.protocol.requests.tools.hosted import tool_tag
 from config.tools import Kind
 from tests.support.deltas import new_stream
 from workers.formats.calls.hosted import McpServerKind

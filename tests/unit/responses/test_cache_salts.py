@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from app.responses.cache_salts import CacheSalts
+from app.responses.create.cache_salts import CacheSalts
 
 
 async def a_key() -> bytes:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.request import checked_request
-from app.responses.deadlines import Deadlines, deadlines_of
+from app.protocol.requests.bodies.request import checked_request
+from app.responses.create.deadlines import Deadlines, deadlines_of
 from config.settings import load_settings
 from tests.support.api import served
 

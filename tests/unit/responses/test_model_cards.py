@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from app.api import schemas
-from app.responses.codex_models import codex_model
-from app.responses.model_cards import card_of
+from app.responses.models.cards import card_of
+from app.responses.models.codex import codex_model
 from config.models import ServedModel
 from config.tools import McpServer
 from tests.support.api import served

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.protocol.errors import NotFound
-from app.responses.models import PermittedCatalogs, only_model, served_model
-from app.store.projects import ProjectRow
+from app.responses.models.catalog import PermittedCatalogs, only_model, served_model
+from app.store.tenants.projects import ProjectRow
 from config.models import Adapter, ModelCatalog
 from config.tools import McpServer
 from tests.support.api import served

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.toolservers.python import cgroups
-from workers.toolservers.python.cgroups import SandboxCgroup, delegated
 from workers.toolservers.python.errors import SandboxError
+from workers.toolservers.python.jail import cgroups
+from workers.toolservers.python.jail.cgroups import SandboxCgroup, delegated
 from workers.toolservers.python.limits import Limits
 
 OWN = "/user.slice/tools.service"

@@ -11,11 +11,11 @@ import pytest
 from workers.toolservers.python import selftest
 from workers.toolservers.python.answer import MAX_INVALID_LINES, Answer, AnswerReader
 from workers.toolservers.python.jail.jailer import memory_of
+from workers.toolservers.python.jail.seccomp import filter_for
+from workers.toolservers.python.jail.syscalls import Machine, syscalls_of
 from workers.toolservers.python.limits import Limits, parse_bytes, show_bytes
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import TruncatedOutput, truncate_middle
-from workers.toolservers.python.seccomp import filter_for
-from workers.toolservers.python.syscalls import Machine, syscalls_of
 from workers.toolservers.python.tool import explain, result_of
 
 ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026

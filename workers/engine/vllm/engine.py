@@ -37,7 +37,7 @@ from workers.engine.vllm.cpu_executor import compute_threads
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
 from workers.engine.vllm.generation import Generation
-from workers.engine.vllm.harmony_grammar import structured
+from workers.engine.vllm.grammars.harmony import structured
 from workers.engine.vllm.loading import Loaded, load
 from workers.engine.vllm.output_format import MAX_CACHED_CHARS
 from workers.engine.vllm.rendering import is_callers_fault

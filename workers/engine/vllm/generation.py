@@ -10,7 +10,7 @@ from vllm.inputs import tokens_input
 
 from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, InvalidSampling, Sampling
-from workers.engine.vllm import forcing
+from workers.engine.vllm.grammars import forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.sampling import has_grammar, has_state, sampling_params
 

@@ -13,7 +13,8 @@ from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling, Sampling
 from workers.engine.grammar_probe import GrammarProbe
-from workers.engine.vllm import compat, forcing
+from workers.engine.vllm import compat
+from workers.engine.vllm.grammars import forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.output_format import OutputFormats
 from workers.engine.vllm.rendering import Rendering

@@ -24,9 +24,10 @@ from config.models import ServedModel
 from config.settings import ConfigError
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import Decoder, OutputParser, OutputSpec, Structured, Tool, ToolChoice
-from workers.engine.vllm import compat, grammar
+from workers.engine.vllm import compat
 from workers.engine.vllm.decoder import VllmDecoder
 from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.grammars import grammar
 from workers.engine.vllm.output_parser import PlainParser, VllmOutputParser
 
 MAX_CACHED = 64

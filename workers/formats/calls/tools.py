@@ -71,7 +71,7 @@ def tools_of(
     *,
     later: bool = False,
 ) -> Tools:
-    """The tools of a stored request (app/protocol/requests/request.py): its `hosted` ones, and its `client`'s.
+    """The tools of a stored request (app/protocol/requests/bodies/request.py): its `hosted` ones, and its `client`'s.
 
     `later`: for a turn after the first, in which no call is forced any more.
     Raises InvalidSampling if the request chooses a tool that does not exist.

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workers.toolservers.python import selftest
-from workers.toolservers.python.cgroups import delegated
 from workers.toolservers.python.errors import SandboxError
 from workers.toolservers.python.interpreter import examine
+from workers.toolservers.python.jail.cgroups import delegated
+from workers.toolservers.python.jail.seccomp import filter_for
+from workers.toolservers.python.jail.syscalls import Machine
 from workers.toolservers.python.options import Options, parse
-from workers.toolservers.python.seccomp import filter_for
 from workers.toolservers.python.session import SandboxPool
 from workers.toolservers.python.spec import Isolation, SandboxSpec
-from workers.toolservers.python.syscalls import Machine
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import (
     Endpoint,

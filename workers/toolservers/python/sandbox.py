@@ -18,8 +18,8 @@ from typing import Any
 from config.process import command_of
 from workers.toolservers.python import jail
 from workers.toolservers.python.answer import MAX_IMAGE_BYTES, Answer, AnswerReader
-from workers.toolservers.python.cgroups import SandboxCgroup
 from workers.toolservers.python.errors import SandboxError
+from workers.toolservers.python.jail.cgroups import SandboxCgroup
 from workers.toolservers.python.limits import Limits
 from workers.toolservers.python.outcome import Outcome, StopReason
 from workers.toolservers.python.output import NOTE_BYTES, PipeReader, TruncatedOutput, truncate_middle

@@ -14,7 +14,7 @@ from app.api.errors import reply
 from app.api.params import list_page
 from app.api.route_docs import CURSOR_PARAMETERS, ORDER, body_of, error_answers
 from app.api.routes.organization.common import AdministrationOf, deleted, known_ids, list_reply
-from app.protocol.requests.organization import CreateAdminKey
+from app.protocol.requests.bodies.organization import CreateAdminKey
 
 router = APIRouter(prefix="/v1/organization/admin_api_keys", tags=["organization"], dependencies=[Depends(known_ids)])
 

@@ -23,8 +23,8 @@ from app.api.routes.organization.common import (
 )
 from app.api.routes.organization.scopes import scopes_of
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.organization import UpdateKey
-from app.store.api_keys import KeyRow
+from app.protocol.requests.bodies.organization import UpdateKey
+from app.store.tenants.api_keys import KeyRow
 
 router = APIRouter(
     prefix=f"{PROJECTS}/{{project_id}}/api_keys", tags=["organization"], dependencies=[Depends(known_ids)]

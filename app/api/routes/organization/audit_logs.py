@@ -15,8 +15,8 @@ from app.api.params import boolean, integer, list_page, repeatable, values_of
 from app.api.route_docs import AUDIT_PARAMETERS, CURSOR_PARAMETERS, error_answers
 from app.api.routes.organization.common import list_reply
 from app.protocol.errors import InvalidRequest
-from app.store import audit
-from app.store.audit import AuditFilter
+from app.store.tenants import audit
+from app.store.tenants.audit import AuditFilter
 
 router = APIRouter(prefix="/v1/organization/audit_logs", tags=["organization"])
 

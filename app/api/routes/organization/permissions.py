@@ -14,9 +14,9 @@ from app.api.errors import reply
 from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.organization import SetModelPermissions, SetToolPermissions
+from app.protocol.requests.bodies.organization import SetModelPermissions, SetToolPermissions
 from app.protocol.text import shortened
-from app.store.projects import ProjectRow
+from app.store.tenants.projects import ProjectRow
 
 router = APIRouter(prefix=f"{PROJECTS}/{{project_id}}", tags=["organization"], dependencies=[Depends(known_ids)])
 

@@ -13,7 +13,7 @@ from app.api.errors import reply
 from app.api.params import boolean, list_page
 from app.api.route_docs import CURSOR_PARAMETERS, INCLUDE_ARCHIVED, body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids, list_reply
-from app.protocol.requests.organization import CreateProject, UpdateProject
+from app.protocol.requests.bodies.organization import CreateProject, UpdateProject
 
 router = APIRouter(prefix=PROJECTS, tags=["organization"], dependencies=[Depends(known_ids)])
 

@@ -16,7 +16,7 @@ from app.api.route_docs import BEFORE, CURSOR_PARAMETERS, body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import NotFound
 from app.protocol.limits import ALL_MODELS, LimitKind
-from app.protocol.requests.organization import MAX_LIMIT_VALUE, SetRateLimit
+from app.protocol.requests.bodies.organization import MAX_LIMIT_VALUE, SetRateLimit
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.paging import page_object, unknown_cursor

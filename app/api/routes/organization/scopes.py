@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.access.caller import PROJECT_SCOPES, Scope
-from app.protocol.requests.organization import READ_ONLY
+from app.protocol.requests.bodies.organization import READ_ONLY
 
 
 def scopes_of(sent: Sequence[str]) -> frozenset[Scope]:

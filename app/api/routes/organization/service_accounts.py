@@ -22,7 +22,7 @@ from app.api.routes.organization.common import (
 )
 from app.api.routes.organization.scopes import scopes_of
 from app.protocol.errors import InvalidRequest
-from app.protocol.requests.organization import CreateAccountKey, CreateServiceAccount, UpdateServiceAccount
+from app.protocol.requests.bodies.organization import CreateAccountKey, CreateServiceAccount, UpdateServiceAccount
 
 router = APIRouter(
     prefix=f"{PROJECTS}/{{project_id}}/service_accounts", tags=["organization"], dependencies=[Depends(known_ids)]

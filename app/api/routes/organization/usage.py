@@ -19,8 +19,8 @@ from app.api.params import boolean, integer, one_of, repeatable, unsupported_val
 from app.api.route_docs import USAGE_PARAMETERS, error_answers
 from app.protocol.errors import InvalidRequest
 from app.protocol.types import Json
-from app.store import usage
-from app.store.usage import Total, UsageFilter
+from app.store.tenants import usage
+from app.store.tenants.usage import Total, UsageFilter
 
 router = APIRouter(prefix="/v1/organization/usage", tags=["organization"])
 

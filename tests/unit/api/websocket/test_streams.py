@@ -19,7 +19,7 @@ from app.api.websocket.session import Session
 from app.budget import Budget
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
-from app.protocol.requests.request import ResponseRequest
+from app.protocol.requests.bodies.request import ResponseRequest
 from tests.support.waiting import until
 
 

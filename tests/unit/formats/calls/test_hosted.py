@@ -23,7 +23,7 @@ from app.protocol.events.deltas import (
     Text,
     WholeCall,
 )
-from app.protocol.requests.hosted_items import McpCall
+from app.protocol.requests.items.hosted import McpCall
 from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling

@@ -12,10 +12,10 @@ from openai.types.responses import ResponseCreateParams, ResponseIncludable
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.include import INCLUDED, NOT_INCLUDED
-from app.protocol.requests.create_response import CreateResponse
+from app.protocol.requests.bodies.create_response import CreateResponse
+from app.protocol.requests.bodies.request import ResponseRequest, parse_request
+from app.protocol.requests.bodies.vllm_params import EXTRAS, Extras
 from app.protocol.requests.fields import MAX_OPAQUE_BYTES
-from app.protocol.requests.request import ResponseRequest, parse_request
-from app.protocol.requests.vllm_params import EXTRAS, Extras
 
 PLAIN = {"model": "m", "input": "Hello!"}
 

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from app.protocol.errors import InvalidRequest
+from app.protocol.requests.bodies.request import checked_request
 from app.protocol.requests.capabilities import MAX_IMAGES, Capabilities, check_capabilities
-from app.protocol.requests.images import MAX_HEADER_CHARS, MAX_JPEG_SEGMENTS, MAX_PIXELS, is_readable, size_of
-from app.protocol.requests.request import checked_request
+from app.protocol.requests.items.images import MAX_HEADER_CHARS, MAX_JPEG_SEGMENTS, MAX_PIXELS, is_readable, size_of
 
 FIELD = "input[0].content[1].image_url"
 SEES = Capabilities(images=True, tools=True, reasoning=True, verbosity=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.protocol.errors import ErrorObject, InvalidRequest
-from app.protocol.requests.request import parse_request
+from app.protocol.requests.bodies.request import parse_request
 from app.protocol.requests.strict_json import LARGE_BYTES, MAX_CONTAINERS, MAX_DEPTH, MAX_KEYS, decode_object
 
 

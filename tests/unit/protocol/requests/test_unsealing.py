@@ -7,7 +7,7 @@ from typing import Any
 from app.protocol.events.deltas import Finish, FinishReason, Reasoning, Text
 from app.protocol.events.fold import fold
 from app.protocol.events.machine import ResponseStream
-from app.protocol.requests.unsealing import SUMMARY_HEAD, since_compaction, unsealed
+from app.protocol.unsealing import SUMMARY_HEAD, since_compaction, unsealed
 from tests.support.deltas import new_stream
 from tests.support.requests import message
 

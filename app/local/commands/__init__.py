@@ -1,0 +1,1 @@
+"""What `longhaul keys`, `projects`, `limits` and `tools` do."""

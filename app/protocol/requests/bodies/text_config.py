@@ -1,0 +1,89 @@
+"""`text` and `reasoning`: the format of the answer, and how the model reasons before it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from app.protocol.requests.base import RequestModel, check_object_type, tag_of
+from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.tools.any_tool import check_object_schema
+from app.protocol.types import Json
+
+
+class PlainFormat(RequestModel):
+    type: Literal["text"]
+
+    def stored(self) -> Json:
+        return {"type": "text"}
+
+
+class JsonObjectFormat(RequestModel):
+    """The text is any JSON object."""
+
+    type: Literal["json_object"]
+
+    def stored(self) -> Json:
+        return {"type": "json_object"}
+
+
+class JsonSchemaFormat(RequestModel):
+    """The text is JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+    schema_: Annotated[dict[str, Any], check_object_schema("invalid_json_schema"), Field(alias="schema", min_length=1)]
+    strict: bool | None = None
+    description: str | None = None
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "schema": self.schema_,
+            "strict": bool(self.strict),
+        }
+
+
+Format = Annotated[
+    Annotated[PlainFormat, Tag("<text>")]
+    | Annotated[JsonObjectFormat, Tag("<json_object>")]
+    | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("text", "json_object", "json_schema"))),
+]
+
+Verbosity = Literal["low", "medium", "high"]
+
+
+class TextConfig(RequestModel):
+    """The format of the answer's text. `verbosity` is for models whose chat template takes it."""
+
+    format: Format | None = None
+    verbosity: Verbosity | None = None
+
+    def stored(self) -> Json:
+        verbosity = {} if self.verbosity is None else {"verbosity": self.verbosity}
+        return {"format": {"type": "text"} if self.format is None else self.format.stored(), **verbosity}
+
+
+Summary = Literal["auto", "concise", "detailed"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class Reasoning(RequestModel):
+    """How a model reasons. Every `summary` shows the reasoning itself: models here make no summary of it."""
+
+    effort: Effort | None = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
+    """The old name of `summary`."""
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    """Whose reasoning the model is shown again."""
+    mode: Annotated[str | None, SupportedValues(("standard",))] = None
+
+    def stored(self) -> Json:
+        context = {} if self.context is None else {"context": self.context}
+        return {"effort": self.effort, "summary": self.summary or self.generate_summary, **context}

@@ -1,0 +1,263 @@
+"""The items of `input`, as clients send them and as the store keeps them; items of hosted tools: hosted_items.py.
+
+To add an item type: list it in `ITEM_TYPES` (app/protocol/item_types.py), write its model, and make the model a member
+of `Item`. docs/where.md lists the other steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
+from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
+from app.protocol.requests.fields import SupportedValues
+from app.protocol.requests.items.content import (
+    InputContent,
+    InputImage,
+    InputText,
+    OutputContent,
+    OutputText,
+    Summary,
+    Thoughts,
+)
+from app.protocol.requests.items.hosted import AnyHostedItem
+from app.protocol.requests.items.stored_item import InputItemModel, StatusItem
+from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
+from app.protocol.requests.validation import wrong_kind
+from app.protocol.types import Json
+
+CalledName = Annotated[str, Field(min_length=1, max_length=256)]
+"""The name of a tool that a model called; the model may have made it up."""
+Token = Annotated[str, Field(min_length=1)]
+"""A text that this server sealed (app/store/sealing.py)."""
+
+
+class InputMessage(StatusItem):
+    """A message of a user, of the system or of a developer."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"role": "user", "content": "Tell me a joke."}]},
+    )
+    prefix = "msg"
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "system", "developer"]
+    content: InputContent
+    phase: None = None
+
+    def _fields(self) -> Json:
+        parts = [InputText(type="input_text", text=self.content)] if isinstance(self.content, str) else self.content
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts]}
+
+
+class OutputMessage(StatusItem):
+    """A message of a model, for instance from an earlier response's `output`."""
+
+    prefix = "msg"
+
+    type: Literal["message"] = "message"
+    role: Literal["assistant"]
+    content: OutputContent
+    phase: Literal["commentary", "final_answer"] | None = None
+
+    def _fields(self) -> Json:
+        parts = [OutputText(type="output_text", text=self.content)] if isinstance(self.content, str) else self.content
+        phase = {} if self.phase is None else {"phase": self.phase}
+        return {"type": self.type, "role": self.role, "content": [part.stored() for part in parts], **phase}
+
+
+class _CallItem(StatusItem):
+    """A call, or its output. Calls by programs are not supported yet."""
+
+    call_id: CallId
+    caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
+    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+
+class _NamedCall(_CallItem):
+    """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
+
+    type: str
+    name: CalledName
+    namespace: CalledName | None = None
+
+    def _called(self) -> Json:
+        namespace = {} if self.namespace is None else {"namespace": self.namespace}
+        return {"type": self.type, "call_id": self.call_id, "name": self.name, **namespace}
+
+
+class FunctionCall(_NamedCall):
+    """A call of a function."""
+
+    prefix = "fc"
+
+    type: Literal["function_call"]
+    arguments: str
+
+    def _fields(self) -> Json:
+        return {**self._called(), "arguments": self.arguments}
+
+
+class CustomToolCall(_NamedCall):
+    """A call of a custom tool."""
+
+    prefix = "ctc"
+
+    type: Literal["custom_tool_call"]
+    input: str
+
+    def _fields(self) -> Json:
+        return {**self._called(), "input": self.input}
+
+
+class FunctionCallOutput(_CallItem):
+    """What a function returned: text, or parts. Its call has the name of the function, and says what it is."""
+
+    prefix = "fco"
+
+    type: Literal["function_call_output"]
+    output: InputContent
+    name: CalledName | None = None
+    namespace: CalledName | None = None
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class CustomToolCallOutput(_CallItem):
+    """What a custom tool returned: text, or parts."""
+
+    prefix = "ctco"
+
+    type: Literal["custom_tool_call_output"]
+    output: InputContent
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+
+
+class ReasoningItem(StatusItem):
+    """Reasoning of a model, as text or sealed."""
+
+    prefix = "rs"
+
+    type: Literal["reasoning"]
+    summary: Summary | None = None
+    content: Thoughts | None = None
+    encrypted_content: Token | None = None
+
+    def _fields(self) -> Json:
+        return {
+            "type": self.type,
+            "summary": [part.model_dump() for part in self.summary or ()],
+            "content": [part.model_dump() for part in self.content or ()],
+            "encrypted_content": self.encrypted_content,
+        }
+
+
+class Compaction(StatusItem):
+    """A summary of the context, sealed by this server."""
+
+    prefix = "cmp"
+
+    type: Literal["compaction"]
+    encrypted_content: Token
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "encrypted_content": self.encrypted_content}
+
+
+class ItemReference(InputItemModel):
+    """Stands for an item of a stored response or of a conversation."""
+
+    type: Literal["item_reference"] | None = None
+    id: ItemId
+
+    def stored(self, new_id: str) -> Json:
+        """The item itself takes the reference's place before the request is stored."""
+        return {"type": ITEM_REFERENCE, "id": self.id}
+
+
+class CompactionTrigger(InputItemModel):
+    """As the last item of `input`: the response is a compaction of everything before it. It is not stored."""
+
+    type: Literal["compaction_trigger"]
+    id: ItemId | None = None
+
+
+def _output(output: str | list[InputText | InputImage]) -> str | list[Json]:
+    return output if isinstance(output, str) else [part.stored() for part in output]
+
+
+_KNOWN = (*ITEM_TYPES, ITEM_REFERENCE)
+_ROLES = ("user", "assistant", "system", "developer")
+
+
+def _is_reference(item: Json) -> bool:
+    """A reference may leave out its `type`, as in openai's types."""
+    return (
+        item.get("type", ITEM_REFERENCE) in (ITEM_REFERENCE, None)
+        and "id" in item
+        and not ("role" in item or "content" in item)
+    )
+
+
+def _check_item(value: Any) -> Any:
+    """An item is an object with a known type; its model checks the other fields."""
+    if not isinstance(value, dict):
+        raise wrong_kind("an object", value)
+    if _is_reference(value):
+        return value
+    kind = value.get("type", "message")
+    check_type(kind, _KNOWN, UNSUPPORTED_ITEMS)
+    role = value.get("role", "user")
+    if kind == "message" and isinstance(role, str) and role not in _ROLES:
+        raise unsupported_value(role, _ROLES, "role")
+    return value
+
+
+def _item_tag(value: Any) -> str:
+    if _is_reference(value):
+        return f"<{ITEM_REFERENCE}>"
+    kind = value.get("type", "message")
+    return "<assistant>" if kind == "message" and value.get("role") == "assistant" else f"<{kind}>"
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("<message>")]
+    | Annotated[OutputMessage, Tag("<assistant>")]
+    | Annotated[FunctionCall, Tag("<function_call>")]
+    | Annotated[FunctionCallOutput, Tag("<function_call_output>")]
+    | Annotated[CustomToolCall, Tag("<custom_tool_call>")]
+    | Annotated[CustomToolCallOutput, Tag("<custom_tool_call_output>")]
+    | Annotated[ToolSearchCall, Tag("<tool_search_call>")]
+    | Annotated[ToolSearchOutput, Tag("<tool_search_output>")]
+    | Annotated[AdditionalTools, Tag("<additional_tools>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[Compaction, Tag("<compaction>")]
+    | AnyHostedItem
+    | Annotated[ItemReference, Tag(f"<{ITEM_REFERENCE}>")],
+    Discriminator(_item_tag),
+    BeforeValidator(_check_item),
+]
+
+
+InputItem = Annotated[
+    Annotated[CompactionTrigger, Tag("<trigger>")] | Annotated[Item, Tag("<item>")],
+    Discriminator(lambda value: "<trigger>" if _is_trigger(value) else "<item>"),
+]
+"""An item of a response's `input`."""
+
+
+def _is_trigger(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == COMPACTION_TRIGGER
+
+
+def stored_items(items: Iterable[Item], suffix: str) -> list[Json]:
+    """Returns items as the store keeps them; an item without an id gets one with `suffix`."""
+    return [item.stored(f"{suffix}_in{index}") for index, item in enumerate(items)]

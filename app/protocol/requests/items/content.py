@@ -1,0 +1,128 @@
+"""The parts of a message's content, and of a tool's output."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+
+from app.protocol.requests.base import (
+    RequestModel,
+    check_no_nul,
+    check_object_type,
+    check_text_or_list,
+    tag_of,
+    text_or_list,
+)
+from app.protocol.requests.fields import MAX_PARTS, Notes, SupportedValues
+from app.protocol.requests.items.images import check_data_url
+from app.protocol.requests.validation import refused
+from app.protocol.types import Json
+
+UNSUPPORTED_PARTS = frozenset({"input_file", "input_audio"})
+
+_WEB = ("https://", "http://")
+
+
+class InputText(RequestModel):
+    """Text for the model."""
+
+    type: Literal["input_text"]
+    text: str
+    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
+
+    def stored(self) -> Json:
+        return {"type": "input_text", "text": self.text}
+
+
+def _check_image_url(value: Any) -> Any:
+    if not isinstance(value, str) or value.startswith(_WEB):
+        return value
+    if not value.startswith("data:"):
+        raise refused("Invalid '{path}': expected an http(s) URL, or a data URL of an image.", "invalid_value")
+    check_data_url(value)
+    return value
+
+
+class InputImage(RequestModel):
+    """An image, for models that take images. The model sees it in full size: `detail` cannot make it smaller."""
+
+    type: Literal["input_image"]
+    image_url: Annotated[str, BeforeValidator(_check_image_url), AfterValidator(check_no_nul)]
+    detail: Annotated[str | None, SupportedValues(("auto", "high", "original"))] = None
+    file_id: Annotated[str | None, SupportedValues()] = None
+    prompt_cache_breakpoint: Annotated[Json | None, SupportedValues()] = None
+
+    def stored(self) -> Json:
+        return {"type": "input_image", "image_url": self.image_url, "detail": self.detail or "auto"}
+
+
+class OutputText(RequestModel):
+    """Text that a model wrote."""
+
+    type: Literal["output_text", "input_text"]
+    text: str
+    annotations: Notes | None = None
+    logprobs: Notes | None = None
+
+    def stored(self) -> Json:
+        return {
+            "type": "output_text",
+            "text": self.text,
+            "annotations": self.annotations or [],
+            "logprobs": self.logprobs or [],
+        }
+
+
+class Refusal(RequestModel):
+    """A refusal that a model wrote."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+    def stored(self) -> Json:
+        return {"type": "refusal", "refusal": self.refusal}
+
+
+class SummaryText(RequestModel):
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningText(RequestModel):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+InputPart = Annotated[
+    Annotated[InputText, Tag("<input_text>")] | Annotated[InputImage, Tag("<input_image>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("input_text", "input_image"), UNSUPPORTED_PARTS)),
+]
+OutputPart = Annotated[
+    Annotated[OutputText, Tag("<output_text>")]
+    | Annotated[OutputText, Tag("<input_text>")]
+    | Annotated[Refusal, Tag("<refusal>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("output_text", "input_text", "refusal"))),
+]
+InputContent = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[InputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
+    Discriminator(text_or_list),
+    BeforeValidator(check_text_or_list),
+]
+OutputContent = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[list[OutputPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<list>")],
+    Discriminator(text_or_list),
+    BeforeValidator(check_text_or_list),
+]
+Summary = Annotated[
+    list[Annotated[SummaryText, BeforeValidator(check_object_type(("summary_text",)))]],
+    Field(max_length=MAX_PARTS, fail_fast=True),
+]
+Thoughts = Annotated[
+    list[Annotated[ReasoningText, BeforeValidator(check_object_type(("reasoning_text",)))]],
+    Field(max_length=MAX_PARTS, fail_fast=True),
+]

@@ -1,0 +1,182 @@
+"""Items of `input` about hosted tools, as clients received them in an `output` and send them back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from app.protocol.requests.base import ItemId, RequestModel, check_object_type, tag_of
+from app.protocol.requests.fields import MAX_PARTS
+from app.protocol.requests.items.stored_item import PlainItem, StoredItem
+from app.protocol.requests.tools.mcp import McpToolName, ServerLabel
+from app.protocol.requests.validation import wrong_kind
+from app.protocol.types import Json
+
+MAX_TOOLS = 1024
+
+
+class Logs(RequestModel):
+    type: Literal["logs"]
+    logs: str
+
+
+class Image(RequestModel):
+    type: Literal["image"]
+    url: str
+
+
+CodeOutput = Annotated[
+    Annotated[Logs, Tag("<logs>")] | Annotated[Image, Tag("<image>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("logs", "image"))),
+]
+
+
+class CodeInterpreterCall(StoredItem):
+    """Code that ran for a model."""
+
+    prefix = "ci"
+
+    type: Literal["code_interpreter_call"]
+    code: str | None
+    container_id: Annotated[str, Field(max_length=256)]
+    outputs: Annotated[list[CodeOutput], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] | None = None
+
+    def _fields(self) -> Json:
+        outputs = None if self.outputs is None else [output.model_dump() for output in self.outputs]
+        return {"type": self.type, "code": self.code, "container_id": self.container_id, "outputs": outputs}
+
+
+class Source(RequestModel):
+    type: Literal["url"]
+    url: str
+
+
+class SearchAction(RequestModel):
+    type: Literal["search"]
+    query: str | None = None
+    queries: Annotated[list[str], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    sources: Annotated[list[Source], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+
+
+class OpenAction(RequestModel):
+    type: Literal["open_page"]
+    url: str | None = None
+
+
+class FindAction(RequestModel):
+    type: Literal["find_in_page"]
+    pattern: str
+    url: str
+
+
+Action = Annotated[
+    Annotated[SearchAction, Tag("<search>")]
+    | Annotated[OpenAction, Tag("<open_page>")]
+    | Annotated[FindAction, Tag("<find_in_page>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("search", "open_page", "find_in_page"))),
+]
+
+
+class WebSearchCall(StoredItem):
+    """A search that a model made, or a page that it opened."""
+
+    prefix = "ws"
+
+    type: Literal["web_search_call"]
+    action: Action
+    status: Literal["in_progress", "searching", "completed", "failed", "incomplete"] | None = None
+
+    def _fields(self) -> Json:
+        return {"type": self.type, "action": self.action.model_dump(exclude_none=True)}
+
+
+def _check_error(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | dict):
+        raise wrong_kind("a string or an object", value)
+    return value
+
+
+class McpCall(StoredItem):
+    """A call that a model made of an MCP server's tool."""
+
+    prefix = "mcp"
+
+    type: Literal["mcp_call"]
+    server_label: ServerLabel
+    name: McpToolName
+    arguments: str
+    output: str | None = None
+    error: Annotated[str | Json | None, BeforeValidator(_check_error)] = None
+    approval_request_id: ItemId | None = None
+    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] | None = None
+
+    def _fields(self) -> Json:
+        return self.model_dump(
+            include={"type", "server_label", "name", "arguments", "output", "error", "approval_request_id"}
+        )
+
+
+class ListedTool(RequestModel):
+    """A tool as its MCP server describes it."""
+
+    name: McpToolName
+    input_schema: Json | None
+    description: str | None = None
+    annotations: Json | None = None
+
+
+class McpListTools(PlainItem):
+    """The tools that an MCP server listed."""
+
+    prefix = "mcpl"
+
+    type: Literal["mcp_list_tools"]
+    server_label: ServerLabel
+    tools: Annotated[list[ListedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+    error: str | None = None
+
+    def _fields(self) -> Json:
+        tools = [tool.model_dump() for tool in self.tools]
+        return {"type": self.type, "server_label": self.server_label, "tools": tools, "error": self.error}
+
+
+class ApprovalRequest(PlainItem):
+    """A call of an MCP server's tool that waits for the client's approval."""
+
+    prefix = "mcpr"
+
+    type: Literal["mcp_approval_request"]
+    server_label: ServerLabel
+    name: McpToolName
+    arguments: str
+
+    def _fields(self) -> Json:
+        return self.model_dump(include={"type", "server_label", "name", "arguments"})
+
+
+class ApprovalResponse(PlainItem):
+    """The client's answer to an approval request."""
+
+    prefix = "mcpa"
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: ItemId
+    approve: bool
+    reason: str | None = None
+
+    def _fields(self) -> Json:
+        return self.model_dump(include={"type", "approval_request_id", "approve", "reason"})
+
+
+AnyHostedItem = (
+    Annotated[CodeInterpreterCall, Tag("<code_interpreter_call>")]
+    | Annotated[WebSearchCall, Tag("<web_search_call>")]
+    | Annotated[McpCall, Tag("<mcp_call>")]
+    | Annotated[McpListTools, Tag("<mcp_list_tools>")]
+    | Annotated[ApprovalRequest, Tag("<mcp_approval_request>")]
+    | Annotated[ApprovalResponse, Tag("<mcp_approval_response>")]
+)

@@ -1,0 +1,1 @@
+"""`tools` and `tool_choice`."""

@@ -1,0 +1,359 @@
+"""`tools` and `tool_choice`: what a model may call, in the client's own code and on the server (hosted_tools.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.requests.base import (
+    ChosenName,
+    RequestModel,
+    ToolName,
+    check_object_type,
+    check_type,
+    missing_type,
+    tag_of,
+)
+from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
+from app.protocol.requests.tools.hosted import AnyHostedChoice, AnyHostedTool, tool_tag
+from app.protocol.requests.tools.omitted import OmittedTool
+from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.types import Json
+
+UNSUPPORTED_TOOLS = frozenset(
+    {
+        "apply_patch",
+        "computer",
+        "computer_use_preview",
+        "file_search",
+        "image_generation",
+        "local_shell",
+        "programmatic_tool_calling",
+        "shell",
+    }
+)
+"""Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
+
+UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace", "tool_search"}
+
+_CLIENT_TYPES = ("function", "custom")
+LOADED_TYPES = (*_CLIENT_TYPES, "namespace")
+"""What items of `input` may bring."""
+TOOL_TYPES = (*LOADED_TYPES, "tool_search", *KIND_OF_TOOL)
+_CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
+MAX_NAMESPACE_TOOLS = 1024
+"""Of one namespace; as many as one MCP server may list."""
+
+
+def check_object_schema(code: str) -> BeforeValidator:
+    """Returns a validator for a JSON schema that must describe an object; `code` is the error's."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and value and (kind := value.get("type")) != "object":
+            found = f"'{kind}'" if isinstance(kind, str) else "none"
+            raise refused(f"Invalid schema for '{{path}}': its 'type' must be 'object', but is {found}.", code)
+        return value
+
+    return BeforeValidator(check)
+
+
+class _ClientTool(RequestModel):
+    """A tool in the client's own code. Programs that call tools are not supported yet."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    name: ToolName
+    description: str | None = None
+    allowed_callers: DirectCallers = None
+    defer_loading: bool | None = None
+    async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
+
+    @property
+    def known_as(self) -> str:
+        return f"the name '{self.name}'"
+
+    def _deferred(self) -> Json:
+        return {"defer_loading": True} if self.defer_loading else {}
+
+
+class FunctionTool(_ClientTool):
+    """A function. With `strict` its arguments always fit `parameters`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "function",
+                    "name": "get_weather",
+                    "description": "The weather at a place.",
+                    "parameters": {
+                        "type": "object",
+                        "properties": {"place": {"type": "string"}},
+                        "required": ["place"],
+                        "additionalProperties": False,
+                    },
+                    "strict": True,
+                }
+            ]
+        }
+    )
+
+    type: Literal["function"]
+    parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
+    strict: bool | None = None
+    output_schema: Annotated[Json | None, SupportedValues()] = None
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "strict": self.strict,
+            **self._deferred(),
+        }
+
+
+class TextFormat(RequestModel):
+    type: Literal["text"]
+
+
+class GrammarFormat(RequestModel):
+    """The input of the tool always fits a grammar."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: Annotated[str, Field(min_length=1)]
+
+
+CustomFormat = Annotated[
+    Annotated[TextFormat, Tag("<text>")] | Annotated[GrammarFormat, Tag("<grammar>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(("text", "grammar"))),
+]
+
+
+class CustomTool(_ClientTool):
+    """A tool that takes text."""
+
+    type: Literal["custom"]
+    format: CustomFormat | None = None
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "format": {"type": "text"} if self.format is None else self.format.model_dump(),
+            **self._deferred(),
+        }
+
+
+def check_names(tools: list[Any]) -> list[Any]:
+    seen: set[str] = set()
+    for known_as in (name for tool in tools if not isinstance(tool, OmittedTool) for name in _known_as(tool)):
+        if known_as in seen:
+            raise refused(f"Invalid '{{path}}': two tools have {known_as}.", "invalid_value")
+        seen.add(known_as)
+    return tools
+
+
+def _known_as(tool: Any) -> list[str]:
+    """What a choice, or an error, calls the tool: in a namespace by `namespace.name`, which may be a plain name too."""
+    nested = [f"the name '{tool.name}.{mine.name}'" for mine in tool.tools] if tool.type == "namespace" else []
+    return [tool.known_as, *nested]
+
+
+def _tool_tag(value: Any) -> str:
+    return value.type if isinstance(value, OmittedTool) else tool_tag(value)
+
+
+ClientTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
+    Discriminator(tag_of),
+    BeforeValidator(check_object_type(_CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *KIND_OF_TOOL})),
+]
+
+
+class NamespaceTool(RequestModel):
+    """Tools of the client under one name: two namespaces may have tools of the same name."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: Annotated[
+        list[ClientTool],
+        Field(min_length=1, max_length=MAX_NAMESPACE_TOOLS, fail_fast=True),
+        AfterValidator(check_names),
+    ]
+
+    @property
+    def known_as(self) -> str:
+        return f"the namespace '{self.name}'"
+
+    def stored(self) -> Json:
+        tools = [tool.stored() for tool in self.tools]
+        return {"type": self.type, "name": self.name, "description": self.description, "tools": tools}
+
+
+_SERVER_SEARCH = "'{path}' must be 'client': the server searches no tools."
+
+
+def _check_execution(value: Any) -> Any:
+    if value is None or value == "server":
+        raise refused(_SERVER_SEARCH, "unsupported_parameter")
+    return value
+
+
+ClientExecution = Annotated[Literal["client"], BeforeValidator(_check_execution)]
+
+
+class ToolSearchTool(RequestModel):
+    """A search for tools in the client's own code: the model may call the tools that it finds."""
+
+    type: Literal["tool_search"]
+    execution: ClientExecution
+    description: str | None = None
+    parameters: Annotated[dict[str, Any] | None, check_object_schema("invalid_function_parameters")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_absent(cls, value: Any) -> Any:
+        """Without `execution`, the server would have to search."""
+        if isinstance(value, dict) and "execution" not in value:
+            raise refused(_SERVER_SEARCH, "unsupported_parameter", "execution")
+        return value
+
+    @property
+    def known_as(self) -> str:
+        return f"the name '{self.type}'"
+
+    def stored(self) -> Json:
+        return {
+            "type": self.type,
+            "execution": self.execution,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+
+
+_NOT_LOADED = {*UNSUPPORTED_TOOLS, *KIND_OF_TOOL}
+
+
+def _unless_omitted(check: Callable[[Any], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: value if isinstance(value, OmittedTool) else check(value))
+
+
+LoadedTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
+    Discriminator(_tool_tag),
+    _unless_omitted(check_object_type(LOADED_TYPES, {*_NOT_LOADED, "tool_search"})),
+]
+"""What a tool search found."""
+
+AddedTool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[ToolSearchTool, Tag("<tool_search>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")],
+    Discriminator(_tool_tag),
+    _unless_omitted(check_object_type((*LOADED_TYPES, "tool_search"), _NOT_LOADED)),
+]
+"""A tool of an item `additional_tools`: hosted tools are for `tools` alone."""
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag("<function>")]
+    | Annotated[CustomTool, Tag("<custom>")]
+    | Annotated[NamespaceTool, Tag("<namespace>")]
+    | Annotated[ToolSearchTool, Tag("<tool_search>")]
+    | Annotated[SkipJsonSchema[OmittedTool], Tag("<omitted>")]
+    | AnyHostedTool,
+    Discriminator(_tool_tag),
+    _unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
+]
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]
+
+
+class _ChosenByName(RequestModel):
+    """A tool of the client, by its name or, in a namespace, by `namespace.name`."""
+
+    type: str
+    name: ChosenName
+
+    key: ClassVar[str] = "name"
+    """The key that an error names if no tool matches."""
+
+    @property
+    def described(self) -> str:
+        return f"{self.type} tool '{self.name}'"
+
+    def stored(self) -> Json:
+        return {"type": self.type, "name": self.name}
+
+    def matches(self, tool: Any) -> bool:
+        if tool.type == "namespace":
+            return any(mine.type == self.type and f"{tool.name}.{mine.name}" == self.name for mine in tool.tools)
+        return bool(tool.type == self.type and tool.name == self.name)
+
+
+class ChosenFunction(_ChosenByName):
+    """The model must call this function."""
+
+    type: Literal["function"]
+
+
+class ChosenCustom(_ChosenByName):
+    """The model must call this custom tool."""
+
+    type: Literal["custom"]
+
+
+_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | AnyHostedChoice
+
+Chosen = Annotated[
+    _Chosen,
+    Discriminator(tool_tag),
+    BeforeValidator(check_object_type(_CHOICE_TYPES, UNSUPPORTED_CHOICES)),
+]
+
+
+class AllowedTools(RequestModel):
+    """The model may call only these of the tools. The prompt shows all of them, so that it stays cached."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[Chosen], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+    def stored(self) -> Json:
+        return {"type": self.type, "mode": self.mode, "tools": [tool.stored() for tool in self.tools]}
+
+
+def _check_choice(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "type" not in value:
+            raise missing_type()
+        check_type(value["type"], (*_CHOICE_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
+    elif not isinstance(value, str):
+        raise wrong_kind("a string or an object", value)
+    return value
+
+
+def _choice_tag(value: Any) -> str:
+    return "<mode>" if isinstance(value, str) else tool_tag(value)
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("<mode>")]
+    | _Chosen
+    | Annotated[AllowedTools, Tag("<allowed_tools>")],
+    Discriminator(_choice_tag),
+    BeforeValidator(_check_choice),
+]

@@ -1,0 +1,186 @@
+"""From a request to a row that may be inserted.
+
+resolve the model -> check what it continues -> resolve references -> check tools and approvals -> seal secrets -> row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from app.aio import HEAVY
+from app.protocol.errors import InvalidRequest
+from app.protocol.events import frames
+from app.protocol.events.chunk import Chunk
+from app.protocol.events.machine import ResponseStream
+from app.protocol.limits import TIERS
+from app.protocol.requests.bodies.request import ResponseRequest
+from app.protocol.requests.capabilities import check_capabilities
+from app.protocol.response import response_object
+from app.protocol.tasks import COUNT
+from app.protocol.types import Json
+from app.protocol.unsealing import since_compaction
+from app.queue.message import Priority
+from app.responses.create.approvals import check_approvals, has_approvals
+from app.responses.create.cache_salts import CacheSalts
+from app.responses.create.continuation import (
+    ContextLimits,
+    Continuation,
+    check_continuation,
+    check_outputs,
+    earlier_approvals,
+)
+from app.responses.create.deadlines import deadlines_of
+from app.responses.create.mcp_servers import check_servers
+from app.responses.create.references import ReferenceResolver
+from app.responses.ids import new_response_id
+from app.responses.models.catalog import PermittedCatalogs, Terms, capabilities_of, served_model
+from app.store.database import Database
+from app.store.keys import SharedSealer, salt_key
+from app.store.rows import Idempotency, NewResponse, Reserving
+from app.store.sealing import seal_headers
+from config.models import ServedModel
+from config.settings import Settings
+
+MANY_ITEMS = 500
+"""More are put into their stored form beside the event loop, which takes 2 to 9 ms for a thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """A request that passed every check: the row to insert, and the response object as it is then."""
+
+    row: NewResponse
+    response: Json
+
+
+class RequestAcceptor:
+    """Checks requests against everything that needs the store, the served models or the settings."""
+
+    def __init__(
+        self,
+        db: Database,
+        sealer: SharedSealer,
+        references: ReferenceResolver,
+        catalogs: PermittedCatalogs,
+        settings: Settings,
+    ) -> None:
+        self._db = db
+        self._sealer = sealer
+        self._salts = CacheSalts(salt_key(db))
+        self._references = references
+        self._catalogs = catalogs
+        self._settings = settings
+        self._limits = ContextLimits.of(settings)
+
+    async def accept(
+        self,
+        project: str,
+        request: ResponseRequest,
+        idempotency: Idempotency | None = None,
+        priority: Priority | None = None,
+        unstored: Collection[str] = (),
+        api_key_id: str | None = None,
+    ) -> AcceptedRequest:
+        """Returns the row of a new response. Raises NotFound, InvalidRequest and StoreUnavailable.
+
+        `priority` overrides the one that follows from the request. The request may continue the responses `unstored`
+        although they have `store` false.
+        """
+        catalog, terms = await self._catalogs.of(project), await self._catalogs.terms(project)
+        model, response_id = served_model(catalog, request.model), new_response_id()
+        deadlines = deadlines_of(request.fields, model, self._settings)
+        limits = self._limits.for_compaction() if request.fields.compacts else self._limits
+        continued = await check_continuation(self._db, project, request, unstored, limits)
+        as_stored = partial(request.stored, response_id, model.default_sampling)
+        sent = await HEAVY.run(as_stored) if request.item_count > MANY_ITEMS else as_stored()
+        items = await self._references.resolve(project, sent["input"])
+        tier = terms.tier(request.tier)
+        document = {
+            **sent,
+            "service_tier": tier,
+            "conversation_until": continued.last_position,
+            "input": items,
+            "extra": await self._salted(project, sent["extra"]),
+        }
+        if document["previous_input_messages"] is None:  # Harmony's messages have no ids of calls.
+            await check_outputs(self._db, continued, items)
+        if priority is None:
+            priority = Priority.of(tier, background=request.background)
+        _check_engine_priority(document["extra"], priority, terms)
+        _check_model(document, model)
+        check_servers(request.fields.tools or (), catalog.tools)
+        await self._check_approvals(project, document, continued)
+        stored = {**document, "secrets": await self._sealed_secrets(project, request)}
+        created_at = datetime.now(UTC)  # for clients; deadlines and retention go by the clock of Postgres
+        opening, response = _opening(stored, response_id, created_at)
+        row = NewResponse(
+            id=response_id,
+            project=project,
+            model=model.name,
+            queue=model.queue,
+            priority=priority,
+            request=stored,
+            created_at=created_at,
+            opening=opening,
+            queue_seconds=deadlines.queue_seconds,
+            run_seconds=deadlines.run_seconds,
+            idempotency=idempotency,
+            chain_length=continued.chain.count + 1,
+            context_bytes=continued.chain.bytes,
+            key_id=api_key_id,
+            reserving=self._reserving(request, continued) if terms.is_limited else None,
+        )
+        return AcceptedRequest(row, response)
+
+    def _reserving(self, request: ResponseRequest, continued: Continuation) -> Reserving:
+        """Returns what the response reserves of its project's limits. Counting tokens takes none."""
+        if request.task == COUNT:
+            return Reserving(0, None)
+        asked = request.fields.max_output_tokens
+        output = self._settings.reserved_output_tokens if asked is None else asked
+        return Reserving(continued.chain.bytes + continued.conversation_bytes, output)
+
+    async def _salted(self, project: str, extra: Json) -> Json:
+        salt = await self._salts.salt(project, extra.get("cache_salt"))
+        return extra if salt is None else {**extra, "cache_salt": salt}
+
+    async def _check_approvals(self, project: str, document: Json, continued: Continuation) -> None:
+        """Raises InvalidRequest for an approval that does not fit the items before it."""
+        items = document["input"]
+        if has_approvals(items):
+            context = since_compaction(await earlier_approvals(self._db, project, continued))
+            check_approvals(context, items, document["tools"])
+
+    async def _sealed_secrets(self, project: str, request: ResponseRequest) -> dict[str, str]:
+        """Returns the headers for MCP servers by `server_label`, sealed: no reader of the table can read them."""
+        secrets = request.secrets()
+        if not secrets:
+            return {}
+        sealer = await self._sealer.get(project)
+        return {label: seal_headers(sealer, headers) for label, headers in secrets.items()}
+
+
+def _check_engine_priority(extra: Json, priority: Priority, terms: Terms) -> None:
+    """Raises InvalidRequest if the request would pass others in the engine, and its project may not."""
+    asked = extra.get("priority")
+    if asked is not None and asked < priority and terms.top_tier != TIERS[-1]:
+        message = (
+            f"Invalid 'priority': {asked}. The project's best service tier is '{terms.top_tier}', so the engine's "
+            f"priority may be {priority.value} or more."
+        )
+        raise InvalidRequest(message, "priority", "invalid_value")
+
+
+def _check_model(document: Json, model: ServedModel) -> None:
+    """Raises InvalidRequest for what the model cannot do."""
+    check_capabilities(document, capabilities_of(model))
+
+
+def _opening(document: Json, response_id: str, created_at: datetime) -> tuple[Chunk, Json]:
+    """Returns the first chunk of the response's log (created, queued), and the response object after it."""
+    stream = ResponseStream(response_object(document, response_id=response_id, created_at=int(created_at.timestamp())))
+    encoded = frames.encode_all(stream.accept())
+    return Chunk(response_id, 0, stream.next_sequence - 1, 0, (), encoded), stream.response

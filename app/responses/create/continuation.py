@@ -1,0 +1,166 @@
+"""What a request continues: a previous response, a conversation, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from app.protocol.errors import InvalidRequest, NotFound
+from app.protocol.item_types import CLIENT_CALLS
+from app.protocol.requests.bodies.consistency import no_such_call, outputs_without_call
+from app.protocol.requests.bodies.request import ResponseRequest
+from app.protocol.status import Status
+from app.protocol.text import shortened
+from app.protocol.types import Json
+from app.responses.ids import may_exist
+from app.store.context import calls
+from app.store.context.approvals import approvals_in_chain, approvals_in_conversation
+from app.store.context.size import ContextSize, conversation_size, get_with_chain_size
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from config.settings import Settings
+
+_NO_CHAIN = ContextSize()
+
+_CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
+
+
+def no_such_conversation(conversation_id: str, param: str | None = None) -> NotFound:
+    message = f"Conversation with id '{shortened(conversation_id)}' not found."
+    return NotFound(message, param, "conversation_not_found")
+
+
+def _no_such_previous(response_id: str) -> InvalidRequest:
+    message = f"Previous response with id '{shortened(response_id)}' not found."
+    return InvalidRequest(message, "previous_response_id", "previous_response_not_found")
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a request continues, as it was when the request was accepted."""
+
+    previous: ResponseRow | None = None
+    conversation: str | None = None
+    last_position: int | None = None
+    """In the conversation, of its last item."""
+    conversation_bytes: int = 0
+    """Of all items of the conversation."""
+    chain: ContextSize = _NO_CHAIN
+    """The previous response and all that it continues."""
+
+
+_NOTHING = Continuation()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimits:
+    """What a request may continue."""
+
+    bytes: int
+    responses: int
+    """Of a chain."""
+    items: int
+    """Of a conversation."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> ContextLimits:
+        return cls(settings.max_context_bytes, settings.max_chain_length, settings.max_conversation_items)
+
+    def for_compaction(self) -> ContextLimits:
+        """A context at its bound can still be compacted."""
+        return ContextLimits(2 * self.bytes, 2 * self.responses, 2 * self.items)
+
+    def check_chain(self, size: ContextSize) -> None:
+        """Raises InvalidRequest if a response that continues a chain of this size would be too long."""
+        way_out = "Compact it (POST /v1/responses/compact), and continue with the output of that as 'input'."
+        if size.count >= self.responses:
+            message = (
+                f"'previous_response_id' continues {size.count} responses or more; a chain may have {self.responses}."
+            )
+            raise _too_large("previous_response_id", f"{message} {way_out}")
+        if size.bytes > self.bytes:
+            message = f"'previous_response_id' continues {size.bytes} bytes or more; at most {self.bytes} are accepted."
+            raise _too_large("previous_response_id", f"{message} {way_out}")
+
+    def check_conversation(self, size: ContextSize, param: str = "conversation") -> None:
+        """Raises InvalidRequest about the field `param` if a conversation of this size is too large."""
+        way_out = "Start another conversation, or delete items."
+        if size.count > self.items:
+            message = f"Invalid '{param}': the conversation has {size.count} items; at most {self.items} are accepted."
+            raise _too_large(param, f"{message} {way_out}")
+        if size.bytes > self.bytes:
+            message = f"Invalid '{param}': the conversation has {size.bytes} bytes; at most {self.bytes} are accepted."
+            raise _too_large(param, f"{message} {way_out}")
+
+
+def _too_large(param: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, param, "context_too_large")
+
+
+async def check_continuation(
+    db: Database, project: str, request: ResponseRequest, unstored: Collection[str], limits: ContextLimits
+) -> Continuation:
+    """Checks that the request's previous response or conversation exists, can be continued, and is within `limits`.
+
+    Raises InvalidRequest and NotFound. The context may still be deleted before a worker reads it.
+    """
+    if (previous := request.fields.previous_response_id) is not None:
+        return await _check_previous(db, project, previous, unstored, limits)
+    if (conversation := request.fields.conversation_id) is None:
+        return _NOTHING
+    found = await conversation_size(db, project, conversation) if may_exist(conversation) else None
+    if found is None:
+        raise no_such_conversation(conversation, "conversation")
+    limits.check_conversation(found.size)
+    return Continuation(
+        conversation=conversation, last_position=found.last_position, conversation_bytes=found.size.bytes
+    )
+
+
+async def check_outputs(db: Database, continued: Continuation, items: Sequence[Json]) -> None:
+    """Checks that each output among `items`, the stored input, has its call in them or in what they continue.
+
+    Raises InvalidRequest about the first output without a call. Input without outputs costs no query, nor do outputs
+    whose calls the previous response made.
+    """
+    if not (missing := outputs_without_call(items)):
+        return
+    unknown = set(missing)
+    if (previous := continued.previous) is not None:
+        made = [*previous.request["input"], *(previous.output or [])]
+        unknown -= {item["call_id"] for item in made if item["type"] in CLIENT_CALLS}
+        before = previous.request.get("previous_response_id")
+        if unknown and before is not None:
+            unknown = await calls.without_call_in_chain(db, previous.project, before, unknown)
+    elif continued.conversation is not None:
+        unknown = await calls.without_call_in_conversation(db, continued.conversation, unknown)
+    for call_id, index in missing.items():
+        if call_id in unknown:
+            raise no_such_call(call_id, index)
+
+
+async def _check_previous(
+    db: Database, project: str, response_id: str, unstored: Collection[str], limits: ContextLimits
+) -> Continuation:
+    most = ContextSize(limits.responses, limits.bytes)
+    found = await get_with_chain_size(db, project, response_id, most) if may_exist(response_id) else None
+    if found is None or not (found[0].store or response_id in unstored):
+        raise _no_such_previous(response_id)
+    row, chain = found
+    if row.status not in _CONTINUABLE:
+        message = (
+            f"The previous response is '{row.status.value}'. "
+            "Only a completed or an incomplete response can be continued."
+        )
+        raise InvalidRequest(message, "previous_response_id", "previous_response_not_finished")
+    limits.check_chain(chain)
+    return Continuation(previous=row, chain=chain)
+
+
+async def earlier_approvals(db: Database, project: str, continued: Continuation) -> list[Json]:
+    """Returns what the request continues of approvals, their requests, calls and compactions, oldest first."""
+    if (previous := continued.previous) is not None:
+        return await approvals_in_chain(db, project, previous.id)
+    if (conversation := continued.conversation) is not None:
+        return await approvals_in_conversation(db, conversation, continued.last_position or 0)
+    return []

@@ -1,0 +1,91 @@
+"""Inserting new responses, and sending their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from app.aio import BackgroundTasks
+from app.protocol.errors import InvalidRequest, LimitReached
+from app.protocol.limits import Allowance, Shortage
+from app.queue.publisher import QueueUnavailable, TaskQueue
+from app.store.database import Database, StoreUnavailable
+from app.store.responses import lookup
+from app.store.responses.inserts import Inserter
+from app.store.rows import Idempotency, NewResponse, ResponseRow
+
+log = logging.getLogger("longhaul.api")
+
+
+class ResponseCreator:
+    """Inserts a response, and sends its message if it does not wait, in tasks that outlive the request.
+
+    `abandon` is called with the id of a response that no client can know of.
+    """
+
+    def __init__(
+        self, db: Database, queue: TaskQueue, background: BackgroundTasks, abandon: Callable[[str], None]
+    ) -> None:
+        self._db = db
+        self._queue = queue
+        self._background = background
+        self._abandon = abandon
+        self._inserter = Inserter(db, self._start_sending)
+
+    async def close(self) -> None:
+        await self._inserter.close()
+
+    async def find_repeated(self, project: str, idempotency: Idempotency | None) -> ResponseRow | None:
+        """Returns the response of an earlier request with this key. Raises InvalidRequest if its body was another."""
+        if idempotency is None:
+            return None
+        row = await lookup.get_by_key(self._db, project, idempotency.key)
+        if row is not None:
+            _check_same_body(row, idempotency)
+        return row
+
+    async def insert(self, row: NewResponse) -> ResponseRow | Allowance | None:
+        """Inserts the row and returns what its project's limits leave, or None without limits.
+
+        Returns the response that its key has already: then nothing is inserted. If the caller leaves, or nobody knows
+        whether the insert was committed, the response is abandoned. With a key it is not: its client can repeat the
+        request. Raises StoreUnavailable, LimitReached, and InvalidRequest as `find_repeated`.
+        """
+        inserting = self._background.start(self._create(row))
+        try:
+            result = await asyncio.shield(inserting)
+        except asyncio.CancelledError:
+            if row.idempotency is None:
+                inserting.add_done_callback(lambda _: self._abandon(row.id))
+            raise
+        except StoreUnavailable:
+            if row.idempotency is None:
+                self._abandon(row.id)
+            raise
+        if isinstance(result, Shortage):
+            raise LimitReached(result)
+        if isinstance(result, ResponseRow):
+            _check_same_body(result, row.idempotency)
+        return result
+
+    async def _create(self, row: NewResponse) -> ResponseRow | Allowance | Shortage | None:
+        try:
+            return await self._inserter.create(row)
+        except LimitReached as refused:  # An everyday answer: raised here, it would be logged as a task's failure.
+            return refused.shortage
+
+    def _start_sending(self, row: NewResponse) -> None:
+        self._background.start(self._send(row))
+
+    async def _send(self, row: NewResponse) -> None:
+        try:
+            await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
+        except QueueUnavailable as error:
+            log.debug("%s: its message was not sent (%s)", row.id, error)  # the queue has warned of the whole batch
+
+
+def _check_same_body(row: ResponseRow, idempotency: Idempotency | None) -> None:
+    if idempotency is None or row.fingerprint != idempotency.fingerprint:
+        message = "The Idempotency-Key was used for a request with another body; choose a new key."
+        raise InvalidRequest(message, "Idempotency-Key", "idempotency_key_reused")

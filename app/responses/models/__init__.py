@@ -1,0 +1,1 @@
+"""The served models, and how clients see them."""

@@ -1,0 +1,1 @@
+"""What callers get of a response, and how they cancel it."""

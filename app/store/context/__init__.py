@@ -1,0 +1,1 @@
+"""What responses continue: chains, conversations and stored items."""

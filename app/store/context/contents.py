@@ -1,0 +1,170 @@
+"""What a response continues: the items before its own, from its chain of responses or from its conversation.
+
+Nothing is copied from turn to turn: each response keeps the items that it added, and the chain is walked by primary
+key. Branches from one response share their past and nothing else. Of a conversation, a response continues the items
+that were there when it was accepted, because a worker that takes it over must find the same ones.
+
+A column of its own, `tool_results`, holds what models were told of hosted tools' calls. Only workers see it: they get
+it as the `call` of an item (workers/formats/chat/messages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Text, cast, func, select, text
+
+from app.aio import HEAVY
+from app.protocol.item_types import HOSTED_CALLS
+from app.protocol.requests.strict_json import LARGE_BYTES, loads
+from app.protocol.types import Json
+from app.store.context.items import INPUT, input_in, responses_of
+from app.store.context.size import BYTES
+from app.store.database import Database
+from app.store.rows import ResponseRow
+from app.store.tables import conversation_items
+
+NO_LIMIT = 2**62
+
+
+def _raw(column: str) -> str:
+    """The JSON of a column as bytes: the driver would parse it on the event loop, all of it at once."""
+    return f"convert_to(CAST({column} AS text), 'UTF8')"
+
+
+CALL = "call"
+"""The key under which a worker finds the call of a hosted tool in an item."""
+
+_CHAIN = text(
+    f"""
+    WITH RECURSIVE chain (id, previous, project, input, output, tool_results, bytes, depth) AS (
+        SELECT r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, CAST({BYTES} AS bigint), 0
+        FROM responses r WHERE r.id = :id AND r.project = :project
+        UNION ALL
+        SELECT
+            r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, c.bytes + {BYTES}, c.depth + 1
+        FROM responses r JOIN chain c ON r.id = c.previous AND r.project = c.project WHERE c.bytes <= :most_bytes
+    )
+    SELECT previous, {_raw("input")}, {_raw("output")}, {_raw("tool_results")}, bytes FROM chain ORDER BY depth DESC
+    """
+)
+
+_TOOL_RESULTS_BYTES = text(
+    """
+    SELECT coalesce(sum(octet_length(CAST(r.output AS text)) + octet_length(CAST(r.tool_results AS text))), 0)
+    FROM responses r
+    WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.tool_results IS NOT NULL
+    """
+)
+_TOOL_RESULTS = text(
+    f"""
+    SELECT {_raw("r.output")}, {_raw("r.tool_results")} FROM responses r
+    WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.tool_results IS NOT NULL
+    """
+)
+
+
+class ContextGone(Exception):
+    """A response in the chain was deleted, by a client or by retention."""
+
+
+class ContextTooLarge(Exception):
+    """The context has more bytes than the reader can hold."""
+
+
+async def chain_items(db: Database, project: str, response_id: str, most_bytes: int = NO_LIMIT) -> list[Json]:
+    """The items of a response and of every response it continues, oldest first, as workers see them.
+
+    Raises ContextGone and ContextTooLarge.
+    """
+    values = {"id": response_id, "project": project, "most_bytes": most_bytes}
+    async with db.autocommit() as connection:
+        rows = list((await connection.execute(_CHAIN, values)).all())
+    if rows and rows[0].bytes > most_bytes:
+        raise ContextTooLarge(response_id)
+    if not rows or rows[0].previous is not None:
+        raise ContextGone(response_id)
+
+    def items(row: Sequence[Any]) -> Iterable[Json]:
+        _, own, output, tool_results, _ = row
+        return *input_in(loads(own)), *_output_of(output, tool_results)
+
+    return await _parsed(rows, items)
+
+
+async def conversation_context(db: Database, conversation_id: str, until: int | None) -> list[Json]:
+    """The items of a conversation up to position `until`, or all of them, oldest first, as workers see them."""
+    table = conversation_items.c
+    raw = [func.convert_to(cast(column, Text), "UTF8") for column in (table.item, table.tool_results)]
+    statement = select(*raw).where(table.conversation_id == conversation_id).order_by(table.position)
+    if until is not None:
+        statement = statement.where(table.position <= until)
+    async with db.autocommit() as connection:
+        rows = list((await connection.execute(statement)).all())
+    return await _parsed(rows, lambda row: [_with_call(loads(row[0]), _loads(row[1]))])
+
+
+async def context_items(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -> list[Json]:
+    """The items before the response's own input, as workers see them; size.py has their size.
+
+    Raises ContextGone; and ContextTooLarge for a chain.
+    """
+    previous = row.request.get("previous_response_id")
+    if previous is not None:
+        return await chain_items(db, row.project, previous, most_bytes)
+    if row.conversation_id is not None:
+        return await conversation_context(db, row.conversation_id, row.request.get("conversation_until"))
+    return []
+
+
+def copied_from(items: Iterable[Json]) -> list[str]:
+    """The ids of the responses from which a client copied items with hosted calls, without the calls."""
+    copied = {item["id"] for item in items if item["type"] in HOSTED_CALLS and CALL not in item and item.get("id")}
+    return list(responses_of(copied))
+
+
+async def copied_calls_size(db: Database, project: str, responses: Sequence[str]) -> int:
+    """The bytes that `restore_calls` reads of these responses."""
+    async with db.autocommit() as connection:
+        found = await connection.execute(_TOOL_RESULTS_BYTES, {"responses": responses, "project": project})
+        return int(found.scalar_one())
+
+
+async def restore_calls(db: Database, project: str, items: Iterable[Json], responses: Sequence[str]) -> list[Json]:
+    """The same items; those that were copied from these responses get back the calls that their client never saw."""
+    async with db.autocommit() as connection:
+        rows = list((await connection.execute(_TOOL_RESULTS, {"responses": responses, "project": project})).all())
+    stored = await _parsed(rows, lambda row: [item for item in _output_of(*row) if CALL in item])
+    calls = {item["id"]: item[CALL] for item in stored}
+    return [item if CALL in item else _with_call(item, calls.get(item.get("id"))) for item in items]
+
+
+async def _parsed(rows: list[Any], items_of: Callable[[Sequence[Any]], Iterable[Json]]) -> list[Json]:
+    """The items of rows in raw JSON, oldest first. Takes the rows out of the list: nothing is held twice.
+
+    Much of it is parsed in a thread.
+    """
+    size = sum(len(value) for row in rows for value in row if isinstance(value, bytes))
+    rows.reverse()
+
+    def parse() -> list[Json]:
+        items: list[Json] = []
+        while rows:
+            items += items_of(rows.pop())
+        return items
+
+    return parse() if size < LARGE_BYTES else await HEAVY.run(parse)
+
+
+def _output_of(output: bytes | None, tool_results: bytes | None) -> list[Json]:
+    items, results = _loads(output) or [], _loads(tool_results) or {}
+    return [_with_call(item, results.get(str(index))) for index, item in enumerate(items)] if results else items
+
+
+def _loads(raw: bytes | None) -> Any:
+    return None if raw is None else loads(raw)
+
+
+def _with_call(item: Json, call: Json | None) -> Json:
+    return item if call is None else {**item, CALL: call}

@@ -1,0 +1,1 @@
+"""The queue in Postgres: what waits, what is sent, and who works."""

@@ -1,0 +1,243 @@
+"""Dispatch: which responses that wait in Postgres get a message in Redis next, by start-time fair queueing.
+
+A flow is what waits of one queue, project and priority. Its tag is where its last response ends on the queue's virtual
+time, which moves by cost / weight. The next response of a flow starts at its tag, or now if that has passed; those with
+the smallest start tags are sent first. So flows get shares by their weights, a flow that is alone gets everything, and
+one that was idle has no credit. Virtual time is the start tag of what was sent last.
+
+Costs are estimates. What a response took beyond its charge moves the tag when it has ended. A flow whose estimates are
+wrong in the same way each time is charged by its scale, which follows what its responses take.
+
+A flow is found by what waits of it, so inserts and cancels take no lock and leave nothing behind. The row in `queues`
+is the lock: dispatches of one queue happen one after the other. Their commits do not wait for the disk: after a crash
+of Postgres the same responses are sent again, and the claim drops the duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.queue.message import WEIGHTS, Message
+from app.store.columns import Column, Columns, named_arrays, names
+from app.store.database import Database
+from app.store.queue.window import room, slots, some_wait, waits
+
+MAX_SENT = 64
+"""Responses of one dispatch, if the window has room. It reads so many of each flow that is among the first."""
+MAX_CHARGE = 2**31 - 1
+DEFAULT_COST = 1024
+"""Of a response that a process of another version inserted."""
+SCALE_RESPONSES = 32.0
+"""A flow's scale follows about so many of its latest responses."""
+MIN_SCALE, MAX_SCALE = 0.01, 100.0
+DEFAULT_WEIGHT = 1.0
+"""Of a priority that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What of one queue shares its place in line."""
+
+    queue: str
+    project: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Responses of a flow that have ended: how many, and their tokens together."""
+
+    count: int = 0
+    cost: int = 0
+    charged: int = 0
+    used: int = 0
+
+    def __add__(self, other: Settled) -> Settled:
+        sums = (self.count + other.count, self.cost + other.cost)
+        return Settled(*sums, self.charged + other.charged, self.used + other.used)
+
+
+_FLOW: Columns[Flow] = Columns(Column("project", "text"), Column("priority", "int"))
+_SETTLED: Columns[Settled] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
+
+_WINDOW = slots(":queue", ":window")
+_ROOM = text(
+    f"SELECT CASE WHEN {some_wait(':queue')} THEN {room(':queue', _WINDOW)} ELSE 0 END AS room, {_WINDOW} AS window"
+)
+
+# A dispatch must not wait behind a bad plan, and with old statistics Postgres does not know that few rows are read: it
+# is told to follow indexes.
+_OFF = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit", "synchronous_commit")
+_LOCK = text(
+    f"""
+    INSERT INTO queues (name, virtual_time) VALUES (:queue, 0)
+    ON CONFLICT (name) DO UPDATE SET name = excluded.name
+    RETURNING virtual_time, {", ".join(f"set_config('{name}', 'off', true)" for name in _OFF)}
+    """
+)
+
+_WEIGHTS = """
+    weights AS (
+        SELECT * FROM unnest(CAST(:priorities AS int[]), CAST(:weights AS float8[])) AS w(priority, weight)
+    )"""
+
+
+def _weight(flow: str) -> str:
+    of_project = f"(SELECT p.weight FROM projects p WHERE p.id = {flow}.project)"
+    return f"coalesce(w.weight, {DEFAULT_WEIGHT}) * coalesce({of_project}, 1)"
+
+
+_PART = f"least(s.count / CAST({SCALE_RESPONSES} AS float8), 1)"
+_RATIO = "CAST(s.used AS float8) / greatest(s.cost, 1)"
+_SCALE = f"greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + {_PART} * ({_RATIO} - f.scale)))"
+_CORRECT = text(
+    f"""
+    WITH {_WEIGHTS}, settled AS (
+        SELECT * FROM unnest({named_arrays(_FLOW, _SETTLED)}) AS s({names(_FLOW, _SETTLED)})
+    )
+    UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_weight("s")}), scale = {_SCALE}
+    FROM settled s LEFT JOIN weights w ON w.priority = s.priority
+    WHERE f.queue = :queue AND f.project = s.project AND f.priority = s.priority
+    """
+)
+
+# `busy` steps from flow to flow over the index. Each of the first flows offers its first rows, the offers are sorted by
+# their tags, and the first of them are sent. A row that was sent before, and lost, was charged already.
+#
+# Of flows with the same tag, one that was idle goes first. Where costs are equal all flows have the same tags, and a
+# single response would otherwise wait for one of each of the others.
+#
+# LIMIT makes Postgres look each flow up. It would compare all with all: its statistics know few flows.
+#
+# Another transaction that holds a row is about to end it: SKIP LOCKED leaves it, so that nothing waits here. The
+# conditions are on the locked rows, because those of the statement's snapshot may be older.
+_DISPATCH = text(
+    f"""
+    WITH RECURSIVE {_WEIGHTS}, busy AS (
+        (SELECT r.project, r.priority, r.created_at FROM responses r WHERE r.queue = :queue AND {waits("r")}
+        ORDER BY r.project, r.priority, r.created_at LIMIT 1)
+        UNION ALL
+        SELECT n.project, n.priority, n.created_at FROM busy b CROSS JOIN LATERAL (
+            SELECT r.project, r.priority, r.created_at FROM responses r
+            WHERE r.queue = :queue AND {waits("r")} AND (r.project, r.priority) > (b.project, b.priority)
+            ORDER BY r.project, r.priority, r.created_at LIMIT 1
+        ) n
+    ), first AS MATERIALIZED (
+        SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, coalesce(f.scale, 1) AS scale,
+            {_weight("b")} AS weight, coalesce(f.tag < :virtual_time, true) AS was_idle
+        FROM busy b
+        LEFT JOIN LATERAL (
+            SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
+        ) f ON true
+        LEFT JOIN weights w ON w.priority = b.priority
+        ORDER BY start, was_idle DESC, b.created_at LIMIT :room
+    ), next AS MATERIALIZED (
+        SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
+            o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle
+        FROM first f CROSS JOIN LATERAL (
+            SELECT c.*, sum(c.charge) OVER o - c.charge AS before, row_number() OVER o AS number FROM (
+                SELECT r.id, r.created_at, CASE WHEN r.charged IS NULL
+                    THEN least(ceil(coalesce(r.cost, {DEFAULT_COST}) * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
+                FROM responses r
+                WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")}
+                ORDER BY r.created_at LIMIT :room
+            ) c WINDOW o AS (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING)
+        ) o ORDER BY tag, was_idle DESC, o.created_at LIMIT :room
+    ), locked AS MATERIALIZED (
+        SELECT n.*, r.status, r.sent_at FROM next n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
+    ), sent AS (
+        UPDATE responses r
+        SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
+        FROM locked l WHERE r.id = l.id AND {waits("l")}
+        RETURNING r.id, r.model, r.priority, l.project, l.created_at, l.was_idle, l.tag, l.tag + l.length AS finish
+    ), charged AS (
+        INSERT INTO flows (queue, project, priority, tag)
+        SELECT :queue, s.project, s.priority, max(s.finish) FROM sent s GROUP BY s.project, s.priority
+        ON CONFLICT (queue, project, priority) DO UPDATE SET tag = excluded.tag
+    ), moved AS (
+        UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
+        WHERE q.name = :queue AND s.tag > q.virtual_time
+    )
+    SELECT s.id, s.model, s.priority FROM sent s ORDER BY s.tag, s.was_idle DESC, s.created_at
+    """
+)
+
+_BUSY_QUEUES = text(
+    f"""
+    WITH RECURSIVE busy AS (
+        (SELECT r.queue FROM responses r WHERE {waits("r")} ORDER BY r.queue LIMIT 1)
+        UNION ALL
+        SELECT n.queue FROM busy b CROSS JOIN LATERAL (
+            SELECT r.queue FROM responses r WHERE {waits("r")} AND r.queue > b.queue ORDER BY r.queue LIMIT 1
+        ) n
+    )
+    SELECT queue FROM busy
+    """
+)
+# A dispatch locks several flows, and so does this: SKIP LOCKED, or they could wait for each other.
+_FORGET_IDLE = text(
+    f"""
+    DELETE FROM flows f USING (
+        SELECT i.queue, i.project, i.priority FROM flows i JOIN queues q ON q.name = i.queue
+        WHERE i.tag <= q.virtual_time AND NOT EXISTS (
+            SELECT FROM responses r
+            WHERE r.queue = i.queue AND r.project = i.project AND r.priority = i.priority AND {waits("r")}
+        )
+        FOR UPDATE OF i SKIP LOCKED
+    ) idle WHERE f.queue = idle.queue AND f.project = idle.project AND f.priority = idle.priority
+    """
+)
+
+
+async def dispatch(
+    db: Database, queue: str, window: int, settled: Mapping[Flow, Settled] | None = None
+) -> Sequence[Message] | None:
+    """Marks the next responses of the queue as sent; returns their messages in order. The caller sends them.
+
+    None: none waits, or more than half of the window is full (a dispatch of one costs as much as one of many). The
+    window has `window` messages for each living worker, and no more than the worker has slots. `settled` are responses
+    of this queue that have ended. They are counted if the result is not None.
+    """
+    async with db.autocommit() as connection:
+        if await _room(connection, queue, window) <= 0:
+            return None
+    async with db.begin() as connection:
+        virtual_time = (await connection.execute(_LOCK, {"queue": queue})).scalar_one()
+        left = await _room(connection, queue, window)
+        if left <= 0:
+            return None
+        weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
+        if settled:
+            await _settle(connection, queue, settled, weights)
+        values = {"queue": queue, "virtual_time": virtual_time, "room": min(left, MAX_SENT), **weights}
+        return [Message(row.id, row.model, queue, row.priority) for row in await connection.execute(_DISPATCH, values)]
+
+
+async def _room(connection: AsyncConnection, queue: str, window: int) -> int:
+    """How many responses may be sent now; 0 if none waits."""
+    row = (await connection.execute(_ROOM, {"queue": queue, "window": window})).one()
+    return row.room if 2 * row.room >= row.window else 0
+
+
+async def _settle(
+    connection: AsyncConnection, queue: str, settled: Mapping[Flow, Settled], weights: Mapping[str, Any]
+) -> None:
+    arrays = {**_FLOW.named_parameters(list(settled)), **_SETTLED.named_parameters(list(settled.values()))}
+    await connection.execute(_CORRECT, {"queue": queue, **weights, **arrays})
+
+
+async def busy_queues(db: Database) -> Sequence[str]:
+    """The queues of which responses wait."""
+    async with db.autocommit() as connection:
+        return list((await connection.execute(_BUSY_QUEUES)).scalars())
+
+
+async def forget_idle_flows(db: Database) -> None:
+    """Deletes the flows that are like new ones."""
+    async with db.autocommit() as connection:
+        await connection.execute(_FORGET_IDLE)

@@ -1,0 +1,1 @@
+"""The rows of responses, and their logs: insert, claim, append, end, read."""

@@ -1,0 +1,134 @@
+"""Which worker owns a response: claims, and the release of responses whose worker stops or is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, text, update
+
+from app.protocol.status import TRANSITIONS
+from app.store.columns import Column, Columns, named_arrays
+from app.store.database import Database
+from app.store.formats import FORMAT
+from app.store.guards import has_crashed_out, may, sources
+from app.store.responses.lookup import IS_SMALL, RESPONSE_COLUMNS
+from app.store.rows import LargeRow, ResponseRow, response_row, row_or_large
+from app.store.tables import responses
+
+NO_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaimRequest:
+    id: str
+    worker: str
+
+
+_REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker", "text"))
+
+_EXPRESSIONS = {
+    "read_at": "now() AS read_at",
+    "request": f"CASE WHEN {IS_SMALL.format('r.request')} THEN r.request END AS request",
+}
+_RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots__]
+"""Of the columns that may be large, only the request is set yet."""
+
+# Like the journal's statement: it locks rows in the order of their ids, and finds them by key alone. The conditions
+# are on the locked rows, because those of the statement's snapshot may be older.
+#
+# The commit does not wait for the disk: whatever the claim leads to is a later commit in the same log, which flushes
+# it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
+# maintenance sends the response again (docs/decisions/first-token.md).
+#
+# The log is from now on that of this version: older workers leave it alone. `longhaul.format` tells the trigger of
+# migration 0006 that this statement looks at formats itself.
+#
+# Only a living worker claims: what another one claimed would be taken from it as from a dead one, and counted as a
+# crash. The lock makes a removal of the worker (workers.py) come before the claim or after it, never in between.
+_CLAIM = text(
+    f"""
+    WITH batch AS (
+        SELECT * FROM unnest({named_arrays(_REQUEST)}) AS b({_REQUEST.names})
+    ), locked AS MATERIALIZED (
+        SELECT r.id, r.status, r.worker, r.attempt, r.queue_deadline, r.format, b.worker AS claimant
+        FROM responses r JOIN batch b ON b.id = r.id
+        ORDER BY r.id FOR NO KEY UPDATE OF r
+    ), living AS MATERIALIZED (
+        SELECT w.id FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
+        FOR KEY SHARE OF w
+    ), unflushed AS MATERIALIZED (
+        SELECT set_config('synchronous_commit', 'off', true) AS setting,
+            set_config('longhaul.format', '{FORMAT}', true) AS format
+    )
+    UPDATE responses r SET
+        status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, format = {FORMAT},
+        started_at = coalesce(r.started_at, now()),
+        run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
+    FROM locked l JOIN living w ON w.id = l.claimant, unflushed
+    WHERE unflushed.setting = 'off' AND unflushed.format = '{FORMAT}' AND r.id = l.id AND l.format <= {FORMAT} AND (
+        l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
+        OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
+    )
+    RETURNING {", ".join(_RETURNED)}
+    """
+)
+
+
+async def claim_all(
+    db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = NO_LIMIT
+) -> list[ResponseRow | LargeRow | None]:
+    """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
+
+    A response can be claimed `max_claims` times: while it is queued, or in progress without an owner, and only if this
+    version knows its format. None: another worker has it, or a newer one must, or it is final or deleted; or the
+    claimant is not alive (`workers.is_alive`). Then the message was a duplicate or late, or maintenance sends another.
+    A row that is too large for a batch is claimed, but not read. If an id comes twice, the first worker gets it. All
+    claims are committed together. Raises StoreUnavailable: then all of them may have been committed, or none.
+    """
+    requests: dict[str, _ClaimRequest] = {}
+    for response_id, worker in wanted:
+        requests.setdefault(response_id, _ClaimRequest(response_id, worker))
+    parameters = {**_REQUEST.named_parameters(list(requests.values())), "max_claims": max_claims}
+    async with db.autocommit() as connection:
+        claimed = await connection.execute(_CLAIM, parameters)
+        rows = {row.id: row_or_large(row) for row in claimed}
+    return [rows.pop(response_id, None) for response_id, _ in wanted]
+
+
+async def release(
+    db: Database, response_id: str, attempt: int, worker: str, *, crashed: bool = False
+) -> ResponseRow | None:
+    """Releases a response, if this worker still owns it under this attempt: another worker may claim it at once.
+
+    `crashed` counts against the response: its engine died. An orderly stop does not count.
+    """
+    statement = (
+        update(responses)
+        .where(
+            responses.c.id == response_id,
+            may("take_over"),
+            responses.c.attempt == attempt,
+            responses.c.worker == worker,
+        )
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + int(crashed))
+        .returning(*RESPONSE_COLUMNS)
+    )
+    async with db.autocommit() as connection:
+        row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else response_row(row)
+
+
+async def release_all(db: Database, worker: str, max_crashes: int) -> Sequence[str]:
+    """Releases every response of a dead worker; returns the ids of those that have crashed `max_crashes` times."""
+    # In the order in which the worker's journal locks rows: it may be alive, in the middle of a batch.
+    owned = select(responses.c.id).where(responses.c.worker == worker, may("take_over"))
+    statement = (
+        update(responses)
+        .where(responses.c.id.in_(owned.order_by(responses.c.id).with_for_update().scalar_subquery()))
+        .values(worker=None, sent_at=None, sends=0, crashes=responses.c.crashes + 1)
+        .returning(responses.c.id, responses.c.crashes)
+    )
+    async with db.autocommit() as connection:
+        rows = (await connection.execute(statement)).all()
+    return [row.id for row in rows if has_crashed_out(row.crashes, max_crashes)]

@@ -1,0 +1,122 @@
+"""Reading the rows of responses. Functions for the API are scoped by project.
+
+Who writes them: inserts.py makes rows, claims.py gives them to workers, logs.py ends them with the last chunk,
+endings.py cancels, fails and deletes them, redelivery.py marks them as sent, and retention.py deletes what is old.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    select,
+    true,
+)
+
+from app.aio import HEAVY
+from app.protocol.status import Status
+from app.protocol.types import Json
+from app.store.database import Database
+from app.store.rows import LARGE_COLUMNS, LargeRow, ResponseRow, parsed_row, row_or_large
+from app.store.tables import responses
+
+_READ_AT = func.now().label("read_at")
+RESPONSE_COLUMNS = [_READ_AT if name == "read_at" else responses.c[name] for name in ResponseRow.__slots__]
+LARGE_BYTES = 256 * 1024
+"""JSON of more bytes is read by one large read after the other, and parsed beside the event loop.
+
+It takes a millisecond. A row of 8 MB takes 30: a hundred of them, read at once, would hold up everybody for seconds.
+"""
+SURELY_SMALL = 4096
+"""Bytes as Postgres has them, compressed: of no more, the bytes of JSON are not counted."""
+
+
+IS_SMALL = f"""CASE WHEN pg_column_size({{0}}) <= {SURELY_SMALL} THEN true
+    ELSE octet_length(CAST({{0}} AS text)) <= {LARGE_BYTES} END"""
+"""Whether a column of JSON is small. Postgres knows its compressed size, but has to unpack it for its length."""
+
+
+def _is_small(name: str) -> ColumnElement[bool]:
+    return func.coalesce(literal_column(IS_SMALL.format(f"responses.{name}"), Boolean), true())
+
+
+_ALL_ARE_SMALL = and_(*map(_is_small, LARGE_COLUMNS))
+SMALL_COLUMNS = [
+    case((_ALL_ARE_SMALL if column.name == "request" else _is_small(column.name), column)).label(column.name)
+    if column.name in LARGE_COLUMNS
+    else column
+    for column in RESPONSE_COLUMNS
+]
+"""Without what is large; then there is no request either (`row_or_large`)."""
+UNPARSED_COLUMNS = [
+    cast(column, Text).label(column.name) if column.name in LARGE_COLUMNS else column for column in RESPONSE_COLUMNS
+]
+"""For `parsed_row`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Finds one row."""
+
+    small: Select[Any]
+    large: Select[Any]
+
+    @classmethod
+    def where(cls, *conditions: ColumnElement[bool]) -> _Query:
+        # Built once, because they come often: SQLAlchemy takes 0.1 ms of CPU to build one.
+        return cls(select(*SMALL_COLUMNS).where(*conditions), select(*UNPARSED_COLUMNS).where(*conditions))
+
+
+_IS_ID = responses.c.id == bindparam("id")
+_IS_PROJECT = responses.c.project == bindparam("project")
+_BY_ID = _Query.where(_IS_ID)
+_OF_PROJECT = _Query.where(_IS_ID, _IS_PROJECT)
+_BY_KEY = _Query.where(_IS_PROJECT, responses.c.idempotency_key == bindparam("key"))
+_STATUS = select(responses.c.status, responses.c.error).where(_IS_ID)
+
+
+async def get(db: Database, project: str, response_id: str) -> ResponseRow | None:
+    """The response, or None if the project has none with that id."""
+    return await _one(db, _OF_PROJECT, id=response_id, project=project)
+
+
+async def get_by_key(db: Database, project: str, key: str) -> ResponseRow | None:
+    """The response of the project's request with this Idempotency-Key, or None."""
+    return await _one(db, _BY_KEY, key=key, project=project)
+
+
+async def find(db: Database, response_id: str) -> ResponseRow | None:
+    """`get` for workers and maintenance, which serve every project."""
+    return await _one(db, _BY_ID, id=response_id)
+
+
+async def find_status(db: Database, response_id: str) -> tuple[Status, Json | None] | None:
+    """Status and error of the response, of whatever project; None: there is none with that id."""
+    async with db.autocommit() as connection:
+        row = (await connection.execute(_STATUS, {"id": response_id})).one_or_none()
+    return None if row is None else (Status(row.status), row.error)
+
+
+async def _one(db: Database, query: _Query, **values: str) -> ResponseRow | None:
+    async with db.autocommit() as connection:
+        row = (await connection.execute(query.small, values)).one_or_none()
+    if row is None:
+        return None
+    if not isinstance(found := row_or_large(row), LargeRow):
+        return found
+    async with db.large_reads:
+        async with db.autocommit() as connection:
+            row = (await connection.execute(query.large, values)).one_or_none()
+        return None if row is None else await HEAVY.run(partial(parsed_row, row))

@@ -1,0 +1,1 @@
+"""Projects and their keys, limits, usage and audit log."""

@@ -1,0 +1,1 @@
+"""Grammars, and forcing committed tokens through the sampler."""

@@ -1,0 +1,115 @@
+"""Grammars that enforce the form of a harmony answer: structural tags over whole messages, headers included.
+
+    ((thoughts | preamble | call) <|start|>assistant)*  (answer | call)
+
+The request says which calls and answers may occur. A grammar is made only if something has to be enforced, because it
+gives the sampler a memory. vllm.parser.harmony, which inspired this, knows one message of analysis and one of
+commentary.
+
+* A grammar does not contain stop tokens (`<|return|>`, `<|call|>`): xgrammar lets them pass at its end.
+* gpt-oss writes a call's header in two ways, and `json` with or without `<|constrain|>` before it: all are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import xgrammar
+
+from app.protocol.types import Json
+from workers.engine.base import InvalidSampling
+from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
+from workers.engine.vllm.errors import error_message
+from workers.engine.vllm.grammars import grammar
+
+_END = "<|end|>"
+_NEXT = "<|start|>assistant"
+_TEXT: Json = {"type": "any_text", "excludes": ["<|start|>", "<|channel|>"]}
+"""Text that does not begin another message."""
+_LAST = [_END, ""]
+_JSON_KINDS = (" <|constrain|>json", " json")
+_CODE_KINDS = (" code", " <|constrain|>code", "")
+_ANALYSIS_TOOLS = ("python", "browser")
+"""Tools that are called in the analysis channel, as gpt-oss was trained."""
+
+
+def structured(spec: OutputSpec) -> Structured | None:
+    """The grammar for an answer; None if nothing has to be enforced. `spec` names its tools as calls name them.
+
+    Raises InvalidSampling.
+    """
+    for tool in spec.tools:
+        grammar.check_tool(tool)
+    content = grammar.text_format(spec.text_format)
+    if content is None and not _is_enforced(spec):
+        return None
+    tag = grammar.tag_of(_answer(spec, content))
+    try:
+        xgrammar.Grammar.from_structural_tag(tag)
+    except Exception as error:  # xgrammar's C++ errors
+        raise InvalidSampling(f"{spec.grammar_field}: it cannot be made a grammar: {error_message(error)}") from None
+    return Structured(tag, spec.grammar_field)
+
+
+def _is_enforced(spec: OutputSpec) -> bool:
+    if spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED):
+        return True
+    return spec.choice is ToolChoice.AUTO and (spec.closed or any(tool.strict for tool in spec.tools))
+
+
+def _answer(spec: OutputSpec, content: Json | None) -> Json:
+    calls = [call for tool in spec.tools for call in _calls(tool, strict=_is_held(spec, tool))]
+    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+    between = [
+        _tag("<|channel|>analysis<|message|>", _TEXT, _END),
+        _tag("<|channel|>commentary<|message|>", _TEXT, _END),
+    ]
+    if not spec.single:
+        between += [_tag(begin, text, _END) for begin, text in calls]
+    last = [_tag(begin, text, _LAST) for begin, text in calls]
+    if not forced:
+        last += _finals(content)
+    return _sequence(_star(_sequence(_either(between), _const(_NEXT))), _either(last))
+
+
+def _is_held(spec: OutputSpec, tool: Tool) -> bool:
+    """Whether the grammar holds the arguments of the tool's calls to its parameters: those of required calls too, if
+    that is possible."""
+    forced = spec.choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+    return tool.strict or (forced and grammar.can_enforce(tool))
+
+
+def _finals(content: Json | None) -> list[Json]:
+    kinds = ("", *_JSON_KINDS)
+    return [_tag(f"<|channel|>final{kind}<|message|>", content or _TEXT, _LAST) for kind in kinds]
+
+
+def _calls(tool: Tool, *, strict: bool) -> Iterable[tuple[str, Json]]:
+    """Every way to begin a call of this tool, with the content that may follow."""
+    in_analysis = tool.name.split(".")[0] in _ANALYSIS_TOOLS and not tool.name.startswith("functions.")
+    channels = ("analysis", "commentary") if in_analysis else ("commentary", "analysis")
+    text = grammar.arguments_format(tool) if strict else _TEXT
+    for kind in _CODE_KINDS if in_analysis else _JSON_KINDS:
+        for channel in channels:
+            yield f" to={tool.name}<|channel|>{channel}{kind}<|message|>", text
+            yield f"<|channel|>{channel} to={tool.name}{kind}<|message|>", text
+
+
+def _tag(begin: str, content: Json, end: str | list[str]) -> Json:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def _sequence(*elements: Json) -> Json:
+    return {"type": "sequence", "elements": list(elements)}
+
+
+def _either(elements: list[Json]) -> Json:
+    return {"type": "or", "elements": elements} if len(elements) > 1 else elements[0]
+
+
+def _star(content: Json) -> Json:
+    return {"type": "star", "content": content}
+
+
+def _const(value: str) -> Json:
+    return {"type": "const_string", "value": value}

@@ -1,0 +1,1 @@
+"""The turns of a response: prompt, tokens, calls."""

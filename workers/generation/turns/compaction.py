@@ -1,0 +1,102 @@
+"""Compaction: the model's summary of a response's context, sealed into one item of the output.
+
+The item shows nothing of the summary, but its tokens are committed as they come. A later attempt parses them again, so
+it seals the same text: sealing is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.protocol.events.deltas import Compacted, CompactionStart, FinishReason
+from app.protocol.events.table import State
+from app.protocol.tasks import COMPACT
+from app.protocol.types import Json
+from app.protocol.unsealing import is_kept
+from app.protocol.usage import Usage
+from config.models import ServedModel
+from workers.engine.base import Engine, EngineError
+from workers.formats.builder import build_turn
+from workers.formats.summary import SummaryParser, newest_items, summary_items, summary_request
+from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.history import EndedCompaction
+from workers.generation.run import Run
+from workers.generation.turns.inputs import Inputs
+from workers.generation.turns.turn_generator import TurnGenerator
+
+
+class SummaryCut(EngineError):
+    """The summary did not end within its room."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(
+            f"the context cannot be compacted: the summary did not end within {tokens} tokens. "
+            "It may take a quarter of the model's context, as far as the prompt leaves room for it"
+        )
+
+
+class Compaction:
+    """Summarises the context of one response."""
+
+    def __init__(self, engine: Engine, model: ServedModel, run: Run, writer: ChunkWriter, inputs: Inputs) -> None:
+        self._engine = engine
+        self._model = model
+        self._run = run
+        self._writer = writer
+        self._inputs = inputs
+        self._generator = TurnGenerator(engine, run, writer)
+
+    async def turn(self, items: Sequence[Json]) -> Turn:
+        """The turn that summarises these items. Raises what `build_turn` raises."""
+        request = summary_request(self._run.row.request, self._engine.context_length)
+        if request.get("task") != COMPACT:  # the client left the context to the server: it must fit
+            request["truncation"] = "auto"
+        context = TurnContext(int(self._run.row.created_at.timestamp()))
+        turn = await build_turn(self._engine, self._model, request, summary_items(items), (), context)
+        return replace(turn, parser=lambda: SummaryParser(turn.parser()))
+
+    async def summarise(self, turn: Turn) -> tuple[Parsed, Usage]:
+        """Generates the summary by its turn, or the rest of it. Its end is returned, and is not written yet.
+
+        Raises Fenced, EngineDead and EngineError.
+        """
+        seal = await self._inputs.summary_seal(self._run.row.project)
+        if not self.is_begun():
+            self._writer.buffer(Parsed((CompactionStart(),)))
+        generated = await self._generator.generate(turn)
+        if generated.reason is FinishReason.LENGTH:
+            raise SummaryCut(len(generated.tokens))
+        assert isinstance(generated.parser, SummaryParser)
+        if not generated.parser.summary:
+            raise EngineError("the context cannot be compacted: the model wrote no summary")
+        return generated.rest + Parsed((Compacted(seal(generated.parser.summary)),)), generated.usage
+
+    def is_begun(self) -> bool:
+        """Whether an earlier attempt began the summary, and did not end it."""
+        return self._run.stream.state is State.COMPACTION
+
+    @property
+    def threshold(self) -> int:
+        """The most tokens of a prompt that need no compaction."""
+        asked: int | None = self._run.row.request["compaction"]["threshold"]
+        return self._engine.context_length * 3 // 4 if asked is None else asked
+
+    async def commit(self, turn: Turn) -> None:
+        """Summarises by this turn, and commits the end of the summary: a later attempt goes on behind it.
+
+        Raises what `summarise` raises.
+        """
+        end, usage = await self.summarise(turn)
+        ended = EndedCompaction(len(self._run.stream.response["output"]) - 1, usage)
+        await self._writer.flush(end, ended.as_step())
+        self._run.history.end_compaction(ended)
+
+    async def compacted(self, items: Sequence[Json]) -> list[Json]:
+        """These items after the compaction: its summary instead of all but the newest. Raises UnreadableItem."""
+        ended, newest = self._run.history.compaction, newest_items(items)
+        assert ended is not None
+        summaries = [self._run.stream.response["output"][ended.index]]
+        (summary,) = await self._inputs.unseal(self._run.row.project, summaries)
+        return [*(item for item in items[: len(items) - len(newest)] if is_kept(item)), summary, *newest]

@@ -1,0 +1,172 @@
+"""What a response is generated from: the items of its context and its own input, unsealed, and its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from app.protocol.types import Json
+from app.protocol.unsealing import since_compaction, unsealed
+from app.store.context.contents import (
+    NO_LIMIT,
+    ContextGone,
+    ContextTooLarge,
+    context_items,
+    copied_calls_size,
+    copied_from,
+    restore_calls,
+)
+from app.store.context.size import context_bytes
+from app.store.database import Database, retry_until_available
+from app.store.keys import SharedSealer
+from app.store.rows import ResponseRow
+from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
+from workers.engine.base import EngineError
+from workers.formats.off_loop import off_loop
+from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
+
+T = TypeVar("T")
+
+
+class ContextLost(EngineError):
+    """A response that this one continues was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__("a response that this one continues was deleted")
+
+
+class ContextTooLong(EngineError):
+    """A response that this one continues, or its conversation, is larger than a worker may read."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"the responses or the conversation that it continues have more than {most_bytes} bytes")
+
+
+class UnreadableRequest(EngineError):
+    """The stored request is damaged."""
+
+    def __init__(self) -> None:
+        super().__init__("the stored request cannot be read")
+
+
+class UnreadableItem(EngineError):
+    """The API could open this item; since then the deployment lost its key."""
+
+    def __init__(self) -> None:
+        super().__init__("an item's 'encrypted_content' cannot be decrypted: the deployment's key was lost")
+
+
+class UnreadableHeaders(EngineError):
+    """The API sealed these headers; since then the deployment lost its key."""
+
+    def __init__(self) -> None:
+        super().__init__("the 'headers' of a tool cannot be decrypted: the deployment's key was lost")
+
+
+class Inputs:
+    """Reads what responses are generated from: the same at every attempt. Waits for Postgres."""
+
+    def __init__(self, db: Database, most_bytes: int = NO_LIMIT, held_bytes: int = NO_LIMIT) -> None:
+        """`most_bytes` is the most that one response may continue, `held_bytes` the most that is held at once."""
+        self._db = db
+        self._most_bytes = most_bytes
+        self.contexts, self.calls = ContextGate(held_bytes), ContextGate(held_bytes)
+        self._sealer = SharedSealer(db)
+
+    async def size(self, row: ResponseRow) -> int:
+        """The bytes of what the response continues. Raises ContextTooLong."""
+        return self._checked(await retry_until_available(lambda: context_bytes(self._db, row)))
+
+    async def read(self, row: ResponseRow) -> list[Json]:
+        """The items of the context since its newest compaction, then those of the response's own input.
+
+        Raises ContextLost and ContextTooLong.
+        """
+        try:
+            before = await retry_until_available(lambda: context_items(self._db, row, self._most_bytes))
+        except ContextGone:
+            raise ContextLost from None
+        except ContextTooLarge:
+            raise ContextTooLong(self._most_bytes) from None
+        own: list[Json] = row.request["input"]
+        return await off_loop([*before, *own], since_compaction, before, own)
+
+    async def size_of_calls(self, row: ResponseRow, responses: Sequence[str]) -> int:
+        """The bytes of the calls that `restore` reads. Raises ContextTooLong."""
+        return self._checked(await retry_until_available(lambda: copied_calls_size(self._db, row.project, responses)))
+
+    async def restore(self, row: ResponseRow, items: list[Json], responses: Sequence[str]) -> list[Json]:
+        """The same items, with the calls that a client copied from these responses without seeing them."""
+        return await retry_until_available(lambda: restore_calls(self._db, row.project, items, responses))
+
+    def _checked(self, size: int) -> int:
+        if size > self._most_bytes:
+            raise ContextTooLong(self._most_bytes)
+        return size
+
+    async def unseal(self, project: str, items: list[Json]) -> list[Json]:
+        """The project's items with their encrypted content in plain text. Raises UnreadableItem."""
+        sealer = await self._project_sealer(project)
+        reasoning, summaries = (partial(sealer.unseal, kind) for kind in (SealedKind.REASONING, SealedKind.COMPACTION))
+        try:
+            return await off_loop(items, unsealed, items, reasoning, summaries)
+        except BadSeal:
+            raise UnreadableItem from None
+
+    async def secrets(self, project: str, request: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+        """The HTTP headers that the request brought for MCP servers, by server label. Raises UnreadableHeaders."""
+        if not (sealed := request.get("secrets")):
+            return {}
+        sealer = await self._project_sealer(project)
+        try:
+            return {label: unseal_headers(sealer, token) for label, token in sealed.items()}
+        except BadSeal:
+            raise UnreadableHeaders from None
+
+    async def summary_seal(self, project: str) -> Callable[[str], str]:
+        """Seals the summary of a compaction."""
+        return partial((await self._project_sealer(project)).seal, SealedKind.COMPACTION)
+
+    async def reasoning_seal(self, project: str) -> Callable[[str], str]:
+        """Seals reasoning text, for requests that want it encrypted."""
+        return partial((await self._project_sealer(project)).seal, SealedKind.REASONING)
+
+    async def _project_sealer(self, project: str) -> Sealer:
+        return await retry_until_available(lambda: self._sealer.get(project))
+
+
+class Context:
+    """What one response is generated from, read whenever a prompt is built.
+
+    Only a small context stays in memory between two prompts. A large one would keep others waiting while its response
+    generates, or runs its tools, for hours perhaps.
+    """
+
+    def __init__(self, inputs: Inputs, row: ResponseRow) -> None:
+        self._inputs = inputs
+        self._row = row
+        self._kept: list[Json] | None = None
+
+    async def use(self, work: Callable[[list[Json]], Awaitable[T]]) -> T:
+        """Returns what `work` returns. It gets the items before the response's own input, since their newest
+        compaction, and then its input, all in plain text.
+
+        They are for `work` alone: while it runs, their bytes count as held. Waits until they may be read. Raises
+        ContextLost, ContextTooLong, UnreadableItem, and what `work` raises.
+        """
+        if self._kept is not None:
+            return await work(self._kept)
+        inputs, row = self._inputs, self._row
+        size = await inputs.size(row)
+        async with inputs.contexts.admit(size):
+            items = await inputs.read(row)
+            responses = await off_loop(items, copied_from, items)
+            calls = await inputs.size_of_calls(row, responses) if responses else 0
+            async with inputs.calls.admit(calls):  # always after the other gate, so no two runs wait for each other
+                items = await inputs.unseal(
+                    row.project, await inputs.restore(row, items, responses) if responses else items
+                )
+                if size + calls <= FREE_CONTEXT_BYTES:
+                    self._kept = items
+                return await work(items)

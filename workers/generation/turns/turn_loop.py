@@ -1,0 +1,223 @@
+"""Generates one response: turn after turn, and between turns the calls of hosted tools.
+
+    MCP setup -> compaction, if due -> generate -> the turn ends -> run its calls -> generate -> ... -> finish
+                    ^------------------------------'
+
+Everything committed on the way holds. A later attempt starts where the log ends (`history.py`): in the middle of a
+turn, or between two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from app.protocol.events.deltas import Finish, FinishReason, TurnEnd
+from app.protocol.item_types import CLIENT_ACTIONS
+from app.protocol.types import Json
+from app.protocol.unsealing import is_kept
+from app.protocol.usage import Usage
+from config.models import ServedModel
+from workers.engine.base import Engine, PromptTooLong
+from workers.formats.builder import build_turn
+from workers.formats.calls.hosted import McpServerKind
+from workers.formats.summary import newest_items
+from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.generation.chunk_writer import ChunkWriter
+from workers.generation.coalescing import NOTHING
+from workers.generation.history import EndedTurn
+from workers.generation.outcome import Outcome
+from workers.generation.run import Run
+from workers.generation.turns.compaction import Compaction
+from workers.generation.turns.inputs import Context, ContextLost
+from workers.generation.turns.mcp_setup import McpSetup, count_setup_items, listings_of, setup_items
+from workers.generation.turns.tool_calls import TOO_MANY, ToolCallRunner
+from workers.generation.turns.turn_generator import GeneratedTurn, TurnGenerator
+
+DEFAULT_MAX_CALLS = 1000
+"""The limit of hosted tool calls if the request sets none (`max_tool_calls`): without it a response might never end."""
+MAX_UNKNOWN_TURNS = 4
+"""Stop after this many consecutive turns that call only unknown tools."""
+
+
+class TurnLoop:
+    """Generates one response."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        model: ServedModel,
+        run: Run,
+        writer: ChunkWriter,
+        context: Context,
+        compaction: Compaction,
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._run = run
+        self._writer = writer
+        self._context = context
+        self._calls = ToolCallRunner(run, writer, interrupted=frozenset(run.stream.pending))
+        self._compaction = compaction
+        self._generator = TurnGenerator(engine, run, writer)
+        self._history = run.history
+        self._request: Mapping[str, Any] = run.row.request
+
+    async def answer(self) -> Outcome:
+        """Runs the response to its end. Raises Fenced, EngineDead or EngineError."""
+        if self._run.toolbox is not None:
+            await McpSetup(self._run, self._writer, await self._context.use(setup_items), self._calls).run()
+        turn = await self._compact()
+        while (reason := await self._run_calls()) is None:
+            try:
+                turn = turn or await self._next_turn()
+            except PromptTooLong:
+                if not self._history.turns:
+                    raise
+                reason = FinishReason.LENGTH  # the tool results leave no room for an answer
+                break
+            generated = await self._generator.generate(turn)
+            if not self._has_calls_to_run(generated):
+                return await self._finish_with(generated)
+            await self._end_turn(generated)
+            turn = None
+        return await self._finish(NOTHING, reason, self._history.usage)
+
+    @property
+    def _output(self) -> list[Json]:
+        output: list[Json] = self._run.stream.response["output"]
+        return output
+
+    async def _compact(self) -> Turn | None:
+        """Puts a summary in place of all but the newest items, if the request asks for it and the prompt is too long.
+
+        A response does so once at most, before its first turn. A later attempt comes to the same prompt. Returns the
+        first turn if the prompt is short enough, and nothing would be dropped of it.
+        """
+        if self._history.compaction is None and await self._may_compact():
+            turn = None if self._compaction.is_begun() else await self._short_turn()
+            if turn is not None:
+                return turn if self._request["truncation"] == "disabled" else None
+            await self._compaction.commit(await self._context.use(self._summary_turn))
+        if self._history.compaction is not None:
+            self._request = {**self._request, "previous_input_messages": None}
+        return None
+
+    async def _may_compact(self) -> bool:
+        if self._compaction.is_begun():
+            return True
+        if self._request.get("compaction") is None or self._history.tokens or self._history.turns:
+            return False
+        return bool(self._request.get("previous_input_messages")) or await self._context.use(_has_older_items)
+
+    async def _short_turn(self) -> Turn | None:
+        """The first turn with all items; None if it needs a compaction."""
+        try:
+            turn = await self._next_turn(truncation="disabled")
+        except PromptTooLong:
+            return None
+        return turn if len(turn.prompt) <= self._compaction.threshold else None
+
+    async def _summary_turn(self, items: Sequence[Json]) -> Turn:
+        return await self._compaction.turn(self._with_setup(items))
+
+    def _with_setup(self, items: Sequence[Json]) -> list[Json]:
+        """The items before the first turn."""
+        return [*items, *self._history.with_calls(self._output, 0, count_setup_items(self._output))]
+
+    async def _next_turn(self, **changed: Any) -> Turn:
+        """The next turn, or the one that an earlier attempt began: the same at every attempt.
+
+        It holds nothing of the context: `messages` are left to `_messages`.
+        """
+        request = {**self._request, "enable_response_messages": False, **changed}
+        return await self._context.use(partial(self._build, request))
+
+    async def _build(self, request: Mapping[str, Any], items: Sequence[Json]) -> Turn:
+        if self._history.compaction is not None:
+            items = await self._compaction.compacted(items)
+        items = self._with_setup(items)
+        context = TurnContext(int(self._run.row.created_at.timestamp()), listings_of(items))
+        return await build_turn(self._engine, self._model, request, items, self._history.past(self._output), context)
+
+    # -- the end of a turn ---------------------------------------------------------------------------------
+
+    def _has_calls_to_run(self, generated: GeneratedTurn) -> bool:
+        if not generated.parser.calls or generated.reason is FinishReason.LENGTH:
+            return False
+        return not self._is_spent(generated.tokens)
+
+    def _is_spent(self, tokens: Sequence[int]) -> bool:
+        """Whether no token is left for an answer to the calls."""
+        max_tokens = self._request["max_output_tokens"]
+        return max_tokens is not None and self._history.spent + len(tokens) >= max_tokens
+
+    async def _end_turn(self, generated: GeneratedTurn) -> None:
+        """Commits the end of the turn before any of its calls is made: a later attempt knows that they may have run."""
+        turns = self._history.turns
+        first = count_setup_items(self._output) + (self._history.compaction is not None)
+        start = turns[-1].stop if turns else first
+        self._writer.buffer(generated.rest + Parsed((TurnEnd(),)))
+        calls = dict(zip(sorted(self._run.stream.pending), generated.parser.calls, strict=True))
+        ended = EndedTurn(generated.tokens, start, len(self._output), generated.usage, calls)
+        self._history.end_turn(ended)
+        await self._writer.flush(NOTHING, ended.as_step())
+        await self._writer.drain()
+
+    async def _run_calls(self) -> FinishReason | None:
+        """Runs the calls of the last turn that have no result; returns how the response ends, None if it goes on."""
+        turns = self._history.turns
+        if not turns:
+            return None
+        made = sum(len(turn.calls) for turn in turns[:-1])
+        max_calls = self._request["max_tool_calls"] or DEFAULT_MAX_CALLS
+        allowed = frozenset(list(turns[-1].calls)[: max(max_calls - made, 0)])
+        open_calls = self._history.unanswered
+        await self._calls.run({index: call for index, call in open_calls.items() if index in allowed})
+        await self._calls.refuse({i: call for i, call in open_calls.items() if i not in allowed}, TOO_MANY)
+        # OpenAI ignores calls beyond the limit. Here the model gets one message about them, then one more turn.
+        if made > max_calls or self._waits_for_client(turns[-1]) or self._calls_only_unknown_tools():
+            return FinishReason.STOP
+        return None
+
+    def _waits_for_client(self, turn: EndedTurn) -> bool:
+        return any(item["type"] in CLIENT_ACTIONS for item in self._output[turn.start : turn.stop])
+
+    def _calls_only_unknown_tools(self) -> bool:
+        last = self._history.turns[-MAX_UNKNOWN_TURNS:]
+        calls = (call for turn in last for call in turn.calls.values())
+        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is McpServerKind.NONE for call in calls)
+
+    # -- the end of the response ---------------------------------------------------------------------------
+
+    async def _finish_with(self, generated: GeneratedTurn) -> Outcome:
+        """Finishes with this turn as the last one."""
+        # Calls that are not run for lack of tokens cut the response, whatever the engine says.
+        reason = FinishReason.LENGTH if generated.parser.calls else generated.reason
+        return await self._finish(generated.rest, reason, [*self._history.usage, generated.usage], generated.tokens)
+
+    async def _finish(
+        self, rest: Parsed, reason: FinishReason, usage: Sequence[Usage], tokens: Sequence[int] = ()
+    ) -> Outcome:
+        """`tokens`: those of the last turn, if it is not in the history."""
+        finish = Finish(reason, Usage.of(usage), await self._messages(tokens))
+        return await self._writer.finish(rest, finish, self._history.tool_results)
+
+    async def _messages(self, tokens: Sequence[int]) -> Mapping[str, Any]:
+        """`Finish.messages`: those of the next turn, with these tokens as its output.
+
+        The turn is built a second time: messages hold the context, and nobody else does while the model writes.
+        """
+        if not self._request.get("enable_response_messages"):
+            return {}
+        try:
+            turn = await self._next_turn(enable_response_messages=True)
+        except (PromptTooLong, ContextLost):
+            return {}
+        return turn.messages(tokens) if turn.messages is not None else {}
+
+
+async def _has_older_items(items: Sequence[Json]) -> bool:
+    """Whether there are items that a summary would stand for."""
+    return not all(map(is_kept, items[: len(items) - len(newest_items(items))]))
