@@ -11,10 +11,11 @@ from app.aio import HEAVY
 from app.api.limits import lease_body
 from app.protocol.errors import TooLarge, UnsupportedMedia
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request
-from app.protocol.requests.strict_json import LARGE_BYTES, decode_object
+from app.protocol.requests.strict_json import decode_object
 from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import Model, validate
 from app.protocol.text import shortened
+from app.sizes import is_large
 from config.settings import Settings
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ async def read_body_as(
 
 
 async def _decoded(decode: Callable[[], T], body: bytes) -> T:
-    return decode() if len(body) < LARGE_BYTES else await HEAVY.run(decode)
+    return await HEAVY.run(decode) if is_large(len(body)) else decode()
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

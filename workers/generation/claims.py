@@ -17,7 +17,7 @@ from workers.generation.outcome import Outcome
 from workers.generation.runs import ActiveRuns
 
 MAX_BATCH = 64
-"""Claims of one statement. Their requests come back with them, each up to `responses.LARGE_BYTES`."""
+"""Claims of one statement. Their requests come back with them, each up to `LARGE_BYTES` (sizes.py)."""
 
 
 class Claims:

@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from app.protocol.events import frames
-from app.protocol.events.chunk import Chunk
+from app.protocol.events.chunk import Chunk, size_of
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.sizes import is_large
 from app.store.database import Database, retry_until_available
 from app.store.responses import logs
 from app.store.rows import ResponseRow
@@ -22,10 +23,6 @@ from workers.generation.history import History
 
 if TYPE_CHECKING:  # it imports the MCP library, which a response without hosted tools never loads
     from workers.mcp.toolbox import Toolbox
-
-
-LARGE_LOG = 65_536
-"""Bytes of events. A larger log is folded in a thread: on the event loop, all responses of the worker would wait."""
 
 
 class Fenced(Exception):
@@ -92,7 +89,7 @@ class Run:
         log = await retry_until_available(lambda: logs.read(db, self.row.id))
         if log.status is not Status.IN_PROGRESS:
             raise Fenced
-        if sum(len(chunk.frames) for chunk in log.chunks) > LARGE_LOG:
+        if is_large(size_of(log.chunks)):
             self.stream, self.history = await asyncio.to_thread(_folded, log.chunks)
         else:
             self.stream, self.history = _folded(log.chunks)

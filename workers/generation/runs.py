@@ -9,12 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from app.protocol.tasks import COMPACT, COUNT
+from app.sizes import is_large
 from app.store.guards import has_crashed_out
 from app.store.rows import ResponseRow
 from workers.generation.run import Run
-
-FREE_CONTEXT_BYTES = 256 * 1024
-"""A context of this size, some 60,000 tokens, is read without waiting, and kept while its response runs."""
 
 
 class ActiveRuns:
@@ -89,7 +87,7 @@ class SideGate:
 class ContextGate:
     """Lets runs read their contexts one after the other, as long as those that are held have `max_bytes` together.
 
-    Small contexts (`FREE_CONTEXT_BYTES`) pass, so that nobody waits for long contexts but those that have one. A
+    Small contexts pass, so that nobody waits for long contexts but those that have one. A
     context that is larger than `max_bytes` is read alone.
     """
 
@@ -103,7 +101,7 @@ class ContextGate:
     @asynccontextmanager
     async def admit(self, size: int) -> AsyncIterator[None]:
         """Holds `size` bytes for the length of the block. Waits for room."""
-        if size <= FREE_CONTEXT_BYTES:
+        if not is_large(size):
             yield
             return
         async with self._first:

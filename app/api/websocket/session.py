@@ -21,9 +21,9 @@ from app.api.websocket.streams import PendingRequest, Stream, Streams
 from app.budget import Budget, OverBudget
 from app.protocol.errors import ApiError, InvalidRequest, TooLarge
 from app.protocol.requests.bodies.request import ResponseRequest
-from app.protocol.requests.strict_json import LARGE_BYTES
 from app.protocol.types import Json
 from app.responses.read.reader import Pulse
+from app.sizes import is_large
 
 
 class Session:
@@ -54,7 +54,7 @@ class Session:
         try:
             frame = self._frame(message)
             read = partial(read_event, frame)
-            event = await HEAVY.run(read) if len(frame) >= LARGE_BYTES else read()
+            event = await HEAVY.run(read) if is_large(len(frame)) else read()
             stream_id = event.stream_id
             if event.kind is Kind.STEER:
                 await self._socket.send_text(steer_refused(event.fields))
@@ -114,7 +114,7 @@ class Session:
 
     async def _request(self, pending: PendingRequest) -> ResponseRequest:
         as_request = partial(request_of, pending.fields, self._omitted_tools)
-        return await HEAVY.run(as_request) if pending.size >= LARGE_BYTES else as_request()
+        return await HEAVY.run(as_request) if is_large(pending.size) else as_request()
 
     async def _respond(self, stream: Stream, pending: PendingRequest) -> None:
         request = await self._request(pending)

@@ -11,6 +11,7 @@ import orjson
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.locations import Path, render
 from app.protocol.requests.validation import NO_NUL
+from app.sizes import is_large
 
 MAX_DEPTH = 64
 """Levels of nesting. orjson writes at most 254, and no request needs 64."""
@@ -25,15 +26,12 @@ MAX_VALUES = 500_000
 MAY_HAVE_NUL = frozenset({"client_metadata", "input", "instructions", "items", "previous_input_messages"})
 """Fields whose text may have U+0000, because tools return it and models write it. Ids may not (base.py)."""
 
-LARGE_BYTES = 256 * 1024
-"""A body of this size is parsed and checked beside the event loop, and without the garbage collector."""
-
 _NUL = b"\\u0000"
 
 
 def loads(body: bytes) -> Any:
-    """Parses without the garbage collector: a million small objects take 0.2 s, and 1.1 s with it."""
-    if len(body) < LARGE_BYTES or not gc.isenabled():
+    """Parses large JSON without the garbage collector: a million small objects take 0.2 s, and 1.1 s with it."""
+    if not is_large(len(body)) or not gc.isenabled():
         return orjson.loads(body)
     gc.disable()
     try:

@@ -19,9 +19,10 @@ from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
 from app.responses.paging import PageQuery, page_of
+from app.sizes import is_large
 from app.store.database import Database
 from app.store.responses import logs, lookup
-from app.store.rows import PAGE_BYTES, ResponseRow
+from app.store.rows import ResponseRow
 from app.streaming.follow import READER_BYTES, LogFollower
 from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
@@ -34,7 +35,7 @@ Pulse = Chunk | None
 """What a reader of events gets: a chunk, or None when no event came for a while."""
 
 MAX_LARGE_FOLDS = 2
-"""Logs of more than a page that one process folds at once, in threads; the others wait."""
+"""Large logs that one process folds at once, in threads; the others wait."""
 
 
 def no_such_response(response_id: str) -> NotFound:
@@ -78,7 +79,7 @@ class ResponseReader:
         if row.status is not Status.IN_PROGRESS:
             return row.as_object()
         log = await logs.read_page(self._db, response_id)
-        if not log.ended and not log.has_more and size_of(log.chunks) <= PAGE_BYTES:
+        if not log.ended and not log.has_more and not is_large(size_of(log.chunks)):
             return row.as_object(_fold_output(log))
         async with self._large_folds:
             log = await logs.read(self._db, response_id)

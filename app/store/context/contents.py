@@ -17,8 +17,9 @@ from sqlalchemy import Text, cast, func, select, text
 
 from app.aio import HEAVY
 from app.protocol.item_types import HOSTED_CALLS
-from app.protocol.requests.strict_json import LARGE_BYTES, loads
+from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
+from app.sizes import is_large
 from app.store.context.items import INPUT, input_in, responses_of
 from app.store.context.size import BYTES
 from app.store.database import Database
@@ -154,7 +155,7 @@ async def _parsed(rows: list[Any], items_of: Callable[[Sequence[Any]], Iterable[
             items += items_of(rows.pop())
         return items
 
-    return parse() if size < LARGE_BYTES else await HEAVY.run(parse)
+    return await HEAVY.run(parse) if is_large(size) else parse()
 
 
 def _output_of(output: bytes | None, tool_results: bytes | None) -> list[Json]:

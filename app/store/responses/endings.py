@@ -25,6 +25,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import error_object
 from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
+from app.sizes import is_large
 from app.store.database import Database, StoreUnavailable
 from app.store.guards import has_crashed_out, may
 from app.store.responses.lookup import UNPARSED_COLUMNS
@@ -37,8 +38,6 @@ MAX_CANCELLED = 32
 """Responses to cancel in one transaction: the next chunks of their workers wait for it."""
 MAX_LOG_BYTES = 8 * 1024 * 1024
 """The requests and logs that one transaction of cancels reads; a larger response is alone in its own."""
-OFF_LOOP_BYTES = 64 * 1024
-"""Rows, or logs, of more bytes together are parsed in a thread: 64 KiB take about a millisecond."""
 
 Close = Callable[[ResponseStream], list[Event]]
 """Ends a stream; returns its last events."""
@@ -217,9 +216,9 @@ async def _end_rows(
 ) -> dict[str, EndResult]:
     """Locks the rows that `lock` selects, and ends those that `transition` allows to; returns all of them by id."""
     found = (await connection.execute(lock, wanted)).all()
-    is_large = sum(len(row.request) + len(row.output or "") for row in found) > OFF_LOOP_BYTES
+    size = sum(len(row.request) + len(row.output or "") for row in found)
     parse = partial(_parsed, found)
-    rows = await HEAVY.run(parse) if is_large else parse()
+    rows = await HEAVY.run(parse) if is_large(size) else parse()
     results = {row.id: EndResult(row, None) for row in rows}
     unfinished = [row for row in rows if row.status in TRANSITIONS[transition].sources]
     logs = await _read_logs(connection, [row.id for row in unfinished])
@@ -227,8 +226,8 @@ async def _end_rows(
     def end_all() -> list[tuple[ResponseRow, Chunk]]:
         return [_end_row(row, logs[row.id], close, with_log=with_log) for row in unfinished]
 
-    is_long = sum(len(encoded) for each in logs.values() for encoded in each.frames) > OFF_LOOP_BYTES
-    if endings := await HEAVY.run(end_all) if is_long else end_all():
+    size = sum(len(encoded) for each in logs.values() for encoded in each.frames)
+    if endings := await HEAVY.run(end_all) if is_large(size) else end_all():
         await connection.execute(_INSERT_CHUNKS, [_chunk_columns(chunk) for _, chunk in endings])
         await connection.execute(_UPDATE_ENDED, [_row_columns(row) for row, _ in endings])
         with_secrets = [row for row in unfinished if row.request_to_keep is not None]

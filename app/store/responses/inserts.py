@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.batching import Batcher
 from app.protocol.errors import LimitReached
 from app.protocol.limits import Allowance, LimitState, Shortage, admit
+from app.sizes import is_large, weight
 from app.store.database import Database, StoreUnavailable
 from app.store.responses.lookup import get_by_key
 from app.store.responses.new_rows import Item, NewRow, insert
@@ -31,10 +32,6 @@ R = TypeVar("R")
 Perform: TypeAlias = Callable[[Sequence[Item]], Awaitable[Sequence[R]]]
 
 MAX_BATCH = 256
-HEAVY_BYTES = 64 * 1024
-"""A request counts as one more row for every so many bytes: a batch must stay below Postgres' limit of 1 GiB."""
-LARGE_WEIGHT = 8
-"""Half a megabyte takes tens of milliseconds to be inserted."""
 LARGE_AT_ONCE = 2
 """Inserts of large responses that run at once."""
 LOCKED_AT_ONCE = 4
@@ -134,7 +131,7 @@ class Inserter:
     async def _submit(self, item: Item) -> _Result:
         if item[0].project in self._locked and _is_limited(item):
             return await self._locked.submit(item)
-        if _weight(item) > LARGE_WEIGHT:
+        if is_large(_size(item)):
             result = await self._large.submit(item)
         else:
             result = await (self._limited if _is_limited(item) else self._plain).submit(item)
@@ -216,5 +213,9 @@ def _is_limited(item: Item) -> bool:
 
 
 def _weight(item: Item) -> int:
+    return weight(_size(item))
+
+
+def _size(item: Item) -> int:
     row, opening = item
-    return 1 + (len(row.request) + len(opening.frames)) // HEAVY_BYTES
+    return len(row.request) + len(opening.frames)

@@ -28,17 +28,13 @@ from sqlalchemy import (
 from app.aio import HEAVY
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.sizes import LARGE_BYTES
 from app.store.database import Database
 from app.store.rows import LARGE_COLUMNS, LargeRow, ResponseRow, parsed_row, row_or_large
 from app.store.tables import responses
 
 _READ_AT = func.now().label("read_at")
 RESPONSE_COLUMNS = [_READ_AT if name == "read_at" else responses.c[name] for name in ResponseRow.__slots__]
-LARGE_BYTES = 256 * 1024
-"""JSON of more bytes is read by one large read after the other, and parsed beside the event loop.
-
-It takes a millisecond. A row of 8 MB takes 30: a hundred of them, read at once, would hold up everybody for seconds.
-"""
 SURELY_SMALL = 4096
 """Bytes as Postgres has them, compressed: of no more, the bytes of JSON are not counted."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.protocol.status import Status
+from app.sizes import LARGE_BYTES
 from app.store.context import conversations
 from app.store.context.conversations import ConversationRow
 from app.store.database import Database
@@ -22,7 +23,6 @@ from workers.formats.builder import build_turn
 from workers.formats.turn import TurnContext
 from workers.generation.cancellation import Cancelled
 from workers.generation.outcome import Outcome, ResponseFailed
-from workers.generation.runs import FREE_CONTEXT_BYTES
 
 
 def asking(text: str, **more: Any) -> list[dict[str, Any]]:
@@ -84,9 +84,9 @@ async def test_a_chain_with_a_gap_fails_and_says_why(db: Database, pubsub: PubSu
 async def test_a_response_that_generates_keeps_nobody_from_reading_a_large_context(
     db: Database, pubsub: PubSub
 ) -> None:
-    long = message("x" * (FREE_CONTEXT_BYTES + 1))
+    long = message("x" * (LARGE_BYTES + 1))
     first = await queued(db, input=[long, message("/say Uno")])
-    async with worker(db, pubsub, context_length=2_000_000, held_context_bytes=FREE_CONTEXT_BYTES + 1) as w:
+    async with worker(db, pubsub, context_length=2_000_000, held_context_bytes=LARGE_BYTES + 1) as w:
         await w.run(first)
         hangs = w.start(await queued(db, input=asking("/hang 1"), previous_response_id=first))
         await until(lambda: w.engine.running == 1, what="the first response generates")

@@ -91,7 +91,7 @@ async def test_an_mcp_tool_is_listed_and_called_and_the_model_gets_its_result(
 async def test_a_large_context_is_read_again_for_each_turn(
     db: Database, pubsub: PubSub, tools: ToolProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.generation.turns.inputs.FREE_CONTEXT_BYTES", -1)  # so every context is a large one
+    monkeypatch.setattr("app.sizes.LARGE_BYTES", -1)  # so every context is a large one
     reads, read = [], Inputs.read
 
     async def recorded(inputs: Inputs, row: ResponseRow) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from sqlalchemy import text
 
 from app.protocol.status import Status
+from app.sizes import LARGE_BYTES
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.responses import claims, endings, lookup
@@ -22,7 +23,7 @@ from tests.support.waiting_rows import take, waiting
 from workers.generation.claims import Claims
 from workers.generation.runs import ActiveRuns
 
-LARGE = [message("x" * 2 * lookup.LARGE_BYTES)]
+LARGE = [message("x" * 2 * LARGE_BYTES)]
 
 
 async def status_of(db: Database, response_id: str) -> Status:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import insert, text
 
 from app.protocol.requests import strict_json
-from app.protocol.requests.strict_json import LARGE_BYTES
+from app.sizes import LARGE_BYTES
 from app.store.context import contents
 from app.store.context.contents import ContextGone, chain_items, context_items
 from app.store.database import Database

@@ -12,6 +12,7 @@ from sqlalchemy import Row, event, text
 
 from app.protocol.requests.bodies.request import parse_request
 from app.responses.create.continuation import ContextLimits, check_continuation
+from app.sizes import LARGE_BYTES
 from app.store.context.contents import NO_LIMIT, chain_items
 from app.store.context.conversations import ConversationRow, create
 from app.store.context.size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
@@ -95,8 +96,8 @@ async def test_a_large_response_that_a_request_continues_is_parsed_beside_the_ev
         return parsed_row(row)
 
     monkeypatch.setattr(lookup, "parsed_row", parsed)
-    newest = (await turn(db, "x" * 2 * lookup.LARGE_BYTES, "A")).id
-    assert (await chain_size(db, newest)).bytes > lookup.LARGE_BYTES
+    newest = (await turn(db, "x" * 2 * LARGE_BYTES, "A")).id
+    assert (await chain_size(db, newest)).bytes > LARGE_BYTES
     assert parsed_in
     assert get_ident() not in parsed_in
 

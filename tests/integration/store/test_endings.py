@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Row, text
 
+from app import sizes
 from app.protocol.events import frames
 from app.protocol.events.frames import Event
 from app.protocol.events.machine import ResponseStream
@@ -124,7 +125,7 @@ async def test_long_logs_and_large_rows_are_cancelled_in_groups_and_off_the_loop
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endings, "MAX_LOG_BYTES", 1)
-    monkeypatch.setattr(endings, "OFF_LOOP_BYTES", 1)
+    monkeypatch.setattr(sizes, "LARGE_BYTES", 1)
     threads, restore = [], ResponseStream.restore
 
     def watched(events: Iterable[Event], next_sequence: int) -> ResponseStream:

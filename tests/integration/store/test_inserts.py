@@ -158,7 +158,7 @@ async def test_a_bad_request_fails_alone(db: Database, inserter: Inserter, bad: 
 
 
 async def test_heavy_requests_make_small_batches(db: Database, inserter: Inserter) -> None:
-    heavy = [new_response(input="x" * 400_000) for _ in range(40)]
+    heavy = [new_response(input="x" * 200_000) for _ in range(80)]
     await asyncio.gather(*map(inserter.create, heavy))
     assert await commits(db) == 2
 

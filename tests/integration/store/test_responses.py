@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.protocol.events import frames
 from app.protocol.status import TRANSITIONS, Status
+from app.sizes import LARGE_BYTES
 from app.store import database, retention
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import claims, endings, logs, lookup
@@ -53,7 +54,7 @@ async def test_cancel_ends_the_log_with_a_whole_stream(db: Database, before: str
     assert reading.ended
 
 
-LARGE = "x" * 2 * lookup.LARGE_BYTES
+LARGE = "x" * 2 * LARGE_BYTES
 
 
 async def finished(db: Database, **request: Any) -> ResponseRow:

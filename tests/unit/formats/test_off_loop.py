@@ -1,14 +1,15 @@
-"""Work on many items leaves the event loop, and the largest leaves threads for the rest."""
+"""Work on many items leaves the event loop, and tokenizing large contexts leaves threads for the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 
-from workers.formats.off_loop import LARGE, MANY, VERY_MANY, off_loop, tokenized
+from app.sizes import LARGE_BYTES, MANY_ITEMS
+from workers.formats.off_loop import off_loop, tokenized
 
 ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
-PARTS = {**ITEM, "content": ITEM["content"] * (MANY + 1)}  # type: ignore[operator]
+PARTS = {**ITEM, "content": ITEM["content"] * (MANY_ITEMS + 1)}  # type: ignore[operator]
 
 
 async def test_a_few_items_stay_on_the_event_loop() -> None:
@@ -16,26 +17,21 @@ async def test_a_few_items_stay_on_the_event_loop() -> None:
 
 
 async def test_many_items_or_many_parts_are_work_for_a_thread() -> None:
-    assert await off_loop([ITEM] * MANY, threading.get_ident) != threading.get_ident()
+    assert await off_loop([ITEM] * MANY_ITEMS, threading.get_ident) != threading.get_ident()
     assert await off_loop([PARTS], threading.get_ident) != threading.get_ident()
 
 
-async def test_the_largest_work_waits_for_itself_alone() -> None:
+async def test_large_contexts_are_tokenized_one_after_the_other() -> None:
     go, running = threading.Event(), []
 
     def work() -> None:
         running.append(threading.current_thread().name)
         go.wait()
 
-    very_many = [ITEM] * (VERY_MANY + 1)
-    large = {**ITEM, "content": "x" * LARGE}
-    blocked = [
-        asyncio.ensure_future(off_loop(very_many, work)),
-        asyncio.ensure_future(off_loop(very_many, work)),
-        asyncio.ensure_future(tokenized([large], work)),
-    ]
+    large = [{**ITEM, "content": "x" * LARGE_BYTES}]
+    blocked = [asyncio.ensure_future(tokenized(items, work)) for items in (large, large, [ITEM] * MANY_ITEMS)]
     try:
-        assert await off_loop([ITEM] * MANY, lambda: "others go on") == "others go on"
+        assert await off_loop([ITEM] * MANY_ITEMS, lambda: "others go on") == "others go on"
         assert await tokenized([ITEM], lambda: "and so do their tokens") == "and so do their tokens"
         assert len(running) <= 1
     finally:

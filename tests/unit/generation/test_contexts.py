@@ -11,9 +11,10 @@ from typing import Any, cast
 import pytest
 
 from app.protocol.types import Json
+from app.sizes import LARGE_BYTES
 from app.store.rows import ResponseRow
 from tests.support.requests import message
-from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
+from workers.generation.runs import ContextGate
 from workers.generation.turns.inputs import Context, Inputs
 
 MIB = 1024 * 1024
@@ -64,7 +65,7 @@ async def test_contexts_that_do_not_fit_together_wait_in_line() -> None:
 
 async def test_small_contexts_wait_for_nobody() -> None:
     runs = Runs(ContextGate(MIB))
-    assert await runs.start(large=MIB, waits=MIB, small=FREE_CONTEXT_BYTES, none=0) == ["large", "small", "none"]
+    assert await runs.start(large=MIB, waits=MIB, small=LARGE_BYTES, none=0) == ["large", "small", "none"]
     await runs.end("large", "waits", "small", "none")
 
 
@@ -138,7 +139,7 @@ async def test_a_large_context_is_let_go_and_read_again(size: int, calls: int) -
 
 
 async def test_a_small_context_is_read_once() -> None:
-    inputs = PaperInputs(FREE_CONTEXT_BYTES)
+    inputs = PaperInputs(LARGE_BYTES)
     context = Context(cast(Inputs, inputs), ROW)
     assert [await context.use(length) for _ in range(2)] == [1, 1]
     assert inputs.reads == 1

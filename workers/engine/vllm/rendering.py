@@ -10,8 +10,8 @@ from typing import Any
 from vllm.exceptions import VLLMClientError
 
 from app.aio import behind
-from app.protocol.json_size import json_size
 from app.protocol.types import Json
+from app.sizes import is_large, json_size
 from workers.engine.base import InvalidPrompt, Message, Prompt
 from workers.engine.vllm import compat
 
@@ -20,14 +20,11 @@ SHORT = 1000
 as long again for a short prompt, because its Python code competes with the event loop for the interpreter."""
 
 
-LARGE = 1_000_000
-"""Bytes of messages that take their time: the tokens of 8 MB take seconds, and a gigabyte of memory meanwhile."""
-
-
 class Rendering:
     """The chat template of one engine. For the code of one event loop.
 
-    Large prompts wait for each other, so one thread is always left for the others, and the event loop for short ones.
+    Large prompts wait for each other, so one thread is always left for the others, and the event loop for short ones:
+    the tokens of 8 MB take seconds, and a gigabyte of memory meanwhile.
     """
 
     def __init__(self, llm: compat.AsyncLLM) -> None:
@@ -45,11 +42,11 @@ class Rendering:
         args = {"add_generation_prompt": True, **template_args}
         if tools:
             args["tools"] = list(tools)
-        size = json_size(messages, LARGE)
+        size = json_size(messages)
         if not has_images and not tools and size <= SHORT:
             made = self._renderer.render(list(map(_own, messages)), args)
         else:
-            gates = [self._large, self._threads] if size > LARGE else [self._threads]
+            gates = [self._large, self._threads] if is_large(size) else [self._threads]
             made = await behind(gates, lambda: self._render_in_thread(messages, args))
         prompt = Prompt(made["prompt_token_ids"])
         prompt.media = made if compat.has_media(made) else None

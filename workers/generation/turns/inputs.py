@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction, unsealed
+from app.sizes import is_large
 from app.store.context.contents import (
     NO_LIMIT,
     ContextGone,
@@ -24,7 +25,7 @@ from app.store.rows import ResponseRow
 from app.store.sealing import BadSeal, SealedKind, Sealer, unseal_headers
 from workers.engine.base import EngineError
 from workers.formats.off_loop import off_loop
-from workers.generation.runs import FREE_CONTEXT_BYTES, ContextGate
+from workers.generation.runs import ContextGate
 
 T = TypeVar("T")
 
@@ -167,6 +168,6 @@ class Context:
                 items = await inputs.unseal(
                     row.project, await inputs.restore(row, items, responses) if responses else items
                 )
-                if size + calls <= FREE_CONTEXT_BYTES:
+                if not is_large(size + calls):
                     self._kept = items
                 return await work(items)

@@ -1,0 +1,48 @@
+"""What is small, and what is large: decided here and nowhere else.
+
+Small work is done on the event loop, and in the batch of all others. Large work is done in a thread (`HEAVY`, aio.py)
+and in a batch of its own beside the others, in which projects take turns.
+
+A thing is measured where it is made. Its size travels with it, as a field or a column: nobody measures it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+LARGE_BYTES = 256 * 1024
+"""More is large. As JSON it takes a millisecond to parse, as events four to replay; 8 MB of JSON take 30."""
+MANY_ITEMS = 500
+"""More items and parts of their content are large, too, however short: to prepare them takes two milliseconds."""
+WEIGHT_BYTES = 64 * 1024
+"""A thing counts as one more in a batch for every so many bytes, because Postgres takes statements up to 1 GiB."""
+
+
+def is_large(size: int, items: int = 0) -> bool:
+    """Whether a thing of `size` bytes, or of so many items and parts, is large."""
+    return size > LARGE_BYTES or items > MANY_ITEMS
+
+
+def weight(size: int) -> int:
+    """What a thing of `size` bytes counts in a batch."""
+    return 1 + size // WEIGHT_BYTES
+
+
+def json_size(values: Iterable[Any], most: int = LARGE_BYTES) -> int:
+    """The bytes of these values as JSON; something beyond `most` as soon as they have more.
+
+    It is for the event loop: all of a large context would take a tenth of a second. A value that orjson cannot write,
+    such as a number of more than 64 bits, counts as large.
+    """
+    size = 0
+    for value in values:
+        try:
+            size += len(orjson.dumps(value))
+        except orjson.JSONEncodeError:
+            return most + 1
+        if size > most:
+            break
+    return size
