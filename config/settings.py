@@ -22,7 +22,10 @@ PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_"
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
-GONE: Mapping[str, str] = {}
+GONE: Mapping[str, str] = {
+    "LONGHAUL_EVENT_INTERVAL_SECONDS": "unset it; a smaller LONGHAUL_EVENTS_PER_SECOND makes fewer, larger events",
+    "LONGHAUL_EVENT_PER_TOKEN": "unset it; tokens that are sent together are one event",
+}
 """Settings that went: variable -> what to do instead. No process starts while one of them is set."""
 
 
@@ -255,14 +258,7 @@ class Settings(BaseSettings):
     lost_seconds: Pause = 2.0
     """Seconds before a queued response whose message has vanished from Redis is sent again; doubles each time."""
     events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 1500.0
-    """The most text events per second of all responses of a worker together; 0: no limit. More are merged.
-
-    With `event_per_token` it limits how often tokens are sent, not the number of events.
-    """
-    event_interval_seconds: Annotated[Number, Field(ge=0, le=60)] = 0.0
-    """Least seconds between two chunks of one response: more make fewer, larger events; 0: a chunk per commit."""
-    event_per_token: bool = False
-    """Whether each token is an event of its own; otherwise tokens that are sent together are one event."""
+    """The most text events per second of all responses of a worker together; 0: no limit. More are merged."""
     keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream gets a comment line."""
     reader_poll_seconds: Pause = 2.0

@@ -22,7 +22,6 @@ from config.settings import Settings
 from workers.dispatcher import Dispatcher
 from workers.engine import make_engine
 from workers.engine.base import Engine, EngineDead
-from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.look_ahead import LookAhead
@@ -95,7 +94,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 runs=runs,
                 look_ahead=LookAhead(engine.slots),
                 mcp_sessions=mcp_sessions,
-                granularity=_granularity(settings),
+                events_per_second=settings.events_per_second,
                 side_concurrency=settings.worker_side_concurrency,
                 max_crashes=settings.max_crashes,
                 max_claims=settings.max_claims,
@@ -107,10 +106,6 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 engine_died=stop,
             )
         )
-
-
-def _granularity(settings: Settings) -> Granularity:
-    return Granularity(settings.event_interval_seconds, settings.events_per_second, settings.event_per_token)
 
 
 def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:

@@ -1,7 +1,7 @@
 """Our own path alone: API, queue, worker, journal, pub/sub and SSE, on an engine that costs nothing.
 
 The scripted engine either keeps to a rate (what a fast GPU would ask of us: does it arrive, and at what price?) or
-has none, or too much of one, and then the path itself is the limit: for chunks, or for events.
+has none, or too much of one, and then the path itself is the limit: for events, or for tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.bench.contenders.models import Served, scripted
 from tests.bench.load import Mode
 from tests.bench.plan import Cell, Plan
 from tests.bench.prompts import Prompt
-from tests.bench.targets import PER_TOKEN, UNBOUND
+from tests.bench.targets import TOO_FAST, UNBOUND
 
 TOO_MUCH = 3
 """Times the rate."""
@@ -47,7 +47,7 @@ class Sizes:
         return [
             (self._plan(label, tokens), paced, {}),
             (self._plan(UNBOUND, self.tokens), unbound, {"LONGHAUL_EVENTS_PER_SECOND": "0"}),
-            (self._plan(PER_TOKEN, tokens * TOO_MUCH), too_much, {"LONGHAUL_EVENT_PER_TOKEN": "true"}),
+            (self._plan(TOO_FAST, tokens * TOO_MUCH), too_much, {}),
         ]
 
     def _plan(self, label: str, tokens: int) -> Plan:

@@ -16,7 +16,6 @@ from app.streaming.pubsub import PubSub
 from config.models import ServedModel
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
-from workers.generation.coalescing import Granularity
 from workers.generation.journal import Journal
 from workers.generation.lease import Lease
 from workers.generation.look_ahead import LookAhead
@@ -25,8 +24,6 @@ from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
 from workers.generation.turns.inputs import Context, Inputs
 from workers.mcp.sessions import McpSessions
-
-FINEST = Granularity()
 
 
 def scripted_model(name: str = "scripted", context_length: int | None = None, **engine_args: Any) -> ServedModel:
@@ -81,7 +78,7 @@ class Worker:
         model: ServedModel,
         lease_seconds: float,
         mcp_sessions: McpSessions | None = None,
-        granularity: Granularity = FINEST,
+        events_per_second: float = 0.0,
         held_context_bytes: int = NO_LIMIT,
     ) -> None:
         self.engine = ScriptedEngine(model)
@@ -101,7 +98,7 @@ class Worker:
                 runs=self.runs,
                 look_ahead=LookAhead(self.engine.slots),
                 mcp_sessions=mcp_sessions or McpSessions(),
-                granularity=granularity,
+                events_per_second=events_per_second,
                 side_concurrency=4,
                 max_crashes=2,
                 max_claims=99,
@@ -134,13 +131,13 @@ async def worker(
     lease_seconds: float = 60.0,
     context_length: int | None = None,
     mcp_sessions: McpSessions | None = None,
-    granularity: Granularity = FINEST,
+    events_per_second: float = 0.0,
     held_context_bytes: int = NO_LIMIT,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
     """A started worker on a scripted engine."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, granularity, held_context_bytes)
+    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes)
     await made.engine.start()
     await made.lease.start()
     try:

@@ -26,6 +26,9 @@ class Parsed:
         return Parsed(self.deltas + other.deltas, self.tokens + other.tokens)
 
 
+NOTHING = Parsed()
+
+
 class TurnParser(Protocol):
     """One answer's token ids to deltas: a function of the whole token list, however it was batched.
 

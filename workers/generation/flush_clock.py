@@ -17,7 +17,7 @@ class FlushClock:
     """`events_per_second` bounds the events of all responses together; 0: no bound. For one event loop."""
 
     def __init__(self, events_per_second: float = 0.0) -> None:
-        self._seconds_per_event = 1.0 / events_per_second if events_per_second else 0.0
+        self._seconds_per_event = min(MAX_SECONDS, 1.0 / events_per_second) if events_per_second else 0.0
         self._due = 0.0
         self._waiting: list[asyncio.Future[None]] = []
 

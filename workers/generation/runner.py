@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from app.aio import run_to_completion
@@ -29,7 +28,6 @@ from workers.formats.turn import Parsed, Turn, TurnContext
 from workers.generation.cancellation import why_cancelled
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.claims import Claims
-from workers.generation.coalescing import Granularity
 from workers.generation.errors import EngineGone, ErrorHandler
 from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
@@ -60,7 +58,8 @@ class WorkerParts:
     """The same registry as the lease has."""
     look_ahead: LookAhead
     mcp_sessions: McpSessions
-    granularity: Granularity
+    events_per_second: float
+    """The most events per second of all runs together; 0: no bound."""
     side_concurrency: int
     """How many counts and compactions run at once."""
     max_crashes: int
@@ -88,7 +87,7 @@ class Runner:
         self._parts = parts
         self._claims = Claims(parts.db, parts.runs, parts.max_claims, parts.claimed)
         self._inputs = Inputs(parts.db, parts.most_context_bytes, parts.held_context_bytes)
-        self._clock = FlushClock(parts.granularity.events_per_second)
+        self._clock = FlushClock(parts.events_per_second)
         self._side_gate = SideGate(parts.side_concurrency)
         self._gate = LastChanceGate(parts.max_crashes)
         self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.redeliver, parts.engine_died)
@@ -171,15 +170,14 @@ class Runner:
         run.toolbox = parts.mcp_sessions.toolbox(request, secrets, images=parts.model.images)
         if ENCRYPTED_REASONING in request["include"]:
             run.stream.seal = await self._inputs.reasoning_seal(run.row.project)
-        granularity = parts.granularity.for_response(streamed=run.row.stream)
-        with closing(ChunkWriter(parts.journal, run, self._clock, granularity)) as writer:
-            if request.get("task") == COUNT:
-                return await self._count(run, writer, context)
-            compaction = Compaction(parts.engine, parts.model, run, writer, self._inputs)
-            if request.get("task") == COMPACT:
-                end, usage = await compaction.summarise(await context.use(compaction.turn))
-                return await writer.finish(end, Finish(FinishReason.STOP, usage))
-            return await TurnLoop(parts.engine, parts.model, run, writer, context, compaction).answer()
+        writer = ChunkWriter(parts.journal, run, self._clock)
+        if request.get("task") == COUNT:
+            return await self._count(run, writer, context)
+        compaction = Compaction(parts.engine, parts.model, run, writer, self._inputs)
+        if request.get("task") == COMPACT:
+            end, usage = await compaction.summarise(await context.use(compaction.turn))
+            return await writer.finish(end, Finish(FinishReason.STOP, usage))
+        return await TurnLoop(parts.engine, parts.model, run, writer, context, compaction).answer()
 
     async def _count(self, run: Run, writer: ChunkWriter, context: Context) -> Outcome:
         """Generates nothing: the answer is the number of tokens in the prompt."""

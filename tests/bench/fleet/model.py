@@ -56,8 +56,6 @@ class Fleet:
     """Seconds between two commits of a worker, at least; 0: a commit for each step."""
     events: float = Settings.model_fields["events_per_second"].default
     """Bound of the events of all streams of a worker, in a second (`LONGHAUL_EVENTS_PER_SECOND`); 0: no bound."""
-    event_interval: float = 0.0
-    """Seconds between two events of a stream, at least (`LONGHAUL_EVENT_INTERVAL_SECONDS`)."""
     readers: float = 1.0
     """Of each stream."""
     polls: float = 2.0
@@ -89,16 +87,13 @@ class Fleet:
 
     @property
     def commits(self) -> float:
-        """Per second, of all workers: each takes what all streams of one worker have, where one of them has something.
-
-        Events that are held back come when each stream's time has come, and not all at once.
-        """
+        """Per second, of all workers: each takes what all streams of one worker have."""
         return min(self.workers * _rate(self.rate, self._pause), self.chunks)
 
     @property
     def chunks(self) -> float:
         """Per second, of all workers."""
-        return self.workers * self.streams * _rate(self.rate, max(self._pause, self.event_interval))
+        return self.workers * self.streams * _rate(self.rate, self._pause)
 
     @property
     def _pause(self) -> float:

@@ -26,7 +26,7 @@ REMEDIES = (
     Remedy("workers with `LONGHAUL_DATABASE_POOL=2`, `max_connections=5000`", True, {"pool": 2, "connections": 5000}),
     Remedy("64 API processes", True, {"api": 64}),
     Remedy("8 copies of maintenance", True, {"maintenance": 8}),
-    Remedy("`LONGHAUL_EVENT_INTERVAL_SECONDS=0.1`", True, {"event_interval": 0.1}),
+    Remedy("`LONGHAUL_EVENTS_PER_SECOND=640`", True, {"events": 640.0}),
     Remedy("8 Redis for pub/sub alone", False, {"pubsub_servers": 8}),
     Remedy("8 Postgres, and a broker beside each", False, {"postgres": 8, "brokers": 8}),
     Remedy("GETs answered by replicas", False, {"replicas": 1}),

@@ -64,7 +64,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
         ("LONGHAUL_FLOWER_AUTH", "longhaul:two,words"),
         ("LONGHAUL_LOG_LEVEL", "hunter2"),
         ("LONGHAUL_LEASE_SECONDS", "-1"),
-        ("LONGHAUL_EVENT_INTERVAL_SECONDS", "-0.1"),
+        ("LONGHAUL_EVENTS_PER_SECOND", "-0.1"),
         ("LONGHAUL_SHUTDOWN_GRACE_SECONDS", "nan"),
         ("LONGHAUL_WORKER_CONCURRENCY", "0"),
     ],

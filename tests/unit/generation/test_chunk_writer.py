@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,10 +9,8 @@ import pytest
 
 from app.protocol.events.deltas import Text
 from app.protocol.events.machine import ResponseStream
-from tests.support.waiting import until
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
-from workers.generation.coalescing import Granularity
 from workers.generation.flush_clock import FlushClock
 from workers.generation.journal import Journal
 from workers.generation.run import Run
@@ -31,22 +28,12 @@ class Stream:
         return [{"type": "text"}]
 
 
-def writer_of(run: Any, interval: float = 0.0) -> ChunkWriter:
-    return ChunkWriter(cast(Journal, None), run, FlushClock(), Granularity(interval))
+def writer_of(run: Any) -> ChunkWriter:
+    return ChunkWriter(cast(Journal, None), run, FlushClock())
 
 
 def run_of(stream: object) -> Run:
     return Run(cast(Any, SimpleNamespace(id="resp_1")), "w", cast(Any, None), cast(ResponseStream, stream))
-
-
-async def test_an_error_in_the_timer_reaches_the_run() -> None:
-    run = run_of(Stream())
-    writer = writer_of(run, interval=0.01)
-    writer._due = asyncio.get_running_loop().time() + 0.01
-    await writer.write(Parsed((Text("bad"),), (1,)))
-    await until(lambda: run.last_commit is not None)
-    with pytest.raises(ValueError, match="refused"):
-        await writer.flush()
 
 
 async def test_events_are_not_kept_without_their_tokens() -> None:

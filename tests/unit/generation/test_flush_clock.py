@@ -13,6 +13,11 @@ from workers.generation.flush_clock import FlushClock
 NEVER = 1 / 3600.0
 
 
+@pytest.fixture(autouse=True)
+def _unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SECONDS", 3600.0)
+
+
 async def waiting(clock: FlushClock, number: int) -> list[asyncio.Task[None]]:
     tasks = [asyncio.create_task(clock.wait()) for _ in range(number)]
     await asyncio.sleep(0)
@@ -29,6 +34,13 @@ async def test_without_a_bound_no_response_waits() -> None:
         await asyncio.wait_for(clock.wait(), 5)
 
 
+async def test_a_response_that_is_alone_waits_for_the_longest_interval_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
+    clock = FlushClock(NEVER)
+    for _ in range(3):
+        await asyncio.wait_for(clock.wait(), 5)
+
+
 async def test_a_response_that_has_just_flushed_waits() -> None:
     clock = FlushClock(NEVER)
     await clock.wait()
@@ -38,8 +50,8 @@ async def test_a_response_that_has_just_flushed_waits() -> None:
 
 
 async def test_all_waiting_responses_go_at_the_same_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
     clock = FlushClock(NEVER)
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
     clock._due = asyncio.get_running_loop().time() + 0.01
     first, *others = await waiting(clock, 5)
     assert not first.done()
@@ -50,8 +62,8 @@ async def test_all_waiting_responses_go_at_the_same_tick(monkeypatch: pytest.Mon
 
 
 async def test_a_cancelled_response_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
     clock = FlushClock(NEVER)
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.01)
     clock._due = asyncio.get_running_loop().time() + 0.01
     gone, stays = await waiting(clock, 2)
     gone.cancel()
@@ -63,6 +75,7 @@ async def test_a_cancelled_response_does_not_hold_up_the_others(monkeypatch: pyt
 async def test_the_interval_grows_with_the_number_of_waiting_responses_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.1)
     clock = FlushClock(1000.0)
     for number, seconds in ((1, 0.001), (50, 0.05), (500, module.MAX_SECONDS)):
         clock._waiting = [asyncio.get_running_loop().create_future() for _ in range(number)]

@@ -194,9 +194,10 @@ class ScriptedEngine:
         index = plan.start
         async with self._slot(request_id):
             began = asyncio.get_running_loop().time()
-            while (stop := await self._wait_until_due(plan, index, began)) < plan.last:
+            size = self._args.tokens_per_delta
+            while (stop := await self._wait_until_due(plan, index, began, size)) < plan.last:
                 yield plan.delta(index, stop, sampling.logprobs)
-                index = stop
+                index, size = stop, max(size, tokens_per_delta)
             if plan.reason is None:
                 if index < stop:
                     yield plan.delta(index, stop, sampling.logprobs)
@@ -214,10 +215,10 @@ class ScriptedEngine:
         finally:
             self._streams.discard(request_id)
 
-    async def _wait_until_due(self, plan: Plan, index: int, began: float) -> int:
-        """Waits until the delta from `index` is due, and returns the index of its end."""
+    async def _wait_until_due(self, plan: Plan, index: int, began: float, size: int) -> int:
+        """Waits until the delta from `index` is due, of `size` tokens or more, and returns the index of its end."""
         loop, rate = asyncio.get_running_loop(), self._args.tokens_per_second
-        stop = min(index + self._args.tokens_per_delta, plan.last)
+        stop = min(index + size, plan.last)
         await asyncio.sleep(0)
         while rate and (delay := began + (stop - plan.start) / rate - loop.time()) > 0:
             await self.check()

@@ -14,6 +14,10 @@ from workers.formats.turn import Parsed, Turn, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
 
+UNSTREAMED_TOKENS = 64
+"""Tokens of one delta, and so of one chunk, of a response that nobody can stream. A poll sees text this much later,
+and after a crash the next worker generates this much again (docs/decisions/short-jobs.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTurn:
@@ -45,7 +49,7 @@ class TurnGenerator:
             async with aclosing(self._deltas(turn)) as deltas:
                 async for delta in deltas:
                     cached = max(cached, delta.cached_tokens)
-                    parsed = self._writer.parse(parser, delta)
+                    parsed = parser.feed(delta.token_ids, delta.logprobs)
                     reason = FinishReason.STOP if parser.ended else delta.finish_reason
                     if reason is not None:
                         break  # which ends it in the engine, too
@@ -68,7 +72,7 @@ class TurnGenerator:
             turn.sampling,
             priority=priority_of(row.request, row.priority),
             committed=history.tokens,
-            tokens_per_delta=self._writer.tokens_per_delta,
+            tokens_per_delta=1 if row.stream else UNSTREAMED_TOKENS,
         )
 
     def _usage(self, turn: Turn, parser: TurnParser, cached: int) -> Usage:

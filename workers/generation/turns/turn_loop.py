@@ -23,9 +23,8 @@ from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import build_turn
 from workers.formats.calls.hosted import McpServerKind
 from workers.formats.summary import newest_items
-from workers.formats.turn import Parsed, Turn, TurnContext
+from workers.formats.turn import NOTHING, Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
-from workers.generation.coalescing import NOTHING
 from workers.generation.history import EndedTurn
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run

@@ -1,0 +1,135 @@
+"""Chunks: which deltas are committed together, and which at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.protocol.status import Status
+from app.store.database import Database
+from app.store.responses import logs
+from app.streaming.pubsub import PubSub
+from tests.support.logs import events_of, text_of, whole
+from tests.support.requests import message
+from tests.support.rows import queued
+from tests.support.waiting import until
+from tests.support.worker import worker
+from workers.generation import flush_clock
+from workers.generation.cancellation import Cancelled
+from workers.generation.outcome import Outcome, ResponseFailed
+from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
+
+DELTAS = ("response.output_text.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta")
+
+
+async def committed_deltas(db: Database, response_id: str) -> list[str]:
+    """The text of each committed delta."""
+    return [event["delta"] for event in await events_of(db, response_id) if event["type"] in DELTAS]
+
+
+def asking(text: str) -> list[dict[str, Any]]:
+    return [message(text)]
+
+
+async def test_without_a_bound_each_delta_is_committed_at_once(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/say abc"), stream=True)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert await committed_deltas(db, response_id) == ["a", "b", "c"]
+    assert len((await logs.read(db, response_id)).chunks) == 6  # queued, in progress, three deltas, the end
+
+
+async def test_a_stop_string_in_the_middle_of_a_delta_ends_the_response(db: Database, pubsub: PubSub) -> None:
+    """The scripted engine hangs after its text, so only the stop string can end the response."""
+    response_id = await queued(db, input=asking("/hang 7"), extra={"stop": ["4"]})
+    async with worker(db, pubsub, tokens_per_delta=16) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert text_of(await whole(db, response_id)) == "1 2 3 "
+
+
+async def test_merged_deltas_keep_reasoning_calls_and_text_apart_and_in_order(db: Database, pubsub: PubSub) -> None:
+    script = '/raw <think>hm hm</think>text<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False, "description": None}]
+    seen = []
+    for tokens in (1, 100):
+        response_id = await queued(db, input=asking(script), tools=tools, stream=True)
+        async with worker(db, pubsub, tokens_per_delta=tokens) as w:
+            assert await w.run(response_id) is Outcome.COMPLETED
+        row = await whole(db, response_id)
+        assert row.output is not None
+        seen.append(
+            [{key: item[key] for key in ("type", "content", "arguments") if key in item} for item in row.output]
+        )
+    assert seen[0] == seen[1]
+    assert [item["type"] for item in seen[0]] == ["reasoning", "message", "function_call"]
+
+
+async def test_text_is_committed_while_the_model_pauses(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/hang 9"), stream=True)
+    async with worker(db, pubsub) as w:
+        job = w.start(response_id)
+
+        async def all_of_it() -> bool:
+            return "".join(await committed_deltas(db, response_id)) == "1 2 3 4 5"
+
+        await until(all_of_it, what="the text so far")
+        assert await job.stop(Cancelled.REVOKED) is Outcome.CANCELLED
+    assert text_of(await whole(db, response_id, Status.CANCELLED)) == "1 2 3 4 5"
+
+
+async def test_a_cancel_and_a_release_do_not_wait_for_the_flush_clock(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush_clock, "MAX_SECONDS", 3600.0)
+    ids = [await queued(db, input=asking("/hang 9"), stream=True) for _ in range(2)]
+    for response_id, why, outcome in zip(
+        ids, (Cancelled.REVOKED, Cancelled.SHUTDOWN), (Outcome.CANCELLED, Outcome.RELEASED), strict=True
+    ):
+        async with worker(db, pubsub, events_per_second=1 / 3600) as w:
+            job = w.start(response_id)
+
+            async def has_begun(response_id: str = response_id) -> bool:
+                return bool(await committed_deltas(db, response_id))
+
+            await until(has_begun, what="the first token")
+            assert await job.stop(why) is outcome
+    await whole(db, ids[0], Status.CANCELLED)
+
+
+async def test_another_worker_continues_behind_the_committed_text(db: Database, pubsub: PubSub) -> None:
+    response_id = await queued(db, input=asking("/count 400"), stream=True)
+    async with worker(db, pubsub, events_per_second=20.0, tokens_per_second=400.0) as w:
+        job = w.start(response_id)
+
+        async def some() -> bool:
+            return len(await committed_deltas(db, response_id)) > 2
+
+        await until(some, what="some events")
+        assert await job.stop(Cancelled.SHUTDOWN) is Outcome.RELEASED
+    async with worker(db, pubsub, events_per_second=20.0) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert text_of(await whole(db, response_id)) == " ".join(str(number + 1) for number in range(400))
+
+
+async def test_the_first_token_of_a_response_that_nobody_can_stream_is_committed_at_once_and_the_others_in_large_chunks(
+    db: Database, pubsub: PubSub
+) -> None:
+    length = 3 * UNSTREAMED_TOKENS
+    response_id = await queued(db, input=asking(f"/repeat {length} a"), stream=False, background=True)
+    async with worker(db, pubsub) as w:
+        assert await w.run(response_id) is Outcome.COMPLETED
+    assert text_of(await whole(db, response_id)) == "a" * length
+    sizes = [len(delta) for delta in await committed_deltas(db, response_id)]
+    assert sizes == [1, UNSTREAMED_TOKENS, UNSTREAMED_TOKENS, UNSTREAMED_TOKENS - 1]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_all_text_until_the_engine_failed_is_in_the_failed_response(
+    db: Database, pubsub: PubSub, stream: bool
+) -> None:
+    response_id = await queued(db, input=asking("/fail 9"), stream=stream, background=True)
+    async with worker(db, pubsub, tokens_per_second=200.0) as w:
+        with pytest.raises(ResponseFailed):
+            await w.run(response_id)
+    assert text_of(await whole(db, response_id, Status.FAILED)) == "1 2 3 4 5"
