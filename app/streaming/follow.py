@@ -13,7 +13,7 @@ from app.streaming.subscription import Subscription
 
 POLL_GROWTH = 1.5
 MAX_POLL_GROWTH = 3.0
-"""The poll interval of a quiet reader grows by the first factor after each look, up to the second one."""
+"""The pause before the next look grows by the first factor after each look, up to the second one."""
 
 READER_BYTES = 1024 * 1024
 """What one reader holds at most without being counted: two pages, and what pub/sub has for it."""
@@ -25,10 +25,10 @@ ReadLog = Callable[[int], Awaitable[LogSlice]]
 class LogFollower:
     """One reader of one response. Chunks come in order, each once.
 
-    It reads the log at first, after a gap in the received chunks, and after every `poll` quiet seconds. While
-    Postgres is away it retries with the next poll. `idle`: quiet seconds until a keepalive is due. It holds a page of
-    the log and what its caller may still be sending; what is larger than usual counts in `budget`, and is read later
-    while that is used up.
+    It looks into the log at first, after a gap in the received chunks, and `poll` seconds after the last chunk. A look
+    that fails because Postgres is away is repeated. `idle`: quiet seconds until a keepalive is due. It holds a page
+    of the log and what its caller may still be sending; what is larger than usual counts in `budget`, and is read
+    later while that is used up.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class LogFollower:
         self._idle = idle
         self._now = asyncio.get_running_loop().time
         self._quiet_since = self._now()
+        self._next_look = self._quiet_since + poll
         self._must_read = True
         self._ended = False
         self._lease = (budget or Budget(sys.maxsize, READER_BYTES)).lease()
@@ -90,6 +91,7 @@ class LogFollower:
     def _advance(self, chunk: Chunk) -> None:
         self._position = chunk.last
         self._quiet_since = self._now()
+        self._next_look = self._quiet_since + self._pause
 
     async def _look(self) -> Sequence[Chunk]:
         """Reads what the log has after the position; nothing while Postgres is away."""
@@ -106,6 +108,8 @@ class LogFollower:
             self._sending = 0
             self._lease.release()
             return ()
+        finally:
+            self._next_look = self._now() + self._pause
         self._ended, self._must_read = found.ended, found.has_more
         return found.chunks
 
@@ -124,6 +128,7 @@ class LogFollower:
             return None
         chunk = join(received)
         self._ended = chunk.final
+        self._pause = self._poll
         return chunk
 
     def _is_keepalive_due(self) -> bool:
@@ -134,9 +139,9 @@ class LogFollower:
         return True
 
     async def _wait(self) -> None:
-        """Waits for the next chunk, poll or keepalive. A quiet reader polls less and less often."""
-        start = self._now()
-        until_keepalive = max(0.0, self._quiet_since + self._idle - start)
-        await self._subscription.wait(min(self._pause, until_keepalive))
-        self._must_read = not self._subscription.has_received and self._now() - start >= self._pause
-        self._pause = min(self._pause * POLL_GROWTH, self._poll * MAX_POLL_GROWTH) if self._must_read else self._poll
+        """Waits until the next chunk, look or keepalive. A reader that receives nothing looks less and less often."""
+        until = min(self._next_look, self._quiet_since + self._idle)
+        await self._subscription.wait(max(0.0, until - self._now()))
+        if not self._subscription.has_received and self._now() >= self._next_look:
+            self._must_read = True
+            self._pause = min(self._pause * POLL_GROWTH, self._poll * MAX_POLL_GROWTH)

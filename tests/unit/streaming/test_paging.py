@@ -62,6 +62,20 @@ async def test_a_page_of_a_running_response_is_followed_by_the_next_at_once() ->
     await pulses.aclose()
 
 
+async def test_keepalives_never_put_off_the_next_look_into_the_log() -> None:
+    """A message that was published and lost is found there, however short the keep-alive is."""
+    log = [LogSlice((), Status.IN_PROGRESS), LogSlice((chunk(0, final=True),), Status.COMPLETED)]
+
+    async def read(_: int) -> LogSlice:
+        return log.pop(0)
+
+    pulses = LogFollower(read, subscription(), poll=0.5, idle=0.001).follow()
+    async with asyncio.timeout(10):
+        found = [pulse async for pulse in pulses]
+    assert found[-1] == chunk(0, final=True)
+    assert None in found
+
+
 async def test_a_reader_waits_while_others_hold_the_budget_and_loses_nothing() -> None:
     budget, log = Budget(90, free=10), Log(60)
     stuck = LogFollower(log.read, subscription(), poll=NEVER, idle=NEVER, budget=budget).follow()
