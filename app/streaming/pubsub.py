@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from operator import itemgetter
 
 import redis.asyncio
 from redis.asyncio.client import PubSub as RedisPubSub
@@ -39,6 +39,14 @@ GetKey = Callable[[], Awaitable[bytes]]
 """Returns the key that signs messages: `app.store.keys.SharedKey`. May raise; then it is called again later."""
 
 
+class _Channel:
+    """The subscriptions of this process to one channel, and whether Redis has confirmed them."""
+
+    def __init__(self) -> None:
+        self.readers: set[Subscription] = set()
+        self.confirmed = asyncio.Event()
+
+
 class PubSubUnavailable(Exception):
     """Redis cannot be reached."""
 
@@ -64,8 +72,9 @@ class PubSub:
             url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, health_check_interval=0, protocol=2
         )
         self._pubsub: RedisPubSub | None = None
-        self._readers: dict[str, set[Subscription]] = {}
-        self._confirmed: dict[str, asyncio.Event] = {}
+        self._channels: dict[str, _Channel] = {}
+        self._unconfirmed: dict[str, deque[asyncio.Event]] = {}
+        """What the confirmations still to come stand for, by channel: Redis answers each SUBSCRIBE, in order."""
         self._changes = Batcher(self._change_channels)
         self._lock = asyncio.Lock()
         self._broken = asyncio.Event()
@@ -155,33 +164,38 @@ class PubSub:
             yield subscription
 
     @contextlib.asynccontextmanager
-    async def _subscribed(self, channel: str) -> AsyncIterator[Subscription]:
-        readers = self._readers.setdefault(channel, set())
-        is_first, confirmed = channel not in self._confirmed, self._confirmed.setdefault(channel, asyncio.Event())
-        subscription = Subscription(confirmed, lambda: self.connected)
-        readers.add(subscription)
+    async def _subscribed(self, name: str) -> AsyncIterator[Subscription]:
+        is_first = name not in self._channels
+        channel = self._channels.setdefault(name, _Channel())
+        subscription = Subscription(channel.confirmed, lambda: self.connected)
+        channel.readers.add(subscription)
         try:
             if is_first:
-                self._changes.submit((True, channel))
+                self._changes.submit((name, channel.confirmed))
             yield subscription
         finally:
-            readers.discard(subscription)
-            if not readers and self._readers.get(channel) is readers:
-                del self._readers[channel]
-                self._confirmed.pop(channel, None)
-                self._changes.submit((False, channel))
+            channel.readers.discard(subscription)
+            if not channel.readers and self._channels.get(name) is channel:
+                del self._channels[name]
+                self._changes.submit((name, None))
 
-    async def _change_channels(self, batch: Sequence[tuple[bool, str]]) -> Sequence[None]:
-        """Subscribes to each channel (True), or unsubscribes, in this order. After an error everything reconnects."""
+    async def _change_channels(self, batch: Sequence[tuple[str, asyncio.Event | None]]) -> Sequence[None]:
+        """Subscribes to each channel with an event to set, or unsubscribes, in this order. An error reconnects."""
         async with self._lock:
             if self._pubsub is not None and self.connected:
                 try:
-                    for subscribes, changes in groupby(batch, itemgetter(0)):
-                        channels = [channel for _, channel in changes]
-                        await (self._pubsub.subscribe if subscribes else self._pubsub.unsubscribe)(*channels)
+                    for is_leaving, changes in groupby(batch, lambda change: change[1] is None):
+                        channels = [self._expect(name, confirmed) for name, confirmed in changes]
+                        await (self._pubsub.unsubscribe if is_leaving else self._pubsub.subscribe)(*channels)
                 except Exception:
                     self._broken.set()
         return [None] * len(batch)
+
+    def _expect(self, name: str, confirmed: asyncio.Event | None) -> str:
+        """Notes which event the confirmation will set; returns the channel's name."""
+        if confirmed is not None:
+            self._unconfirmed.setdefault(name, deque()).append(confirmed)
+        return name
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:
@@ -203,11 +217,13 @@ class PubSub:
                 self._pubsub = pubsub
                 self._broken.clear()
                 # CHANNEL itself has no messages; without any channel redis-py would refuse to receive.
-                await pubsub.subscribe(CHANNEL, *self._readers)
+                self._unconfirmed = {}
+                channels = [self._expect(name, channel.confirmed) for name, channel in self._channels.items()]
+                await pubsub.subscribe(CHANNEL, *channels)
                 self.connected = True
             ready.set()
-            for readers in self._readers.values():
-                for reader in readers:
+            for channel in self._channels.values():
+                for reader in channel.readers:
                     reader.mark_missed()
             await self._receive_until_broken(pubsub)
 
@@ -229,12 +245,14 @@ class PubSub:
                 await self._try_to_load_messages()
                 self._dispatch(message["type"], message["channel"].decode(errors="replace"), message["data"])
 
-    def _dispatch(self, kind: str, channel: str, data: bytes) -> None:
+    def _dispatch(self, kind: str, name: str, data: bytes) -> None:
         if kind == "message":
-            if readers := self._readers.get(channel):
-                self._hand_out(readers, channel.removeprefix(CHANNEL), data)
-        elif kind == "subscribe" and (confirmed := self._confirmed.get(channel)) is not None:
-            confirmed.set()
+            if (channel := self._channels.get(name)) is not None:
+                self._hand_out(channel.readers, name.removeprefix(CHANNEL), data)
+        elif kind == "subscribe" and (unconfirmed := self._unconfirmed.get(name)):
+            unconfirmed.popleft().set()
+            if not unconfirmed:
+                del self._unconfirmed[name]
 
     def _hand_out(self, readers: Iterable[Subscription], response_id: str, data: bytes) -> None:
         """Gives a message to its readers. One that is forged is counted, and changes nothing for anybody."""

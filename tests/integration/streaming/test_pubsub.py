@@ -62,9 +62,9 @@ async def test_a_ping_without_redis_raises(unreachable: PubSub) -> None:
 async def test_subscriptions_leave_nothing_behind(pubsub: PubSub) -> None:
     for _ in range(3):
         async with pubsub.subscribe("resp_1"), pubsub.subscribe("resp_1"):
-            assert len(pubsub._readers) == 1
-    assert not pubsub._readers
-    assert not pubsub._confirmed
+            assert len(pubsub._channels) == 1
+    assert not pubsub._channels
+    await until(lambda: not pubsub._unconfirmed)
 
 
 async def test_readers_that_come_and_go_together_share_one_command_each(
@@ -100,6 +100,27 @@ async def test_a_reader_that_comes_right_after_another_left_receives_chunks(pubs
             pass
         async with pubsub.subscribe("resp_1") as reader:
             await until(lambda: _received(pubsub, reader, chunk))
+
+
+async def test_a_confirmation_is_for_the_subscription_that_asked_for_it(
+    pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that left may get its confirmation after the next one came, and before Redis has unsubscribed."""
+    held: list[tuple[str, str, bytes]] = []
+    dispatch = pubsub._dispatch
+    monkeypatch.setattr(pubsub, "_dispatch", lambda *message: held.append(message))
+
+    def confirmations() -> int:
+        return sum(kind == "subscribe" and channel == f"{CHANNEL}resp_1" for kind, channel, _ in held)
+
+    async with pubsub.subscribe("resp_1"):
+        await until(lambda: confirmations() == 1)
+    async with pubsub.subscribe("resp_1") as reader:
+        await until(lambda: confirmations() == 2)
+        for done, message in enumerate(held, 1):
+            dispatch(*message)
+            is_last = not any(kind == "subscribe" for kind, *_ in held[done:])
+            assert reader.is_complete == is_last
 
 
 async def _received(pubsub: PubSub, reader: Subscription, chunk: Chunk) -> bool:
