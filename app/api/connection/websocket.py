@@ -19,7 +19,8 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._message = self._limits.bodies.lease()
-        self._message_bytes = 0
+        self._continued_bytes = 0
+        """Those of the unfinished message's frames behind its first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,22 +32,32 @@ class BoundedWebSocket(BoundedWriting, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._message_bytes += len(data)
         try:
-            self._message.hold(self._message_bytes)
+            self._message.hold(self._unfinished_bytes() + len(data))
         except OverBudget:
             self._fail()
-        else:
-            super().data_received(data)
+            return
+        super().data_received(data)
+        if self.queue.empty():  # else a whole message counts until the app takes it
+            self._message.hold(self._unfinished_bytes())
+
+    def handle_cont(self, event: Any) -> None:
+        self._continued_bytes += len(event.data)
+        super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
         super().send_receive_event_to_app()
-        self._message_bytes = 0
+        self._continued_bytes = 0
 
     async def receive(self) -> Any:
         message = await super().receive()
-        self._message.hold(self._message_bytes)
+        self._message.hold(self._unfinished_bytes())
         return message
+
+    def _unfinished_bytes(self) -> int:
+        """What is in memory of a message without its last frame, and of a frame without its end."""
+        first = len(self.frames[0]) if self.frames else 0
+        return first + self._continued_bytes + len(self.conn.reader.buffer)
 
     def _fail(self) -> None:
         """1013: the client may try again later."""

@@ -376,3 +376,26 @@ async def test_half_sent_messages_of_websockets_share_the_budget_of_bodies() -> 
             assert caught.value.rcvd.code == 1013
             holding.cancel()
         await until(lambda: server.limits.bodies.held == 0)
+
+
+async def test_control_frames_of_an_idle_websocket_do_not_count_as_bytes_of_bodies() -> None:
+    async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as client:
+        for _ in range(2 * FREE_BYTES // 125):
+            await client.pong(b"x" * 125)
+        await (await client.ping())
+        assert server.limits.bodies.held == 0
+
+
+async def test_control_frames_within_a_message_do_not_count_as_bytes_of_bodies() -> None:
+    async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as client:
+
+        async def pieces() -> AsyncIterator[str]:
+            yield "a" * (2 * FREE_BYTES)
+            for _ in range(2 * FREE_BYTES // 125):
+                await client.pong(b"x" * 125)
+            await (await client.ping())
+            assert server.limits.bodies.held == FREE_BYTES
+            yield "a"
+
+        await client.send(pieces())
+        assert await client.recv() == str(2 * FREE_BYTES + 1)
