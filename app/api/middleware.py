@@ -107,8 +107,9 @@ class HostMiddleware:
     """Refuses requests, and WebSockets, for a host name that is not ours with 421.
 
     A web page may point its own name at our address, and is then of one origin with us (DNS rebinding). An address
-    cannot be pointed elsewhere, so addresses are allowed. Starlette's TrustedHostMiddleware has no such rule, and its
-    refusal does not say what to do.
+    cannot be pointed elsewhere, so addresses are allowed. The probes of load balancers name whatever host they like, or
+    none, and `/health/` tells a page nothing that is worth the trick. Starlette's TrustedHostMiddleware has no such
+    rules, and its refusal does not say what to do.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
@@ -116,10 +117,13 @@ class HostMiddleware:
         self._allowed = frozenset(allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not is_allowed_host(_sent(scope, b"host"), self._allowed):
-            await refuse(Misdirected(_NOT_OURS, "Host"))(scope, receive, send)
-        else:
+        if scope["type"] == "lifespan" or self._answers_to(scope):
             await self._app(scope, receive, send)
+        else:
+            await refuse(Misdirected(_NOT_OURS, "Host"))(scope, receive, send)
+
+    def _answers_to(self, scope: Scope) -> bool:
+        return is_allowed_host(_sent(scope, b"host"), self._allowed) or scope["path"].startswith("/health/")
 
 
 _NOT_OURS = "The API is not reached by this host name; 'LONGHAUL_ALLOWED_HOSTS' lists the names that it answers to."

@@ -65,11 +65,22 @@ async def test_every_answer_says_how_long_it_took(client: httpx.AsyncClient) -> 
     "host", ["rebound.example", "rebound.example:8000", "127.0.0.1.rebound.example", "localhost.rebound.example", ""]
 )
 async def test_a_foreign_host_is_refused_and_told_the_setting(client: httpx.AsyncClient, host: str) -> None:
-    answer = await client.get("/health/live", headers={"host": host, "origin": f"http://{host}"})
+    answer = await client.get("/v1/models", headers={"host": host, "origin": f"http://{host}"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (421, "host_not_allowed", "Host")
     assert "LONGHAUL_ALLOWED_HOSTS" in error["message"]
     assert "x-request-id" in answer.headers
+
+
+@pytest.mark.parametrize("host", [[], [("host", "")], [("host", "rebound.example")], [("host", "a"), ("host", "b")]])
+async def test_health_answers_to_any_host_and_to_none_and_nothing_else_does(
+    client: httpx.AsyncClient, host: list[tuple[str, str]]
+) -> None:
+    """Probes of load balancers send no `Host`, as HAProxy's, or their own idea of one."""
+    for path, status in (("/health/live", 200), ("/health", 421), ("/docs", 421), ("/v1/responses", 421)):
+        request = client.build_request("GET", path)
+        request.headers = httpx.Headers(host)
+        assert (await client.send(request)).status_code == status
 
 
 async def test_a_websocket_of_a_foreign_host_is_refused(tmp_path: Path) -> None:
