@@ -77,7 +77,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
 @contextlib.asynccontextmanager
 async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) -> AsyncIterator[State]:
     db = Database(settings.database_dsn, settings.database_pool)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
     sealer = SharedSealer(db)
     references = ReferenceResolver(db, sealer, ReferenceLimits(settings.max_body_bytes, settings.max_context_bytes))

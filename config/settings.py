@@ -23,6 +23,7 @@ PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_"
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
 GONE: Mapping[str, str] = {
+    "LONGHAUL_FAST_PATHS": "unset it; messages are sent and fetched in one way",
     "LONGHAUL_EVENT_INTERVAL_SECONDS": "unset it; a smaller LONGHAUL_EVENTS_PER_SECOND makes fewer, larger events",
     "LONGHAUL_EVENT_PER_TOKEN": "unset it; tokens that are sent together are one event",
 }
@@ -263,11 +264,6 @@ class Settings(BaseSettings):
     """Seconds without an event after which a stream gets a comment line."""
     reader_poll_seconds: Pause = 2.0
     """Seconds without news from Redis after which a reader looks into Postgres."""
-
-    # For a fault search
-
-    fast_paths: bool = True
-    """Whether messages are sent, fetched and published by faster code than the one of Celery, kombu and redis-py."""
 
     @cached_property
     def database_dsn(self) -> str:

@@ -66,7 +66,7 @@ class Dispatcher:
         """Sends what waits in this queue and has room. Raises StoreUnavailable and QueueUnavailable."""
         while messages := await self._dispatch_once(queue):
             if await self._queue.is_marked(queue):
-                await self._queue.enqueue_all(messages)
+                await self._queue.enqueue(*messages)
             else:
                 await self._restore(queue)
 

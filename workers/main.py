@@ -16,8 +16,6 @@ from app.queue.celery_app import make_celery
 from config.logging import setup_logging
 from config.settings import ConfigError, Settings, load_settings
 from workers.celery_host import remote_control, tasks
-from workers.celery_host.connection import FastReconnectConnection
-from workers.celery_host.event_buffer import EventBuffer
 from workers.celery_host.fetch import BatchFetchConnection, FreeSlots
 from workers.celery_host.pool import Lifespan, StopWorker, TaskPool
 from workers.celery_host.program import WorkerProgram
@@ -25,18 +23,13 @@ from workers.celery_host.tasks import Runner
 
 
 def make_worker_app(settings: Settings, lifespan: Lifespan) -> Celery:
-    """A Celery app that runs our task in our pool, with the runner that `lifespan` gives. One for each process.
-
-    If `settings.fast_paths` is off, messages are taken and events are sent as kombu and Celery do it.
-    """
+    """A Celery app that runs our task in our pool, with the runner that `lifespan` gives. One for each process."""
     celery = make_celery(settings)
     celery.conf.worker_pool = "workers.celery_host.pool:TaskPool"
     celery.conf.worker_consumer = "workers.celery_host.connection:ReconnectingConsumer"
     celery.Worker = celery.subclass_with_self(WorkerProgram)
-    celery.amqp.Connection = FastReconnectConnection
-    if settings.fast_paths:
-        celery.amqp.Connection = BatchFetchConnection
-        celery.steps["consumer"].update({EventBuffer, FreeSlots})
+    celery.amqp.Connection = BatchFetchConnection
+    celery.steps["consumer"].add(FreeSlots)
     # Celery leaves logging alone if somebody else handles this signal.
     signals.setup_logging.connect(lambda **_: setup_logging(settings.log_level), weak=False)
     tasks.register(celery)

@@ -113,7 +113,7 @@ class Maintenance:
 
     async def _send(self, messages: Sequence[Message]) -> None:
         log.info("sending %d messages", len(messages))
-        await self._queue.enqueue_all(messages)
+        await self._queue.enqueue(*messages)
 
     async def expire(self) -> None:
         """Fails responses that have waited or run for longer than their timeout."""
@@ -187,7 +187,7 @@ async def maintain(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     db = Database(settings.database_dsn, 4)
-    pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
+    pubsub = PubSub(settings.broker_url, pubsub_key(db))
     queue = TaskQueue(settings)
     try:
         await wait_for_schema(db)

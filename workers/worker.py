@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from app.aio import end_tasks
+from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database
 from app.store.keys import pubsub_key
@@ -52,7 +53,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
     async with AsyncExitStack() as stack:
         db = Database(settings.database_dsn, settings.database_pool)
         stack.push_async_callback(db.close)
-        pubsub = PubSub(settings.broker_url, pubsub_key(db), fast_paths=settings.fast_paths)
+        pubsub = PubSub(settings.broker_url, pubsub_key(db))
         stack.push_async_callback(pubsub.close)
         queue = TaskQueue(settings)
         stack.push_async_callback(queue.close)
@@ -111,7 +112,9 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
 def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
     async def redeliver(row: ResponseRow) -> None:
         try:
-            await queue.enqueue(row.id, row.model, row.queue, row.priority)
+            await queue.enqueue(
+                Message(row.id, row.model, row.queue, row.priority, row.project, row.stream, row.attempt + 1)
+            )
         except QueueUnavailable:
             log.info("%s released; maintenance will send its message", row.id)
 

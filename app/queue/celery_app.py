@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
-from app.queue.message import TASK, Message, Priority
+from app.queue.message import Priority
 from config.settings import ConfigError, Settings, load_settings
 
 
@@ -97,18 +97,6 @@ def _kombu_url(url: str) -> str:
         return url
     database = parse_qs(parts.query).get("db", ["0"])[0]
     return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"
-
-
-def send_message(celery: Celery, message: Message, **options: Any) -> None:
-    """Has Celery send a message, and the event by which Flower shows it. Blocks; `options` are `send_task`'s."""
-    celery.send_task(
-        TASK,
-        kwargs={"response_id": message.response_id, "model": message.model},
-        task_id=message.response_id,
-        queue=message.queue,
-        priority=message.list,
-        **options,
-    )
 
 
 def __getattr__(name: str) -> Any:

@@ -8,22 +8,33 @@ from enum import IntEnum
 from types import MappingProxyType
 
 TASK = "responses.generate"
-"""The only task. Its arguments are `response_id` and `model` (for operators); the task id is the response id."""
+"""The only task. Its argument is `response_id`; the task id is the response id, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The response that a worker is to look at, its queue, and its priority."""
+    """The response that a worker is to look at, its queue and priority, and what operators see of it."""
 
     response_id: str
     model: str
     queue: str
     priority: int
+    project: str = "default"
+    stream: bool = False
+    attempt: int = 1
+    """The attempt that begins with the claim that this message leads to."""
 
     @property
     def list(self) -> int:
         """See `list_of`."""
         return list_of(self.priority)
+
+    @property
+    def summary(self) -> str:
+        """What Flower shows as the task's arguments. As Python's dict, so that Flower finds `kwargs:project=...`."""
+        tier, background = _CLASSES.get(self.priority, ("urgent", False))
+        about = {"model": self.model, "project": self.project, "tier": tier}
+        return repr({**about, "background": background, "stream": self.stream, "attempt": self.attempt})
 
 
 class Priority(IntEnum):
@@ -52,6 +63,11 @@ _TIERS = {
     "default": (Priority.FOREGROUND, Priority.BACKGROUND),
     "flex": (Priority.FLEX_FOREGROUND, Priority.FLEX),
 }
+
+_CLASSES: Mapping[int, tuple[str, bool]] = MappingProxyType(
+    {priority: (tier, bool(n)) for tier, priorities in _TIERS.items() for n, priority in enumerate(priorities)}
+)
+"""The service tier of a priority, and whether it is one of background responses."""
 
 WEIGHTS: Mapping[int, float] = MappingProxyType(
     {

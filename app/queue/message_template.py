@@ -1,9 +1,10 @@
-"""Templates of Celery's messages, filled in with other ids: a fast path.
+"""Templates of Celery's messages, filled in with other ids.
 
-The plain way is `celery_app.send_message`, which takes about 0.4 ms of CPU for one message and its event. All messages
-of one model, queue and list are alike but for the id, the tag, and the event's time and clock. So Celery sends one
-into memory, and its bytes become the template. A test compares a filled template with what Celery sends. This relies on
-kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that `_get_client` returns.
+Celery's `send_task` takes about 0.4 ms of CPU for one message and its event (docs/decisions/message-template.md). All
+messages of one queue and list are alike but for the id, the summary, the tag, and the event's time and clock. So Celery
+sends one into memory, and its bytes become the template. A test compares a filled template with what Celery sends. This
+relies on kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that `_get_client`
+returns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import base64
 import time
 import uuid
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -19,12 +19,10 @@ from celery import Celery
 from celery.utils.time import utcoffset
 from kombu.transport.redis import Channel, Transport
 
-from app.queue.celery_app import send_message
-from app.queue.message import Message
-from app.queue.redis_commands import packed
+from app.queue.message import TASK, Message
 
 _SALT = "0f1e2d3c4b5a6978"
-_ID, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "tag", "body"))
+_ID, _SUMMARY, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "summary", "tag", "body"))
 _NUMBERS = _TIME, _CLOCK, _OFFSET = tuple(f"{name}{_SALT}" for name in ("time", "clock", "offset"))
 
 
@@ -69,7 +67,7 @@ class _JsonTemplate:
 def _with_fields(message: Any) -> bytes:
     """JSON for the `%` operator of bytes."""
     template = orjson.dumps(message).replace(b"%", b"%%")
-    for field in (_ID, _TAG, _BODY, *_NUMBERS):
+    for field in (_ID, _SUMMARY, _TAG, _BODY, *_NUMBERS):
         written = f'"{field}"' if field in _NUMBERS else field
         template = template.replace(written.encode(), b"%%(%b)b" % field.removesuffix(_SALT).encode())
     return template
@@ -80,42 +78,46 @@ class MessageTemplates:
 
     def __init__(self, celery: Celery) -> None:
         self._celery = celery
-        self._templates: dict[tuple[str, str, int], MessageTemplate] = {}
+        self._templates: dict[tuple[str, int], MessageTemplate] = {}
 
-    def commands(self, messages: Iterable[Message]) -> list[bytes]:
-        """The Redis commands that send these messages and their events."""
-        return [command for message in messages for command in self._template(message).commands(message.response_id)]
-
-    def _template(self, message: Message) -> MessageTemplate:
-        key = (message.model, message.queue, message.list)
-        if (template := self._templates.get(key)) is None:
-            template = self._templates[key] = MessageTemplate(self._celery, *key)
+    def of(self, queue: str, list_: int) -> MessageTemplate:
+        """The template of this list of the queue."""
+        if (template := self._templates.get((queue, list_))) is None:
+            template = self._templates[queue, list_] = MessageTemplate(self._celery, queue, list_)
         return template
 
 
 class MessageTemplate:
-    """Messages of one model, queue and list."""
+    """Messages of one queue and list. `key` is the list's key in Redis, `channel` that of the events for Flower."""
 
-    def __init__(self, celery: Celery, model: str, queue: str, list_: int) -> None:
+    def __init__(self, celery: Celery, queue: str, list_: int) -> None:
         self._clock = celery.clock
-        recorder = _record(celery, Message(_ID, model, queue, list_))
-        (key, message), (channel, event) = recorder.pushed, recorder.published
-        self._key, self._message = key.encode(), _JsonTemplate(message)
-        self._channel, self._event = channel.encode(), _JsonTemplate(event)
+        recorder = _record(celery, queue, list_)
+        (self.key, message), (self.channel, event) = recorder.pushed, recorder.published
+        self._message, self._event = _JsonTemplate(message), _JsonTemplate(event)
 
-    def commands(self, response_id: str) -> tuple[bytes, bytes]:
+    def filled(self, message: Message) -> tuple[bytes, bytes]:
         """The message for a worker, and the event by which Flower shows it."""
         numbers = {b"time": time.time(), b"clock": self._clock.forward(), b"offset": utcoffset()}
         values = {name: repr(number).encode() for name, number in numbers.items()}
-        values[b"id"] = response_id.encode()
-        message, event = self._message.filled(values), self._event.filled(values)
-        return packed(b"LPUSH", self._key, message), packed(b"PUBLISH", self._channel, event)
+        values[b"id"] = message.response_id.encode()
+        values[b"summary"] = orjson.dumps(message.summary)[1:-1]
+        return self._message.filled(values), self._event.filled(values)
 
 
-def _record(celery: Celery, message: Message) -> _Recorder:
+def _record(celery: Celery, queue: str, list_: int) -> _Recorder:
     recorder = _Recorder()
     with celery.connection_for_write() as connection:
         connection.transport_cls = recorder.transport()
-        producer = celery.amqp.Producer(connection.default_channel, auto_declare=False)
-        send_message(celery, message, producer=producer, retry=False, declare=())  # a Redis list needs no declaration
+        celery.send_task(
+            TASK,
+            kwargs={"response_id": _ID},
+            kwargsrepr=_SUMMARY,
+            task_id=_ID,
+            queue=queue,
+            priority=list_,
+            producer=celery.amqp.Producer(connection.default_channel, auto_declare=False),
+            retry=False,
+            declare=(),  # a Redis list needs no declaration
+        )
     return recorder

@@ -14,16 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TypeVar
 
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-
 from app.batching import Batcher
 from app.protocol.text import one_line
-from app.queue.celery_app import make_celery, send_message
+from app.queue.celery_app import make_celery
 from app.queue.message import Message
 from app.queue.message_template import MessageTemplates
-from app.queue.redis_commands import send
+from app.queue.redis_client import make_client, try_twice
 from config.settings import Settings
 
 log = logging.getLogger("longhaul.queue")
@@ -32,16 +28,14 @@ T = TypeVar("T")
 
 SEND_SECONDS = 5.0
 """How long a caller waits for Redis, at most."""
-CONNECT_SECONDS = 2.0
-REPLY_SECONDS = 2.0
 MAX_BATCH = 200
 """Messages of one write; messages that were enqueued together stay together."""
 MAX_REVOKED = 200
 """Ids of one broadcast: Celery logs them in one line."""
 MARK = "longhaul.sent:"
 """With the name of a queue: a key that says that Redis has kept what was dispatched from it."""
-THREADS = 2
-"""For calls through Celery, which block."""
+THREADS = 1
+"""For revokes, which go through Celery and block."""
 
 
 class QueueUnavailable(Exception):
@@ -51,26 +45,21 @@ class QueueUnavailable(Exception):
 class TaskQueue:
     """Sends from an event loop. Messages that arrive while a batch is being sent go together in the next one.
 
-    A batch of messages is one write to Redis, from templates. If `Settings.fast_paths` is off, Celery sends each
-    message by itself, from a thread. Revokes always go through Celery.
+    A batch of messages is one write to Redis, from templates. Revokes go through Celery, from a thread.
     """
 
     def __init__(self, settings: Settings, seconds: float = SEND_SECONDS) -> None:
         """Connects to nothing. Raises ConfigError if REDIS_URL is unset."""
         self._celery = make_celery(settings)
         self._seconds = seconds
-        self._client = _client(settings.broker_url)
-        self._templates = MessageTemplates(self._celery) if settings.fast_paths else None
+        self._client = make_client(settings.broker_url)
+        self._templates = MessageTemplates(self._celery)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="longhaul-queue")
         self._messages = Batcher(self._send, max_items=MAX_BATCH, weight=len, shared_errors=(QueueUnavailable,))
         self._revokes = Batcher(self._broadcast_revoke, max_items=MAX_REVOKED, weight=len)
 
-    async def enqueue(self, response_id: str, model: str, queue: str, priority: int) -> None:
-        """Sends the message of a committed response. Raises QueueUnavailable within SEND_SECONDS."""
-        await self.enqueue_all([Message(response_id, model, queue, int(priority))])
-
-    async def enqueue_all(self, messages: Sequence[Message]) -> None:
-        """Sends messages together, even if the caller is cancelled meanwhile.
+    async def enqueue(self, *messages: Message) -> None:
+        """Sends the messages of committed responses together, even if the caller is cancelled meanwhile.
 
         Raises QueueUnavailable within SEND_SECONDS: then none, some or all of them may have arrived.
         """
@@ -88,9 +77,10 @@ class TaskQueue:
 
         Raises QueueUnavailable within SEND_SECONDS.
         """
-        found: list[str | None] = []
-        await self._in_thread(lambda: found.append(self._head(queue, list_)))
-        return found[0]
+        key = self._templates.of(queue, list_).key
+        # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
+        message = await self._command(lambda: self._client.lindex(key, -1))
+        return None if message is None else str(json.loads(message)["headers"]["id"])
 
     async def is_marked(self, queue: str) -> bool:
         """Whether Redis has this queue's mark. If not, it has lost all keys since `mark`, and all messages with them.
@@ -124,28 +114,22 @@ class TaskQueue:
         return [None] * len(batch)
 
     async def _send_messages(self, messages: Sequence[Message]) -> None:
-        if self._templates is None:
-            await self._in_thread(lambda: self._send_by_celery(messages))
-            return
-        commands = self._templates.commands(messages)
+        made = [(template := self._templates.of(m.queue, m.list), template.filled(m)) for m in messages]
+
+        async def push() -> None:
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for template, (message, event) in made:
+                    pipeline.lpush(template.key, message)
+                    pipeline.publish(template.channel, event)
+                await pipeline.execute()
+
+        await self._command(push)
+
+    async def _command(self, command: Callable[[], Awaitable[T]]) -> T:
         try:
-            await send(self._client, commands, REPLY_SECONDS)
+            return await try_twice(command)
         except Exception as error:  # of redis-py, asyncio, the system or uvloop: in each case Redis is away
             raise QueueUnavailable(one_line(error)) from error
-
-    async def _command(self, make: Callable[[], Awaitable[T]]) -> T:
-        try:
-            try:
-                return await make()
-            except Exception:  # Redis may have closed the pooled connection; the second try makes a new one
-                return await make()
-        except Exception as error:
-            raise QueueUnavailable(one_line(error)) from error
-
-    def _send_by_celery(self, messages: Sequence[Message]) -> None:
-        with self._celery.producer_or_acquire() as producer:
-            for message in messages:
-                send_message(self._celery, message, producer=producer)
 
     async def _broadcast_revoke(self, batch: Sequence[Sequence[str]]) -> Sequence[None]:
         # A broadcast costs every worker the same, whether it names one id or hundreds.
@@ -155,13 +139,6 @@ class TaskQueue:
         except QueueUnavailable as error:
             log.warning("workers were not notified of %d cancelled response(s): %s", len(ids), error)
         return [None] * len(batch)
-
-    def _head(self, queue: str, list_: int) -> str | None:
-        with self._celery.connection_or_acquire() as connection:
-            channel = connection.default_channel
-            # kombu pushes on the left and takes from the right (kombu 5.7, transport/redis.py).
-            message = channel.client.lindex(channel._q_for_pri(queue, list_), -1)
-        return None if message is None else str(json.loads(message)["headers"]["id"])
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         """Raises QueueUnavailable. The thread may wait for a dead Redis a little longer than the caller does."""
@@ -175,16 +152,6 @@ class TaskQueue:
 
     def _no_answer(self) -> QueueUnavailable:
         return QueueUnavailable(f"Redis did not answer within {self._seconds:g} s")
-
-
-def _client(url: str) -> redis.asyncio.Redis:
-    return redis.asyncio.from_url(
-        url,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=CONNECT_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
 
 
 def _retrieve_error(sent: asyncio.Future[None]) -> None:

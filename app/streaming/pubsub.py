@@ -19,7 +19,7 @@ from redis.asyncio.client import PubSub as RedisPubSub
 from app.aio import end_tasks
 from app.batching import Batcher
 from app.protocol.events.chunk import Chunk
-from app.queue.redis_commands import packed, send
+from app.queue.redis_client import CONNECT_SECONDS, make_client, try_twice
 from app.streaming.message import ForgedMessage, Messages
 from app.streaming.subscription import Subscription
 
@@ -29,7 +29,6 @@ CHANNEL = "longhaul:events:2:"
 """The number is the version of the messages. Processes of another version are not heard; readers then poll Postgres."""
 _DOORBELL = "doorbell."
 """Doorbells are channels, too, whose messages hold nothing. No response's id begins like this."""
-CONNECT_SECONDS = 2.0
 RECONNECT_SECONDS = 0.5
 
 KEY_SECONDS = 1.0
@@ -59,15 +58,11 @@ class PubSub:
     reconnects while the receiving task reads.
     """
 
-    def __init__(self, url: str, get_key: GetKey, *, fast_paths: bool = True) -> None:
-        """`fast_paths`: commands that publish are packed here; else redis-py's pipeline does it."""
+    def __init__(self, url: str, get_key: GetKey) -> None:
         self._get_key = get_key
         self._messages: Messages | None = None
         self._next_key_at = 0.0
-        self._fast_paths = fast_paths
-        self._client = redis.asyncio.from_url(
-            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS, protocol=2
-        )
+        self._client = make_client(url)
         self._receiving_client = redis.asyncio.from_url(
             url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=None, health_check_interval=0, protocol=2
         )
@@ -112,11 +107,8 @@ class PubSub:
         """Publishes committed chunks in one round trip. If Redis is away, that is logged; readers poll Postgres."""
         try:
             messages = await self._load_messages()
-            made = [((CHANNEL + chunk.response_id).encode(), messages.pack(chunk)) for chunk in chunks]
-            if self._fast_paths:
-                await send(self._client, [packed(b"PUBLISH", *each) for each in made], CONNECT_SECONDS)
-            else:
-                await self._publish_by_pipeline(made)
+            made = [(CHANNEL + chunk.response_id, messages.pack(chunk)) for chunk in chunks]
+            await try_twice(lambda: self._publish(made))
         except Exception as error:
             if self._can_publish:
                 log.warning("Redis is away (%s); readers poll Postgres", type(error).__name__)
@@ -124,10 +116,10 @@ class PubSub:
         else:
             self._can_publish = True
 
-    async def _publish_by_pipeline(self, made: Iterable[tuple[bytes, bytes]]) -> None:
+    async def _publish(self, made: Sequence[tuple[str, bytes]]) -> None:
         async with self._client.pipeline(transaction=False) as pipeline:
             for channel, message in made:
-                pipeline.publish(channel.decode(), message)
+                pipeline.publish(channel, message)
             await pipeline.execute()
 
     async def _load_messages(self) -> Messages:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from sqlalchemy import text
 
 from app.local.errors import LocalError
+from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import StoreUnavailable
 from app.store.keys import pubsub_key
@@ -89,7 +90,7 @@ async def messages_repeated(arena: Arena) -> None:
         async with arena.fleet.db.autocommit() as connection:
             rows = (await connection.execute(statement)).all()
         for row in rows:
-            await queue.enqueue(row.id, MODEL, row.queue, row.priority)
+            await queue.enqueue(Message(row.id, MODEL, row.queue, row.priority))
     except (StoreUnavailable, QueueUnavailable):
         pass
     finally:

@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 from sqlalchemy import text
 
+from app.queue.message import Message
 from app.queue.publisher import TaskQueue
 from app.store.database import Database
 from app.store.responses.inserts import Inserter
@@ -176,7 +177,7 @@ async def test_an_idle_queue_is_served_without_a_dispatch(db: Database, broker: 
     queue = TaskQueue(load_settings(REDIS_URL=broker))
 
     def send(new: NewResponse) -> None:
-        sends.append(asyncio.create_task(queue.enqueue(new.id, new.model, new.queue, new.priority)))
+        sends.append(asyncio.create_task(queue.enqueue(Message(new.id, new.model, new.queue, new.priority))))
 
     sends: list[asyncio.Task[None]] = []
     inserter = Inserter(db, send)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +47,7 @@ class Queue:
     async def mark(self, queue: str) -> None:
         self.marked = True
 
-    async def enqueue_all(self, messages: Sequence[Message]) -> None:
+    async def enqueue(self, *messages: Message) -> None:
         if self.away:
             raise QueueUnavailable("away")
         self.sent += [message.response_id for message in messages]

@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from app.queue.celery_app import make_celery
-from app.queue.message import TASK, Priority
+from app.queue.message import TASK, Message, Priority
 from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE
@@ -46,7 +46,7 @@ class Bench:
     def send(self, *ids: str, priority: int = Priority.FOREGROUND) -> None:
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
-            await asyncio.gather(*(queue.enqueue(each, "demo", QUEUE, priority) for each in ids))
+            await asyncio.gather(*(queue.enqueue(Message(each, "demo", QUEUE, priority)) for each in ids))
             await queue.close()
 
         asyncio.run(all_of_them())

@@ -12,9 +12,9 @@ from celery.platforms import EX_FAILURE
 from celery.worker.consumer import Consumer
 from kombu import Connection
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from app.protocol.text import type_and_places
-from app.queue.redis_commands import RedisError
 
 log = logging.getLogger("longhaul.worker")
 

@@ -1,6 +1,6 @@
-"""Takes several waiting messages from Redis at a time: a fast path.
+"""Takes several waiting messages from Redis at a time (docs/decisions/batched-fetch.md).
 
-The plain way is kombu's BRPOP, which takes one message. Between two messages lie a turn of kombu's loop and three
+kombu's BRPOP takes one message. Between two messages lie a turn of kombu's loop and three
 system calls. After each call Celery's thread has to win the interpreter back from the pool's thread, so the last of
 many simultaneous requests began late. BLMPOP takes several messages of one list, and keeps what holds for BRPOP: the
 first list that is not empty, in the order of priorities; several queues in turn; no more messages than free slots.
@@ -31,7 +31,7 @@ MAX_MESSAGES = 8
 
 
 class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
-    """Takes up to MAX_MESSAGES at once. Falls back to BRPOP if Redis (before 7.0, or by its ACL) has no BLMPOP."""
+    """Takes up to MAX_MESSAGES at once, with BLMPOP: Redis 7.0."""
 
     free_slots: Callable[[], int] = staticmethod(lambda: 1)
     """How many messages may be taken."""
@@ -40,8 +40,6 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
     call_again: Callable[[float], None] = staticmethod(lambda _: None)
     """Has `_brpop_start` called after so many seconds."""
 
-    _has_blmpop = True
-    _asked_for_many = False
     _asks_at = 0.0
 
     def _brpop_start(self, timeout: float | None = None) -> None:
@@ -53,10 +51,7 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
             self.call_again(question.seconds or 0)
             return
         wait = question.seconds or timeout
-        self._asked_for_many = question.count > 1 and self._has_blmpop and not self.global_keyprefix
-        if not self._asked_for_many:
-            super()._brpop_start(wait)
-        elif keys := self._lists():
+        if keys := self._lists():
             connection = self._in_poll = self.client.connection
             self._brpop_sent_at = monotonic()
             wait = (self.brpop_timeout if wait is None else wait) or 0
@@ -68,7 +63,7 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
 
     def _question(self) -> Question:
         most = min(max(self.free_slots(), 1), MAX_MESSAGES)
-        if self.sharing is None or self.global_keyprefix or not (lists := self._lists()):
+        if self.sharing is None or not (lists := self._lists()):
             return Question(most)
         return self.sharing.question(self._note_client, lists, most)
 
@@ -78,8 +73,6 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
         return self._create_client()
 
     def _brpop_read(self, **options: Any) -> bool:
-        if not self._asked_for_many:
-            return bool(super()._brpop_read(**options))
         reply = self._read_reply()
         if reply is None:
             raise Empty
@@ -98,12 +91,8 @@ class BatchChannel(Channel):  # type: ignore[misc]  # kombu has no types
         except self.connection_errors:
             self.client.connection.disconnect()  # as kombu does: the next use reconnects
             raise
-        except self.connection.channel_errors:  # Redis refused the command
-            self._has_blmpop = False  # if it refused for another reason, BRPOP is refused as well
-            return None
         finally:
             self._in_poll = None
-            self._flush_brpop_reauth()
 
     def _deliver(self, message: bytes, queue: str) -> None:
         self.connection._deliver(orjson.loads(message), queue)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from app.queue.redis_commands import ResponseError
+from redis.exceptions import ResponseError
 
 KEPT_SECONDS = 3
 """How long a note holds. A worker that has room renews it with every question, so at least once a second."""

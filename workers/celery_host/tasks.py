@@ -51,8 +51,8 @@ def register(celery: Celery) -> None:
     celery.task(name=TASK, throws=(ResponseFailed,), ignore_result=True)(generate)
 
 
-async def generate(response_id: str, model: str) -> None:
-    """Runs one response. `model` is there for operators to read. Raises ResponseFailed or Ignore: see the table."""
+async def generate(response_id: str) -> None:
+    """Runs one response. Raises ResponseFailed or Ignore: see the table."""
     end = await _run(response_id)
     if isinstance(end, ResponseFailed):
         raise end

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from app.aio import BackgroundTasks
 from app.protocol.errors import InvalidRequest, LimitReached
 from app.protocol.limits import Allowance, Shortage
+from app.queue.message import Message
 from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.responses import lookup
@@ -80,7 +81,9 @@ class ResponseCreator:
 
     async def _send(self, row: NewResponse) -> None:
         try:
-            await self._queue.enqueue(row.id, row.model, row.queue, row.priority)
+            await self._queue.enqueue(
+                Message(row.id, row.model, row.queue, row.priority, row.project, row.request["stream"])
+            )
         except QueueUnavailable as error:
             log.debug("%s: its message was not sent (%s)", row.id, error)  # the queue has warned of the whole batch
 

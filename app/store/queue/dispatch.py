@@ -154,7 +154,8 @@ _DISPATCH = text(
         UPDATE responses r
         SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
         FROM locked l WHERE r.id = l.id AND {waits("l")}
-        RETURNING r.id, r.model, r.priority, l.project, l.created_at, l.was_idle, l.tag, l.tag + l.length AS finish
+        RETURNING r.id, r.model, r.priority, r.stream, l.project, l.created_at, l.was_idle, l.tag,
+            l.tag + l.length AS finish
     ), charged AS (
         INSERT INTO flows (queue, project, priority, tag)
         SELECT :queue, s.project, s.priority, max(s.finish) FROM sent s GROUP BY s.project, s.priority
@@ -163,7 +164,7 @@ _DISPATCH = text(
         UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
         WHERE q.name = :queue AND s.tag > q.virtual_time
     )
-    SELECT s.id, s.model, s.priority FROM sent s ORDER BY s.tag, s.was_idle DESC, s.created_at
+    SELECT s.id, s.model, s.priority, s.project, s.stream FROM sent s ORDER BY s.tag, s.was_idle DESC, s.created_at
     """
 )
 
@@ -215,7 +216,8 @@ async def dispatch(
         if settled:
             await _settle(connection, queue, settled, weights)
         values = {"queue": queue, "virtual_time": virtual_time, "room": min(left, MAX_SENT), **weights}
-        return [Message(row.id, row.model, queue, row.priority) for row in await connection.execute(_DISPATCH, values)]
+        sent = await connection.execute(_DISPATCH, values)
+        return [Message(row.id, row.model, queue, row.priority, row.project, row.stream) for row in sent]
 
 
 async def _room(connection: AsyncConnection, queue: str, window: int) -> int:

@@ -25,6 +25,8 @@ MAX_DOUBLINGS = 5
 CLOCK_WENT_BACK = timedelta(minutes=1)
 """More than the clocks of hosts differ: times of creation are those of API processes."""
 
+_MESSAGE = ("id", "model", "queue", "priority", "project", "stream", "attempt")
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerList:
@@ -160,11 +162,11 @@ async def _mark_sent(db: Database, chosen: Select[Any]) -> list[Message]:
         update(responses)
         .where(responses.c.id.in_(chosen.scalar_subquery()))
         .values(**sent_now())
-        .returning(responses.c.id, responses.c.model, responses.c.queue, responses.c.priority)
+        .returning(*(responses.c[name] for name in _MESSAGE))
     )
     async with db.autocommit() as connection:
         return [_message(row) for row in await connection.execute(statement)]
 
 
 def _message(row: Row[Any]) -> Message:
-    return Message(row.id, row.model, row.queue, row.priority)
+    return Message(row.id, row.model, row.queue, row.priority, row.project, row.stream, row.attempt + 1)

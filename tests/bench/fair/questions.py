@@ -136,7 +136,7 @@ async def _rate(rig: Rig, count: int, *, fair: bool) -> float:
 
 
 async def _send_all(worker: SlotWorker, ids: Sequence[str]) -> None:
-    await worker.queue.enqueue_all([Message(each, "scripted", QUEUE, Priority.BACKGROUND) for each in ids])
+    await worker.queue.enqueue(*(Message(each, "scripted", QUEUE, Priority.BACKGROUND) for each in ids))
 
 
 def _ids(rows: Sequence[ResponseRow]) -> list[str]:

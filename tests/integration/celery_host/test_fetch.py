@@ -1,10 +1,9 @@
-"""Taking messages from a real Redis, several at a time or one by one: which ones, in which order, and what returns."""
+"""Taking messages from a real Redis, several at a time: which ones, in which order, and what returns."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,17 +17,13 @@ from tests.support.celery_processes import own_database
 from workers.celery_host.connection import FastReconnectConnection
 from workers.celery_host.fetch import MAX_MESSAGES, BatchFetchConnection
 
-OTHER = "without-blmpop"
-"""A user of Redis with all rights but BLMPOP, like a Redis that is too old for it."""
-
 
 class Taker:
-    """A consumer like a worker's. Each `take` is one reply of Redis, with up to `size` messages."""
+    """A consumer like a worker's. Each `take` is one reply of Redis, with up to MAX_MESSAGES messages."""
 
-    def __init__(self, url: str, *queues: str, fast: bool = True) -> None:
-        self.size = MAX_MESSAGES if fast else 1
+    def __init__(self, url: str, *queues: str) -> None:
         options = make_celery(load_settings(REDIS_URL=url)).conf.broker_transport_options
-        self.connection = (BatchFetchConnection if fast else FastReconnectConnection)(url, transport_options=options)
+        self.connection = BatchFetchConnection(url, transport_options=options)
         self.channel = self.connection.default_channel
         self.channel.free_slots = lambda: 100
         self._taken: list[str] = []
@@ -68,15 +63,14 @@ def broker(redis_url: str) -> Iterator[redis.Redis]:
         broker.flushdb()
         yield broker
         broker.flushdb()
-        broker.acl_deluser(OTHER)
 
 
-@contextmanager
-def takers(url: str, fast: bool) -> Iterator[Callable[..., Taker]]:
+@pytest.fixture
+def taking(redis_url: str, broker: redis.Redis) -> Iterator[Callable[..., Taker]]:
     made: list[Taker] = []
 
-    def taking(*queues: str, url: str = url) -> Taker:
-        made.append(Taker(url, *(queues or ("one",)), fast=fast))
+    def taking(*queues: str) -> Taker:
+        made.append(Taker(own_database(redis_url), *(queues or ("one",))))
         return made[-1]
 
     yield taking
@@ -84,44 +78,23 @@ def takers(url: str, fast: bool) -> Iterator[Callable[..., Taker]]:
         taker.connection.release()
 
 
-@pytest.fixture(params=[True, False], ids=["fast paths", "plain ways"])
-def taking(redis_url: str, broker: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Callable[..., Taker]]:
-    with takers(own_database(redis_url), request.param) as taking:
-        yield taking
-
-
-@pytest.fixture
-def fast_taking(redis_url: str, broker: redis.Redis) -> Iterator[Callable[..., Taker]]:
-    with takers(own_database(redis_url), fast=True) as taking:
-        yield taking
-
-
 def numbers(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
 
 
-def test_waiting_messages_are_taken_in_their_order_and_several_at_a_time(fast_taking: Callable[..., Taker]) -> None:
-    taker = fast_taking()
+def test_waiting_messages_are_taken_in_their_order_and_several_at_a_time(taking: Callable[..., Taker]) -> None:
+    taker = taking()
     taker.send(*numbers(0, 2 * MAX_MESSAGES + 1))
     taken = [taker.take() for _ in range(3)]
     assert [len(each) for each in taken] == [MAX_MESSAGES, MAX_MESSAGES, 1]
     assert [message for each in taken for message in each] == numbers(0, 2 * MAX_MESSAGES + 1)
 
 
-def test_waiting_messages_are_taken_in_their_order(taking: Callable[..., Taker]) -> None:
-    taker = taking()
-    taker.send(*numbers(0, 3))
-    taken: list[str] = []
-    while len(taken) < 3:
-        taken += taker.take()
-    assert taken == numbers(0, 3)
-
-
 @pytest.mark.parametrize("free", [1, 3])
 def test_a_reply_has_no_more_messages_than_there_are_free_slots(
-    fast_taking: Callable[..., Taker], broker: redis.Redis, free: int
+    taking: Callable[..., Taker], broker: redis.Redis, free: int
 ) -> None:
-    taker = fast_taking()
+    taker = taking()
     taker.channel.free_slots = lambda: free
     taker.send(*numbers(0, 5))
     assert taker.take() == numbers(0, free)
@@ -135,8 +108,8 @@ def test_a_message_that_arrives_while_the_worker_waits_is_taken_at_once(taking: 
     assert taker.take() == ["late"]
 
 
-def test_a_reply_has_messages_of_the_first_priority_only(fast_taking: Callable[..., Taker]) -> None:
-    taker = fast_taking()
+def test_a_reply_has_messages_of_the_first_priority_only(taking: Callable[..., Taker]) -> None:
+    taker = taking()
     for priority in reversed(Priority):
         taker.send(f"{priority.name} 1", f"{priority.name} 2", priority=priority)
     assert [taker.take() for _ in Priority] == [[f"{each.name} 1", f"{each.name} 2"] for each in Priority]
@@ -152,14 +125,14 @@ def test_urgent_messages_are_taken_first(taking: Callable[..., Taker]) -> None:
 def test_queues_are_taken_from_in_turn(taking: Callable[..., Taker]) -> None:
     taker = taking("one", "two")
     for queue in ("one", "two"):
-        taker.send(*(f"{queue} {number}" for number in range(2 * taker.size)), queue=queue)
+        taker.send(*(f"{queue} {number}" for number in range(2 * MAX_MESSAGES)), queue=queue)
     assert [taker.take()[0].split()[0] for _ in range(4)] == ["one", "two", "one", "two"]
 
 
 def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(
-    fast_taking: Callable[..., Taker], broker: redis.Redis
+    taking: Callable[..., Taker], broker: redis.Redis
 ) -> None:
-    taker = fast_taking()
+    taker = taking()
     taker.send("1", "bad", "2")
     with pytest.raises(ValueError, match="bad"):
         taker.connection.drain_events(timeout=3)
@@ -169,15 +142,6 @@ def test_a_message_that_fails_does_not_lose_the_others_of_its_reply(
     with pytest.raises(ValueError, match="invalid literal"):
         taker.connection.drain_events(timeout=3)
     assert taker._taken == ["1", "2", "3"]
-
-
-def test_a_redis_without_blmpop_is_asked_for_one_message_at_a_time(
-    fast_taking: Callable[..., Taker], broker: redis.Redis, redis_url: str
-) -> None:
-    broker.acl_setuser(OTHER, enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-blmpop"])
-    taker = fast_taking(url=re.sub("//.*@", f"//{OTHER}:any@", own_database(redis_url)))
-    taker.send("1", "2", "3")
-    assert [taker.take() for _ in range(3)] == [["1"], ["2"], ["3"]]
 
 
 def test_messages_that_reach_a_cancelled_consumer_return_to_the_queue(

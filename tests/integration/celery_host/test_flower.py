@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import httpx
 import pytest
 import redis
 
-from app.queue.message import TASK, Priority
+from app.queue.message import TASK, Message, Priority
 from app.queue.publisher import TaskQueue
 from config.settings import load_settings
 from tests.support.celery_processes import QUEUE, Flower, Worker, own_database
@@ -33,7 +34,7 @@ class Desk:
         async def all_of_them() -> None:
             queue = TaskQueue(self.settings)
             for response_id in ids:
-                await queue.enqueue(response_id, "demo", QUEUE, Priority.FOREGROUND)
+                await queue.enqueue(Message(response_id, "demo", QUEUE, Priority.FLEX, "team-a", True, 2))
             await queue.close()
 
         asyncio.run(all_of_them())
@@ -56,15 +57,15 @@ class Desk:
         until_sync(lambda: self.rows.sismember("cancelled", response_id), 20.0, response_id)
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["fast paths", "plain ways"])
-def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Desk]:
+@pytest.fixture(scope="module")
+def desk(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """Flower, and one worker with two slots."""
     folder = tmp_path_factory.mktemp("flower")
     url = own_database(redis_url)
     for database in (url, url.removesuffix("/7") + f"/{STORE}"):
         redis.Redis.from_url(database).flushdb()
     flower = Flower(url, folder, ":".join(AUTH))
-    worker = Worker(url, folder, concurrency=2, LONGHAUL_FAST_PATHS=request.param)
+    worker = Worker(url, folder, concurrency=2)
     desk = Desk(url, flower)
     try:
         worker.ready()
@@ -115,12 +116,16 @@ def test_each_outcome_has_its_state_in_flower(desk: Desk, response_id: str, stat
     desk.wait_for_state(state, response_id)
 
 
-def test_flower_shows_the_name_the_response_and_the_model_of_a_task(desk: Desk) -> None:
+def test_flower_shows_what_a_task_is_and_finds_it_by_that(desk: Desk) -> None:
     desk.send("ok-named")
     desk.wait_for_state("SUCCESS", "ok-named")
     task = desk.task("ok-named")
     assert (task["uuid"], task["name"]) == ("ok-named", TASK)
-    assert task["kwargs"] == "{'response_id': 'ok-named', 'model': 'demo'}"
+    shown = {"model": "demo", "project": "team-a", "tier": "flex", "background": True, "stream": True, "attempt": 2}
+    assert ast.literal_eval(task["kwargs"]) == shown
+    found = desk.http.get("/api/tasks", params={"search": "kwargs:project=team-a"}).json()
+    assert "ok-named" in found
+    assert desk.http.get("/api/tasks", params={"search": "kwargs:project=team-b"}).json() == {}
     assert task["args"] == "()"
     assert task["result"] == "None"
 

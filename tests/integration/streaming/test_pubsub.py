@@ -11,7 +11,6 @@ from redis.asyncio.client import PubSub as RedisPubSub
 
 from app.protocol.events.chunk import Chunk
 from app.store.database import StoreUnavailable
-from app.streaming import pubsub as module
 from app.streaming.message import MAX_FRAMES_BYTES
 from app.streaming.pubsub import CHANNEL, PubSub, PubSubUnavailable
 from app.streaming.subscription import Subscription
@@ -42,7 +41,7 @@ async def test_an_absence_of_redis_is_logged_again_after_it_was_back(
     pubsub = PubSub(services.redis_url, a_key)
     for _ in range(2):
         with monkeypatch.context() as away:
-            away.setattr(module, "send", refused)
+            away.setattr(pubsub, "_publish", refused)
             await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
         await pubsub.publish([Chunk("resp_1", 0, 0, 1, (), b"")])
     assert caplog.text.count("Redis is away") == 2

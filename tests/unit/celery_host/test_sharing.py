@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.exceptions import ResponseError
 
-from app.queue.redis_commands import ResponseError
 from workers.celery_host.sharing import (
     ALONE_SECONDS,
     KEPT_SECONDS,
