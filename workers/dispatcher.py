@@ -15,7 +15,7 @@ from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
 from app.store.queue import redelivery
-from app.store.queue.dispatch import DEFAULT_COST, Flow, Settled
+from app.store.queue.dispatch import DEFAULT_COST, Flow, FlowCorrection
 from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")
@@ -42,11 +42,11 @@ class Dispatcher:
         self._window = window
         self._clock = clock
         self._ends: deque[float] = deque(maxlen=MAX_ENDS)
-        self._settled: dict[Flow, Settled] = {}
+        self._corrections: dict[Flow, FlowCorrection] = {}
         self._nudged: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def settle(self, row: ResponseRow, used: int) -> None:
+    def correct_flow(self, row: ResponseRow, used: int) -> None:
         """Notes that a response has ended and took `used` tokens. The next dispatch corrects its flow.
 
         If this process dies before, only the shares are a little off.
@@ -54,7 +54,7 @@ class Dispatcher:
         self._ends.append(self._clock())
         if row.charged is not None:
             cost = DEFAULT_COST if row.cost is None else row.cost
-            self._add(Flow(row.queue, row.project, row.priority), Settled(1, cost, row.charged, used))
+            self._correct(Flow(row.queue, row.project, row.priority), FlowCorrection(1, cost, row.charged, used))
 
     def nudge(self, queue: str) -> None:
         """Dispatches from this queue, soon: there is room."""
@@ -83,15 +83,15 @@ class Dispatcher:
         await self._queue.mark(queue)
 
     async def _dispatch_once(self, queue: str) -> Sequence[Message] | None:
-        flows = [flow for flow in self._settled if flow.queue == queue]
-        settled = {flow: self._settled.pop(flow) for flow in flows}
+        flows = [flow for flow in self._corrections if flow.queue == queue]
+        corrections = {flow: self._corrections.pop(flow) for flow in flows}
         messages = None
         try:
-            messages = await store.dispatch(self._db, queue, self._window_now(), settled)
+            messages = await store.dispatch(self._db, queue, self._window_now(), corrections)
         finally:
-            if messages is None:  # it did not count them
-                for flow, ended in settled.items():
-                    self._add(flow, ended)
+            if messages is None:  # it did not make them
+                for flow, correction in corrections.items():
+                    self._correct(flow, correction)
         return messages
 
     def _window_now(self) -> int:
@@ -101,8 +101,9 @@ class Dispatcher:
             self._ends.popleft()
         return max(self._window, len(self._ends))
 
-    def _add(self, flow: Flow, ended: Settled) -> None:
-        self._settled[flow] = self._settled.get(flow, Settled()) + ended
+    def _correct(self, flow: Flow, more: FlowCorrection) -> None:
+        known = self._corrections.get(flow)
+        self._corrections[flow] = more if known is None else known + more
 
     async def _work(self) -> None:
         while self._nudged:

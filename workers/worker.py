@@ -103,7 +103,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 held_context_bytes=settings.worker_context_bytes,
                 redeliver=_redeliver(queue),
                 claimed=partial(dispatcher.nudge, model.queue),
-                ended=dispatcher.settle,
+                ended=dispatcher.correct_flow,
                 engine_died=stop,
             )
         )

@@ -147,11 +147,11 @@ async def test_the_window_grows_with_what_ends_within_a_second(db: Database, bro
     assert len(await in_redis(db)) == 4
     row = await claimed(db)
     for _ in range(20):
-        dispatcher.settle(row, 1)
+        dispatcher.correct_flow(row, 1)
     await dispatcher.dispatch(QUEUE)
     assert len(await in_redis(db)) == 20
     for _ in range(50):
-        dispatcher.settle(row, 1)
+        dispatcher.correct_flow(row, 1)
     now = 0.9
     await take(db, await in_redis(db))
     await dispatcher.dispatch(QUEUE)

@@ -104,7 +104,7 @@ class SlotWorker:
         writer = Writer(row, self.name)
         await logs.append(self.db, [writer.begin()])
         await logs.append(self.db, [writer.finish()])
-        self.dispatcher.settle(row, self.tokens.get(row.project, row.cost or 0))
+        self.dispatcher.correct_flow(row, self.tokens.get(row.project, row.cost or 0))
 
 
 @asynccontextmanager

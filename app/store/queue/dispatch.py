@@ -49,21 +49,22 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """Responses of a flow that have ended: how many, and their tokens together."""
+class FlowCorrection:
+    """Responses of a flow that have ended: how many, and in tokens what they were expected to take, what the flow was
+    charged, and what they took."""
 
-    count: int = 0
-    cost: int = 0
-    charged: int = 0
-    used: int = 0
+    count: int
+    cost: int
+    charged: int
+    used: int
 
-    def __add__(self, other: Settled) -> Settled:
+    def __add__(self, other: FlowCorrection) -> FlowCorrection:
         sums = (self.count + other.count, self.cost + other.cost)
-        return Settled(*sums, self.charged + other.charged, self.used + other.used)
+        return FlowCorrection(*sums, self.charged + other.charged, self.used + other.used)
 
 
 _FLOW: Columns[Flow] = Columns(Column("project", "text"), Column("priority", "int"))
-_SETTLED: Columns[Settled] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
+_CORRECTION: Columns[FlowCorrection] = Columns(*(Column(name, "int8") for name in ("count", "cost", "charged", "used")))
 
 _WINDOW = slots(":queue", ":window")
 _ROOM = text(
@@ -92,17 +93,16 @@ def _weight(flow: str) -> str:
     return f"coalesce(w.weight, {DEFAULT_WEIGHT}) * coalesce({of_project}, 1)"
 
 
-_PART = f"least(s.count / CAST({SCALE_RESPONSES} AS float8), 1)"
-_RATIO = "CAST(s.used AS float8) / greatest(s.cost, 1)"
+_PART = f"least(c.count / CAST({SCALE_RESPONSES} AS float8), 1)"
+_RATIO = "CAST(c.used AS float8) / greatest(c.cost, 1)"
 _SCALE = f"greatest({MIN_SCALE}, least({MAX_SCALE}, f.scale + {_PART} * ({_RATIO} - f.scale)))"
 _CORRECT = text(
     f"""
-    WITH {_WEIGHTS}, settled AS (
-        SELECT * FROM unnest({named_arrays(_FLOW, _SETTLED)}) AS s({names(_FLOW, _SETTLED)})
-    )
-    UPDATE flows f SET tag = f.tag + (s.used - s.charged) / ({_weight("s")}), scale = {_SCALE}
-    FROM settled s LEFT JOIN weights w ON w.priority = s.priority
-    WHERE f.queue = :queue AND f.project = s.project AND f.priority = s.priority
+    WITH {_WEIGHTS}
+    UPDATE flows f SET tag = f.tag + (c.used - c.charged) / ({_weight("c")}), scale = {_SCALE}
+    FROM unnest({named_arrays(_FLOW, _CORRECTION)}) AS c({names(_FLOW, _CORRECTION)})
+    LEFT JOIN weights w ON w.priority = c.priority
+    WHERE f.queue = :queue AND f.project = c.project AND f.priority = c.priority
     """
 )
 
@@ -196,13 +196,13 @@ _FORGET_IDLE = text(
 
 
 async def dispatch(
-    db: Database, queue: str, window: int, settled: Mapping[Flow, Settled] | None = None
+    db: Database, queue: str, window: int, corrections: Mapping[Flow, FlowCorrection] | None = None
 ) -> Sequence[Message] | None:
     """Marks the next responses of the queue as sent; returns their messages in order. The caller sends them.
 
     None: none waits, or more than half of the window is full (a dispatch of one costs as much as one of many). The
-    window has `window` messages for each living worker, and no more than the worker has slots. `settled` are responses
-    of this queue that have ended. They are counted if the result is not None.
+    window has `window` messages for each living worker, and no more than the worker has slots. The `corrections` of
+    this queue's flows are made if the result is not None.
     """
     async with db.autocommit() as connection:
         if await _room(connection, queue, window) <= 0:
@@ -213,8 +213,8 @@ async def dispatch(
         if left <= 0:
             return None
         weights = {"priorities": list(WEIGHTS), "weights": list(WEIGHTS.values())}
-        if settled:
-            await _settle(connection, queue, settled, weights)
+        if corrections:
+            await _correct_flows(connection, queue, corrections, weights)
         values = {"queue": queue, "virtual_time": virtual_time, "room": min(left, MAX_SENT), **weights}
         sent = await connection.execute(_DISPATCH, values)
         return [Message(row.id, row.model, queue, row.priority, row.project, row.stream) for row in sent]
@@ -226,10 +226,11 @@ async def _room(connection: AsyncConnection, queue: str, window: int) -> int:
     return row.room if 2 * row.room >= row.window else 0
 
 
-async def _settle(
-    connection: AsyncConnection, queue: str, settled: Mapping[Flow, Settled], weights: Mapping[str, Any]
+async def _correct_flows(
+    connection: AsyncConnection, queue: str, corrections: Mapping[Flow, FlowCorrection], weights: Mapping[str, Any]
 ) -> None:
-    arrays = {**_FLOW.named_parameters(list(settled)), **_SETTLED.named_parameters(list(settled.values()))}
+    flows, ended = list(corrections), list(corrections.values())
+    arrays = {**_FLOW.named_parameters(flows), **_CORRECTION.named_parameters(ended)}
     await connection.execute(_CORRECT, {"queue": queue, **weights, **arrays})
 
 

@@ -3,6 +3,8 @@ engine."""
 
 from __future__ import annotations
 
+import asyncio
+
 from app.store.database import Database
 from app.store.migrate import migrate
 from tests.bench.fair import questions, sizes
@@ -21,7 +23,7 @@ async def measure(say: Say, size: float = 1.0) -> tuple[Results, Results]:
     Raises AssertionError if something does not come within minutes.
     """
     found, weighed = Results.begin(NAME, BUILD, size=size), Results.begin(SIZES, BUILD, size=size)
-    services = Services()
+    services = await asyncio.to_thread(Services)
     try:
         db = Database(services.database_url, 10)
         try:

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
-from app.store.queue.dispatch import MAX_SENT, Flow, Settled
+from app.store.queue.dispatch import MAX_SENT, Flow, FlowCorrection
 from app.store.queue.window import RESERVE, UNKNOWN_SLOTS
 from app.store.responses import claims, endings
 from app.store.responses.inserts import Inserter
@@ -153,14 +153,16 @@ async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(
     first = await sent(db)
     assert projects(first) == {"a": 2, "b": 2}
     await take(db, first)
-    messages = await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): Settled(1, 1000, 0, 1000)})
+    messages = await dispatch.dispatch(
+        db, QUEUE, 4, {Flow(QUEUE, "a", Priority.BACKGROUND): FlowCorrection(1, 1000, 0, 1000)}
+    )
     assert messages is not None
     following = [message.response_id for message in messages]
     await take(db, following)
     following += await drain(db, 16)
     assert projects(following[:10]) == {"b": 10}
     await take(db, await sent(db))
-    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): Settled(1, 1000, 0, 1000)})
+    await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
 
 
 async def test_responses_of_an_older_version_have_a_cost_too(db: Database) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from app.queue.message import WEIGHTS, Priority
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
-from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, Settled
+from app.store.queue.dispatch import MAX_SCALE, MIN_SCALE, SCALE_RESPONSES, Flow, FlowCorrection
 from app.store.responses import endings
 from tests.support.waiting_rows import QUEUE, take, waiting, weigh, with_slots
 
@@ -69,7 +69,7 @@ class Model:
         self.sent.append(row)
         return row.id
 
-    def settle(self, flow: tuple[str, Priority], ended: Settled) -> None:
+    def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
         if flow in self.tags:
             self.tags[flow] += (ended.used - ended.charged) / self.weight(flow)
             scale = self.scales.get(flow, 1.0)
@@ -84,7 +84,9 @@ steps = st.one_of(
     st.tuples(st.just("claim"), st.integers(1, SLOTS)),
     st.tuples(st.just("cancel"), st.integers(0, 30)),
     st.tuples(st.just("lose")),
-    st.tuples(st.just("settle"), flows, st.builds(Settled, *(st.integers(1, most) for most in (40, 900, 900, 900)))),
+    st.tuples(
+        st.just("correct"), flows, st.builds(FlowCorrection, *(st.integers(1, most) for most in (40, 900, 900, 900)))
+    ),
     st.tuples(st.just("weigh"), st.sampled_from("abc"), st.sampled_from([1, 2, 8])),
     st.tuples(st.just("forget")),
 )
@@ -130,12 +132,12 @@ class Queue:
         self.model.waiting += self.model.sent
         self.model.sent = []
 
-    async def settle(self, flow: tuple[str, Priority], ended: Settled) -> None:
+    async def correct(self, flow: tuple[str, Priority], ended: FlowCorrection) -> None:
         ids = await dispatch.dispatch(self.db, QUEUE, SLOTS, {Flow(QUEUE, *flow): ended})
         if ids is None:
             assert list(self.model.dispatch()) == []
             return
-        self.model.settle(flow, ended)
+        self.model.correct(flow, ended)
         wanted = self.model.dispatch()
         assert [message.response_id for message in ids] == [next(wanted) for _ in ids]
         await self.dispatch()
