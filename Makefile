@@ -12,8 +12,11 @@ ENGINE ?= $(shell nvidia-smi -L 2>/dev/null | grep -q '^GPU ' && echo gpu || ech
 # More arguments of `longhaul up`: make up ARGS="--model Qwen/Qwen3-8B --workers 2"
 ARGS   ?=
 
+# The suite starts Python hundreds of times: compiled modules are kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 # Processes that run the tests; one of them runs all tests with an engine (tests/support/sharing.py).
 JOBS   ?= 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --no-loadscope-reorder
 # The tests of gpt-oss and of the shipped MCP servers, for `make tools`.
 TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolservers \
 	tests/integration/toolservers/test_browser.py tests/integration/toolservers/test_browser_web.py \
@@ -23,7 +26,7 @@ TOOLS  := tests/e2e/test_gpt_oss.py tests/engine/test_gpt_oss.py tests/toolserve
 NODE   := tests/clients/node
 HAVE_NODE := $(shell command -v node >/dev/null && command -v npm >/dev/null && echo yes)
 
-.PHONY: help up install install-dev install-clients test clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-write clean
+.PHONY: help up install install-dev install-clients test test-long short-tests clients tools check format hashes unit integration e2e faults attacks bench bench-path bench-scale bench-fleet bench-restart bench-fair bench-write clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -39,9 +42,15 @@ install-dev: install $(VENV)/.dev  ## Make it with the tools for tests and check
 install-clients: $(if $(HAVE_NODE),$(NODE)/node_modules/.installed)
 	@$(if $(HAVE_NODE),,echo "there is no node and npm here: tests of the clients for Node are skipped (in CI they fail)")
 
-test: install-dev install-clients  ## Install what is missing, then run every check and every test
-	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --no-loadscope-reorder
+test: install-dev install-clients  ## Install what is missing, then run every check and every test but those of `make test-long`
+	@$(MAKE) --no-print-directory --jobs 2 check short-tests
+
+# The checks run beside them: they end first, so the last line is pytest's.
+short-tests: install-dev install-clients
+	$(PYTEST) -m "not long" tests
+
+test-long: install-dev install-clients  ## Run the long faults, and the tests of the laboratories: bench, attacks, faults, models
+	$(PYTEST) -m long tests
 
 clients: install-dev install-clients  ## Run the tests of real clients: Codex, opencode, the AI SDK, LangChain, ...
 	$(BIN)/python -m pytest tests/clients

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +33,18 @@ settings.register_profile("everything", settings.get_profile("longhaul"))  # tes
 settings.load_profile("longhaul")
 
 _started: list[Services] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_loaded_once() -> Iterator[None]:
+    """HTTP clients share the context that trusts certifi's authorities: loading them takes 20 ms, for each client."""
+    make, shared = ssl.create_default_context, cache(ssl.create_default_context)
+
+    def context(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        return shared(**kwargs) if kwargs.keys() == {"cafile"} and not args else make(*args, **kwargs)
+
+    with mock.patch("ssl.create_default_context", context):
+        yield
 
 
 @pytest.fixture(scope="session")

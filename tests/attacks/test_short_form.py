@@ -14,6 +14,8 @@ from tests.attacks.catalog import ATTACKS
 from tests.attacks.memory import Demand
 from tests.attacks.run import arena, side_by_side
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -26,6 +26,8 @@ from tests.attacks.memory import (
 from tests.attacks.projects import UNTRUSTED
 from tests.attacks.target import Target
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 KEPT = KEPT_BYTES + 1
 

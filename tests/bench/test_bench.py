@@ -34,6 +34,8 @@ from tests.bench.targets import TARGETS, verdicts
 from tests.support.services import open_folder
 from tests.support.waiting import until_sync
 
+pytestmark = pytest.mark.long
+
 FRAMES = (
     b'event: response.created\ndata: {"type":"response.created","sequence_number":0}\n\n'
     b'event: response.output_text.delta\ndata: {"delta":"a"}\n\n'

@@ -15,6 +15,8 @@ from tests.bench.fleet.model import Fleet, Part, bottleneck, capacity, demand, e
 from tests.bench.fleet.remedies import REMEDIES, ladder
 from tests.bench.fleet.simulation import Shape
 
+pytestmark = pytest.mark.long
+
 FREE = Line(0.0, 0.0)
 _FREE: dict[str, Any] = {each.name: FREE if "Line" in str(each.type) else 0.0 for each in fields(Costs)}
 NOTHING = Costs(**_FREE)

@@ -16,7 +16,8 @@ ON_BOTH_ENGINES = pytest.mark.parametrize(
 )
 """For what the engine itself takes from a client's request: grammars of schemas and tools, sampling, reasoning.
 
-The rest of a request and of its answer never reaches an engine, and is tested with the scripted one alone.
+Three clients ask both engines: openai, its agents, and the AI SDK, whose schemas are other ones. What the rest send is
+of the same kinds, and how they read an answer is tested with the scripted engine alone.
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, Target
+from tests.clients.target import PARIS, REPORT, Target
 from tests.support.node_clients import NodeClient, node_client
 from tests.support.tool_servers import call, turns
 
@@ -39,14 +39,12 @@ def test_run_streamed(agents: Any, target: Target) -> None:
     assert answer == {"text": target.script.long_answer, "final": target.script.long_answer}
 
 
-@ON_BOTH_ENGINES
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_in_a_loop(agents: Any, target: Target, stream: bool) -> None:
     answer = agents("callTool", target, input=target.script.weather, report=REPORT, stream=stream)
     assert answer == {"text": target.script.weather_answer, "kinds": TOOL_LOOP}
 
 
-@ON_BOTH_ENGINES
 def test_an_output_type_is_a_structured_output(agents: Any, target: Target) -> None:
     assert agents("structured", target, input=target.script.paris) == PARIS.model_dump()
 
@@ -61,7 +59,6 @@ def test_a_run_is_handed_off(agents: Any, scripted_target: Target) -> None:
     assert (answer["text"], answer["last"]) == ("Hola", "Spanish")
 
 
-@ON_BOTH_ENGINES
 def test_a_summary_of_the_reasoning_is_shown(agents: Any, target: Target) -> None:
     answer = agents("reason", target, input=target.script.hello)
     assert answer["text"] == target.script.hello_answer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, THINKING, Target
+from tests.clients.target import THINKING, Target
 from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
@@ -44,7 +44,6 @@ def test_lm(dspy: Any, to: dict[str, Any], target: Target) -> None:
     assert dspy.LM(**to)(target.script.hello) == [{"text": target.script.hello_answer}]
 
 
-@ON_BOTH_ENGINES
 def test_reasoning_is_shown(dspy: Any, to: dict[str, Any], target: Target) -> None:
     (answer,) = dspy.LM(**to, reasoning=THINKING)(target.script.hello)
     assert answer == {"text": target.script.hello_answer, "reasoning_content": target.script.hello_thought}

@@ -10,7 +10,7 @@ from instructor.core import InstructorRetryException
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, Field, field_validator
 
-from tests.clients.target import ON_BOTH_ENGINES, Target
+from tests.clients.target import Target
 
 MODE = instructor.Mode.RESPONSES_TOOLS
 
@@ -26,7 +26,6 @@ def asked(target: Target, name: str) -> str:
     return target.script.weather.replace("get_weather", name)
 
 
-@ON_BOTH_ENGINES
 def test_a_model_is_filled(client: OpenAI, target: Target) -> None:
     extracted = instructor.from_openai(client, mode=MODE).responses.create(
         model=target.model, input=asked(target, "get_weather"), response_model=get_weather
@@ -44,7 +43,6 @@ async def test_a_model_is_filled_async(async_client: AsyncOpenAI, target: Target
     assert response.usage.output_tokens > 0
 
 
-@ON_BOTH_ENGINES
 def test_a_model_is_filled_as_it_streams(client: OpenAI, target: Target) -> None:
     seen: list[Any] = list(
         instructor.from_openai(client, mode=MODE).responses.create_partial(

@@ -12,7 +12,7 @@ from langchain_openai import ChatOpenAI
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import SecretStr
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, THINKING, City, Target
+from tests.clients.target import PARIS, REPORT, THINKING, City, Target
 from tests.support.longhaul import Longhaul
 
 Chat = Callable[..., ChatOpenAI]
@@ -64,7 +64,6 @@ async def test_astream(chat: Chat, target: Target) -> None:
     assert text == target.script.hello_answer
 
 
-@ON_BOTH_ENGINES
 @pytest.mark.parametrize("chained", [False, True])
 def test_bind_tools_makes_a_loop(chat: Chat, target: Target, chained: bool) -> None:
     model = chat(use_previous_response_id=chained).bind_tools([get_weather])
@@ -86,14 +85,12 @@ def test_a_call_is_streamed(chat: Chat, target: Target) -> None:
     assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"})
 
 
-@ON_BOTH_ENGINES
 @pytest.mark.parametrize("strict", [None, True])
 def test_with_structured_output(chat: Chat, target: Target, strict: bool | None) -> None:
     model = chat().with_structured_output(City, method="json_schema", strict=strict)
     assert model.invoke(target.script.paris) == PARIS
 
 
-@ON_BOTH_ENGINES
 def test_json_mode(chat: Chat, target: Target) -> None:
     model = chat().with_structured_output(City, method="json_mode")
     assert model.invoke(f"{target.script.paris}") == PARIS
@@ -123,7 +120,6 @@ def _shown(message: AIMessage) -> str:
     return "".join(str(block.get("reasoning", "")) for block in message.content_blocks if block["type"] == "reasoning")
 
 
-@ON_BOTH_ENGINES
 def test_reasoning_is_shown(chat: Chat, target: Target) -> None:
     message = chat(reasoning=THINKING, output_version="responses/v1").invoke(target.script.hello)
     assert isinstance(message, AIMessage)

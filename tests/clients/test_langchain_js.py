@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, Target
+from tests.clients.target import PARIS, REPORT, Target
 from tests.support.node_clients import NodeClient, node_client
 
 
@@ -26,19 +26,16 @@ def test_stream(chat: NodeClient, target: Target) -> None:
     assert chat("stream", target, input=target.script.long) == {"text": target.script.long_answer}
 
 
-@ON_BOTH_ENGINES
 def test_bind_tools_makes_a_loop(chat: NodeClient, target: Target) -> None:
     answer = chat("callTool", target, input=target.script.weather, report=REPORT)
     assert answer["call"]["args"] == {"city": "Paris"}
     assert answer["text"] == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 def test_with_structured_output(chat: NodeClient, target: Target) -> None:
     assert chat("structured", target, input=target.script.paris) == PARIS.model_dump()
 
 
-@ON_BOTH_ENGINES
 def test_reasoning_is_shown(chat: NodeClient, target: Target) -> None:
     answer = chat("reason", target, input=target.script.hello)
     assert answer["text"] == target.script.hello_answer

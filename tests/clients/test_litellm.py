@@ -9,7 +9,7 @@ from typing import Any
 import litellm
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
+from tests.clients.target import PARIS, REPORT, THINKING, WEATHER_TOOL, City, Target
 from tests.support.longhaul import Longhaul
 
 # litellm 1.109.1: about its own types, at the first call.
@@ -64,7 +64,6 @@ async def test_aresponses_as_a_stream(to: dict[str, Any], target: Target) -> Non
     assert events[-1].type == "response.completed"
 
 
-@ON_BOTH_ENGINES
 def test_a_tool_is_called_and_answered_by_previous_response_id(to: dict[str, Any], target: Target) -> None:
     first = litellm.responses(input=target.script.weather, tools=TOOLS, **to)
     (call,) = first.output
@@ -74,7 +73,6 @@ def test_a_tool_is_called_and_answered_by_previous_response_id(to: dict[str, Any
     assert second.output_text == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 def test_a_structured_output(to: dict[str, Any], target: Target) -> None:
     response = litellm.responses(input=target.script.paris, text_format=City, **to)
     assert City.model_validate_json(response.output_text) == PARIS
@@ -107,7 +105,6 @@ def test_completion_as_a_stream(chat_to: dict[str, Any], target: Target) -> None
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == target.script.long_answer
 
 
-@ON_BOTH_ENGINES
 async def test_acompletion_makes_a_tool_loop(chat_to: dict[str, Any], target: Target) -> None:
     said: list[Any] = [{"role": "user", "content": target.script.weather}]
     first = await litellm.acompletion(messages=said, tools=CHAT_TOOLS, **chat_to)
@@ -120,7 +117,6 @@ async def test_acompletion_makes_a_tool_loop(chat_to: dict[str, Any], target: Ta
     assert second.choices[0].message.content == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 def test_responses_show_reasoning(to: dict[str, Any], target: Target) -> None:
     response = litellm.responses(input=target.script.hello, reasoning=THINKING, **to)
     thought, _ = response.output

@@ -12,7 +12,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAIResponses
 from openai import DefaultHttpxClient
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, City, Target
+from tests.clients.target import PARIS, REPORT, City, Target
 
 
 @pytest.fixture
@@ -61,7 +61,6 @@ def test_messages_carry_the_history(llm: OpenAIResponses, target: Target) -> Non
     assert second.content == target.script.asked_answer
 
 
-@ON_BOTH_ENGINES
 def test_a_tool_is_called_and_answered(llm: OpenAIResponses, target: Target) -> None:
     tool = FunctionTool.from_defaults(get_weather)
     said = [ChatMessage(role="user", content=target.script.weather)]
@@ -75,12 +74,10 @@ def test_a_tool_is_called_and_answered(llm: OpenAIResponses, target: Target) -> 
     assert answer.message.content == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 def test_a_structured_llm(llm: OpenAIResponses, target: Target) -> None:
     assert llm.as_structured_llm(City).complete(target.script.paris).raw == PARIS
 
 
-@ON_BOTH_ENGINES
 def test_reasoning_is_shown_if_it_is_asked_for_by_hand(target: Target, http_client: Any) -> None:
     """llama-index sends its `reasoning_options` to a list of OpenAI's models only, and shows content and summary."""
     thinking = _llm(target, http_client, additional_kwargs={"reasoning": {"effort": "medium"}})

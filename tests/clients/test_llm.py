@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, City, Target
+from tests.clients.target import PARIS, REPORT, City, Target
 
 _PROGRAM = Path(__file__).parent / "llm_program.py"
 WEATHER = f"""
@@ -70,14 +70,12 @@ def test_a_prompt_is_answered_and_the_reasoning_shown(llm: Llm, target: Target) 
     assert answered.stderr.strip() == target.script.hello_thought
 
 
-@ON_BOTH_ENGINES
 def test_a_tool_is_called_in_a_loop(llm: Llm, target: Target) -> None:
     answered = llm.ask(target.script.weather, "--functions", WEATHER, "--td")
     assert answered.stdout.strip() == target.script.weather_answer
     assert "get_weather({'city': 'Paris'})" in answered.stderr
 
 
-@ON_BOTH_ENGINES
 def test_a_schema_is_a_structured_output(llm: Llm, target: Target) -> None:
     answered = llm.ask(target.script.paris, "--no-stream", "--schema", json.dumps(City.model_json_schema()))
     assert City.model_validate_json(answered.stdout) == PARIS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, WEATHER_TOOL, Target
+from tests.clients.target import PARIS, REPORT, WEATHER_TOOL, Target
 from tests.support.node_clients import ClientFailed, NodeClient, node_client
 
 
@@ -45,14 +45,12 @@ def test_a_background_response_is_cancelled_and_deleted(openai_js: NodeClient, s
     assert openai_js("cancel", scripted_target) == {"status": "cancelled"}
 
 
-@ON_BOTH_ENGINES
 def test_a_tool_is_called_and_answered(openai_js: NodeClient, target: Target) -> None:
     answer = openai_js("callTool", target, input=target.script.weather, tool=WEATHER_TOOL, report=REPORT)
     assert json.loads(answer["call"]["arguments"]) == {"city": "Paris"}
     assert answer["text"] == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 def test_a_structured_output(openai_js: NodeClient, target: Target) -> None:
     assert openai_js("parse", target, input=target.script.paris) == PARIS.model_dump()
 
@@ -75,7 +73,6 @@ def test_websocket(openai_js: NodeClient, target: Target) -> None:
     assert texts == [target.script.name_answer, target.script.asked_answer]
 
 
-@ON_BOTH_ENGINES
 def test_a_summary_of_the_reasoning_is_shown(openai_js: NodeClient, target: Target) -> None:
     reasoning, message = openai_js("reason", target, input=target.script.hello)["output"]
     assert (reasoning["type"], message["type"]) == ("reasoning", "message")

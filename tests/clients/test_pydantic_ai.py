@@ -15,7 +15,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModel
 from pydantic_ai.profiles.openai import openai_model_profile
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.clients.target import ON_BOTH_ENGINES, PARIS, REPORT, City, Target
+from tests.clients.target import PARIS, REPORT, City, Target
 from tests.support.longhaul import Longhaul
 
 THINKING = OpenAIResponsesModelSettings(openai_reasoning_effort="medium", openai_reasoning_summary="auto")
@@ -56,7 +56,6 @@ async def test_run_stream(model: OpenAIResponsesModel, target: Target, transport
     assert len(deltas) > 10
 
 
-@ON_BOTH_ENGINES
 async def test_a_tool_is_called_in_a_loop(model: OpenAIResponsesModel, target: Target) -> None:
     result = await agent(model, tools=[get_weather]).run(target.script.weather)
     assert result.output == target.script.weather_answer
@@ -69,13 +68,11 @@ async def test_a_tool_is_called_in_a_streamed_loop(model: OpenAIResponsesModel, 
         assert await stream.get_output() == target.script.weather_answer
 
 
-@ON_BOTH_ENGINES
 async def test_a_native_output_is_a_structured_output(model: OpenAIResponsesModel, target: Target) -> None:
     result = await agent(model, output_type=NativeOutput(City)).run(target.script.paris)
     assert result.output == PARIS
 
 
-@ON_BOTH_ENGINES
 async def test_a_tool_output_is_a_call_that_must_be_made(model: OpenAIResponsesModel, target: Target) -> None:
     def weather_of(city: str) -> str:
         return f"asked about {city}"
@@ -100,7 +97,6 @@ async def test_previous_response_id_carries_the_history(model: OpenAIResponsesMo
     assert second.usage.input_tokens > first.usage.total_tokens
 
 
-@ON_BOTH_ENGINES
 async def test_reasoning_is_shown(model: OpenAIResponsesModel, target: Target) -> None:
     result = await agent(model).run(target.script.hello, model_settings=THINKING)
     assert thoughts(result.all_messages()) == [target.script.hello_thought]
@@ -123,7 +119,6 @@ async def test_a_background_response_is_waited_for(model: OpenAIResponsesModel, 
     assert result.output == target.script.hello_answer
 
 
-@ON_BOTH_ENGINES
 async def test_settings_are_honoured(model: OpenAIResponsesModel, target: Target) -> None:
     settings = OpenAIResponsesModelSettings(
         max_tokens=300,

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,13 @@ PAGE = """<html><title>Tallest mountains</title><p>Mount Everest is 8849 metres 
 READY_SECONDS = 400.0
 """Its vocabulary is a large one."""
 
-PLAIN = ["hi", "hello", "story", "unicode", "markdown", "announce", "person"]
-HOSTED = ["power", "double", "mountain", "book_whales", "books"]
-CLIENT = ["weather_Oslo", "compare", "plan", "files", "mixed"]
-SEVERAL = ["name_Ada", "name_Eve"]
+TRANSCRIPTS = [
+    *("hi", "hello", "story", "unicode", "markdown", "announce", "person"),
+    *("power", "double", "mountain", "book_whales", "books"),  # hosted tools
+    *("weather_Oslo", "compare", "plan", "files", "mixed"),  # the client's tools
+    *("name_Ada", "name_Eve"),  # several responses
+]
+"""Each in one of the MODES in turn: no mode changes what the engine is asked, and tests/engine has every turn."""
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +198,10 @@ def resumed(client: OpenAI, body: Json) -> Any:
 
 
 MODES: list[Ask] = [sync, stream, background, resumed]
-by_mode = pytest.mark.parametrize("ask", MODES, ids=lambda ask: ask.__name__)
+
+
+def named(value: Ask | str) -> str:
+    return value if isinstance(value, str) else value.__name__
 
 
 def play_through(client: OpenAI, name: str, ask: Ask) -> list[Any]:
@@ -256,8 +263,7 @@ def counts(response: Any, points: Sequence[Point]) -> None:
         assert usage["output_tokens_details"]["tool_output_tokens"] > 0
 
 
-@by_mode
-@pytest.mark.parametrize("name", [*PLAIN, *HOSTED, *CLIENT, *SEVERAL])
+@pytest.mark.parametrize(("name", "ask"), list(zip(TRANSCRIPTS, cycle(MODES), strict=False)), ids=named)
 def test_a_transcript_comes_out_exactly(client: OpenAI, name: str, ask: Ask) -> None:
     play_through(client, name, ask)
 
@@ -354,6 +360,7 @@ def test_the_client_is_asked_where_it_wants_to_be(client: OpenAI, library: Path,
         assert second.output_text == "The library has Moby Dick."
 
 
+@pytest.mark.long  # a worker of this model takes long to start
 def test_kill_9_in_a_tool_call_loses_nothing_and_repeats_no_token(
     gpt_oss: Longhaul, client: OpenAI, library: Path
 ) -> None:

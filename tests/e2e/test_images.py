@@ -6,7 +6,6 @@ One installation serves them all; its worker is killed once, in the middle of an
 from __future__ import annotations
 
 import base64
-import io
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -31,7 +30,6 @@ WHAT = "What is in this image?"
 RED, BLUE = Picture("red", "square"), Picture("blue", "triangle")
 LONG = 900
 """Tokens of an answer that takes seconds."""
-FIELD = "input[0].content[1].image_url"
 
 
 @pytest.fixture(scope="module")
@@ -166,33 +164,11 @@ def test_truncation_drops_an_old_picture_with_its_message(client: OpenAI) -> Non
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def bomb() -> bytes:
-    """Some hundred kilobytes that decode to 90 million pixels."""
-    file = io.BytesIO()
-    Image.new("1", (10_000, 9_000)).save(file, "PNG")
-    return file.getvalue()
-
-
-def bad_images() -> dict[str, str]:
-    def url(data: bytes) -> str:
-        return f"data:image/png;base64,{base64.b64encode(data).decode()}"
-
-    return {
-        "bad base64": "data:image/png;base64,???",
-        "another type": "data:image/svg+xml;base64,PHN2Zy8+",
-        "no image": url(b"hello"),
-        "a bomb": url(bomb()),
-        "a URL that nobody fetches": "http://127.0.0.1:9/a.png",
-    }
-
-
-@pytest.mark.parametrize("name", sorted(bad_images()))
-@pytest.mark.parametrize("mode", [{}, {"stream": True}, {"background": True}], ids=["sync", "stream", "background"])
-def test_a_bad_image_is_a_400_that_names_its_field(client: OpenAI, name: str, mode: Json) -> None:
-    part = {"type": "input_image", "image_url": bad_images()[name]}
+def test_a_picture_behind_a_url_that_nobody_fetches_is_a_400_that_names_its_field(client: OpenAI) -> None:
+    part = {"type": "input_image", "image_url": "http://127.0.0.1:9/a.png"}
     with pytest.raises(BadRequestError) as refused:
-        ask(client, [user(WHAT, part)], **mode)
-    assert refused.value.param == FIELD
+        ask(client, [user(WHAT, part)])
+    assert refused.value.param == "input[0].content[1].image_url"
 
 
 @pytest.mark.parametrize("mode", [{}, {"stream": True}], ids=["sync", "stream"])

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 
+import httpx
 import pytest
 from openai import AsyncOpenAI
 
@@ -79,3 +80,21 @@ async def test_responses_of_a_killed_worker_complete_on_the_other(pair: Longhaul
         assert [await final(client, response_id) for response_id in ids] == ["completed"] * 20
         expected = " ".join(str(n + 1) for n in range(300))
         assert {(await client.responses.retrieve(response_id)).output_text for response_id in ids} == {expected}
+
+
+def test_events_read_the_same_after_a_restart_of_every_process(pair: Longhaul) -> None:
+    with pair.client() as client:
+        *_, last = client.responses.create(model=MODEL, input="/count 60", stream=True, background=True)
+        response_id = last.response.id
+        before, response = raw_stream(pair, response_id), client.responses.retrieve(response_id)
+        assert response.output_text == " ".join(str(number + 1) for number in range(60))
+        pair.stop()
+        pair.start()
+        assert raw_stream(pair, response_id) == before
+        assert before.endswith(raw_stream(pair, response_id, after=20))
+        assert client.responses.retrieve(response_id).to_dict() == response.to_dict()
+
+
+def raw_stream(installation: Longhaul, response_id: str, after: int = -1) -> bytes:
+    parameters = {"stream": "true", **({"starting_after": str(after)} if after >= 0 else {})}
+    return httpx.get(f"{installation.url}/v1/responses/{response_id}", params=parameters, timeout=60).content

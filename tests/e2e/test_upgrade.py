@@ -6,6 +6,7 @@ import signal
 from functools import partial
 
 import httpx
+import pytest
 from sqlalchemy import text
 
 from app.protocol.status import Status
@@ -16,6 +17,8 @@ from tests.faults.member import Member, Role
 from tests.faults.plan import MODEL, Plan
 from tests.faults.polling import with_pause
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.long
 
 KINDS = frozenset({"worker: SIGTERM", "queue: messages repeated", "pubsub: events repeated"})
 SECONDS = 90.0

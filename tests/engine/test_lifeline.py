@@ -174,6 +174,7 @@ def test_killing_a_worker_kills_its_running_engines_and_stdout_stays_empty(own: 
     assert owner.process.stdout.read() == ""  # engines log to stderr
 
 
+@pytest.mark.long
 @pytest.mark.vllm
 @pytest.mark.parametrize(("kind", "number"), [("vllm", 1), ("apart", 2)])
 def test_a_worker_killed_while_its_engine_starts_leaves_nothing(own: Own, kind: str, number: int) -> None:
@@ -196,7 +197,9 @@ def collected() -> Iterator[None]:
 @UNCLOSED
 @pytest.mark.usefixtures("collected")
 @pytest.mark.vllm
-@pytest.mark.parametrize("processes", [0, 1], ids=["at once", "with a process"])
+@pytest.mark.parametrize(
+    "processes", [pytest.param(0, id="at once", marks=pytest.mark.long), pytest.param(1, id="with a process")]
+)
 async def test_a_cancelled_start_ends_the_half_started_engine(processes: int) -> None:
     before = engine_processes(os.getpid())
     engine = await asyncio.to_thread(make_engine, demo_model())
@@ -214,7 +217,7 @@ async def test_a_cancelled_start_ends_the_half_started_engine(processes: int) ->
 @UNCLOSED
 @pytest.mark.usefixtures("collected")
 @pytest.mark.vllm
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 async def test_an_engine_that_ends_while_it_starts_is_dead_and_not_misconfigured(end: str) -> None:
     before = engine_processes(os.getpid())
     engine = await asyncio.to_thread(make_engine, demo_model())
@@ -231,7 +234,7 @@ async def test_an_engine_that_ends_while_it_starts_is_dead_and_not_misconfigured
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 async def test_readers_of_an_engine_that_ends_get_an_error(end: str) -> None:
     before = engine_processes(os.getpid())
     model = demo_model()

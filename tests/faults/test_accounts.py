@@ -14,6 +14,8 @@ from tests.faults.audit import Write
 from tests.faults.checker import check
 from tests.faults.evidence import Evidence
 
+pytestmark = pytest.mark.long
+
 AT = 1000.0
 USAGE: Json = {
     "input_tokens": 3,

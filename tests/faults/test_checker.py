@@ -11,6 +11,8 @@ from tests.faults.driver import run
 from tests.faults.plan import Plan
 from tests.faults.report import Report
 
+pytestmark = pytest.mark.long
+
 RULE = {
     "fence": "only_owners_write_chunks",
     "claim": "transitions_are_legal",

@@ -10,6 +10,7 @@ from tests.faults.plan import Plan
 KINDS = frozenset({"engine: EngineCore killed", "worker: SIGTERM"})
 
 
+@pytest.mark.long
 @pytest.mark.vllm
 async def test_killed_engine_cores_and_stopped_workers_lose_no_token() -> None:
     plan = Plan(

@@ -23,6 +23,8 @@ from tests.faults.proxy import HOST, Proxy
 from tests.faults.world_faults import DAY
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long
+
 HOUR = 3600
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from app.protocol.events import frames
 from app.protocol.events.chunk import Chunk
 from app.protocol.status import Status
@@ -15,6 +17,8 @@ from tests.faults.checker import check
 from tests.faults.evidence import Evidence
 from tests.faults.questions import counting
 from tests.faults.records import Form, Poll, ReaderRecord, Story
+
+pytestmark = pytest.mark.long
 
 ID = "resp_1"
 EVENTS = [frames.encode({"type": "response.output_text.delta", "sequence_number": number}) for number in range(4)]

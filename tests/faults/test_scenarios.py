@@ -61,6 +61,7 @@ async def fleet(small: Fleet) -> Fleet:
     return small
 
 
+@pytest.mark.long
 async def test_two_hundred_streams_outlive_the_loss_of_each_service_and_a_restart_of_all_workers() -> None:
     plan = Plan(maintenances=1, flower=False, concurrency=100, tokens_per_second=20.0, tokens_per_delta=10)
     async with (

@@ -31,7 +31,7 @@ from tests.faults.world_faults import DAY, OTHER_PASSWORD, own_connection
 from tests.support.services import PostgresForTests
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 HOUR = 3600
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from tests.support.waiting import until_sync
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 60.0
+POLL_SECONDS = 0.25
+"""Between two questions whether it is ready: they take time from the start that they wait for."""
 COMMAND = Path(sys.executable).parent / "longhaul"
 
 
@@ -71,15 +72,15 @@ class Longhaul:
             self._process = subprocess.Popen(
                 self._arguments, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
-        until_sync(self._is_ready, self.ready_seconds, "longhaul up is ready")
+        with httpx.Client(base_url=self.url, timeout=5) as http:
+            until_sync(lambda: self._is_ready(http), self.ready_seconds, "longhaul up is ready", pause=POLL_SECONDS)
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, http: httpx.Client) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, f"longhaul up ended: {self.tail()}"
         try:
-            return httpx.get(f"{self.url}/health/ready", timeout=5).status_code == 200
+            return http.get("/health/ready").status_code == httpx.codes.OK
         except httpx.TransportError:
-            time.sleep(0.1)
             return False
 
     def stop(self) -> int:

@@ -34,12 +34,12 @@ async def until(
         await asyncio.sleep(PAUSE)
 
 
-def until_sync(check: Callable[[], T], timeout: float = 10.0, what: What = "") -> T:
-    """`until` for tests without an event loop."""
+def until_sync(check: Callable[[], T], timeout: float = 10.0, what: What = "", pause: float = PAUSE) -> T:
+    """`until` for tests without an event loop, with `pause` seconds between two calls of `check`."""
     end = time.monotonic() + timeout
     while not (value := check()):
         assert time.monotonic() < end, f"not within {timeout} s: {_described(what, check)}"
-        time.sleep(PAUSE)
+        time.sleep(pause)
     return value
 
 

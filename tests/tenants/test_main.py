@@ -6,6 +6,8 @@ import pytest
 
 from tests.tenants import __main__ as program
 
+pytestmark = pytest.mark.long
+
 
 def test_without_an_address_nothing_is_sent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,6 +12,8 @@ import pytest
 from config.settings import CHECKOUT
 from tests.faults.breaks import SHOWN_BY
 
+pytestmark = pytest.mark.long
+
 BROKEN = Path(__file__).parents[2] / "faults" / "broken"
 IMPORT = "import importlib, sitecustomize; importlib.import_module(sitecustomize.PATCHES[{promise!r}][0])"
 

@@ -15,6 +15,8 @@ import pytest
 from config.settings import CHECKOUT
 from tests.faults.checker import CRASH_WORDS, FORESEEN_ERRORS, LIBRARY_CRASH_WORDS
 
+pytestmark = pytest.mark.long
+
 PRODUCT = ("app", "workers")
 LEVELS = ("error", "exception", "critical")
 

@@ -14,6 +14,8 @@ from tests.models.demo.conversation import Turn, compact, completion, turns_of
 from tests.models.demo.script import build_script
 from tests.models.demo.tools import NEEDED, TOOLS
 
+pytestmark = pytest.mark.long
+
 CONFIG = Path(__file__).parents[3] / "config"
 DEMO = CONFIG / "demo"
 FILES = {

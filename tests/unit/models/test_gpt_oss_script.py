@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.models.gpt_oss_folder import COMPACT, script
 from tests.models.gpt_oss_script import LISTED, SEEN, asked, points, tools_for
 from tests.models.gpt_oss_training.script import build_script
@@ -12,6 +14,8 @@ from workers.formats.calls.hosted import NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import tools_of
 from workers.formats.harmony.reader import messages_in
+
+pytestmark = pytest.mark.long
 
 
 def test_the_folder_is_small_and_holds_the_script_it_was_trained_on() -> None:
