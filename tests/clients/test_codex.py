@@ -102,6 +102,14 @@ async def test_a_session(tmp_path: Path, line: Line, websockets: bool) -> None:
     assert (UPGRADE in line.sent) == websockets
 
 
+async def test_codex_as_it_comes_needs_no_setting_of_the_server(tmp_path: Path, line: Line) -> None:
+    """It sends a web search that must not access the web, with every request."""
+    codex = Codex(tmp_path, line.url, options=())
+    turn = await codex.say("/say Nice to meet you.")
+    assert turn.text == "Nice to meet you."
+    assert b'"external_web_access":false' in line.sent
+
+
 async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> None:
     first = await codex.say(turns(call("exec_command", cmd=r"printf 'a\000b'"), "Printed: {results}"))
     (command,) = first.items("command_execution")

@@ -31,6 +31,8 @@ experimental_bearer_token = "unused"
 model_catalog_url = "{url}/models"
 supports_websockets = {websockets}
 """
+BYPASS = ("--dangerously-bypass-approvals-and-sandbox", "-c", 'web_search="disabled"')
+"""Runs commands without Codex's sandbox, which not every machine can run; Codex would ask for a live search then."""
 MCP_SERVER = """
 [mcp_servers.tests]
 command = {python}
@@ -62,9 +64,17 @@ class Codex:
     """One user's Codex: `work` is the folder that it works in."""
 
     def __init__(
-        self, folder: Path, url: str, *, provider: str = "longhaul", websockets: bool = False, mcp: bool = False
+        self,
+        folder: Path,
+        url: str,
+        *,
+        provider: str = "longhaul",
+        websockets: bool = False,
+        mcp: bool = False,
+        options: tuple[str, ...] = BYPASS,
     ) -> None:
         """With `mcp`, Codex starts tests.support.mcp_server for each prompt: a second of CPU."""
+        self._options = options
         self.work = folder / "work"
         self._home = folder / "codex"
         self._environment = {
@@ -85,7 +95,7 @@ class Codex:
     async def say(self, prompt: str, *options: str, thread: str | None = None) -> Turn:
         """Returns the turn once it is complete; continues the session `thread`."""
         codex = str(program("@openai/codex-*/vendor/*/bin/codex"))
-        flags = ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", *options]
+        flags = ["--json", "--skip-git-repo-check", *self._options, *options]
         where = ["resume", *flags, thread, "-"] if thread else [*flags, "-"]
         process = await asyncio.create_subprocess_exec(
             codex, "exec", *where, cwd=self.work, env=self._environment,

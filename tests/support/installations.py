@@ -60,6 +60,5 @@ def scripted() -> Iterator[Longhaul]:
     with open_folder() as folder:
         models = folder / "models.toml"
         models.write_text(SCRIPTED)
-        # As docs/clients.md has it for Codex, which asks for a web search in every request.
-        with running(Longhaul(folder / "home", models, LONGHAUL_OMIT_TOOLS="web_search")) as installation:
+        with running(Longhaul(folder / "home", models)) as installation:
             yield installation

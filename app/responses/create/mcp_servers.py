@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.hosted_kinds import KIND_OF_TOOL, WEB_SEARCH, HostedToolKind
 from app.protocol.requests.tools.any_tool import Tool
 from app.protocol.requests.tools.mcp import McpTool
 from app.protocol.text import shortened
@@ -21,7 +21,15 @@ def check_servers(tools: Sequence[Tool], servers: Sequence[McpServer]) -> None:
         if isinstance(tool, McpTool):
             _check_mcp_tool(where, tool, servers)
         elif (kind := KIND_OF_TOOL.get(tool.type)) is not None and server_of_kind(servers, kind.server_kind) is None:
-            raise _not_allowed(f"Invalid '{{path}}': no MCP server here runs '{tool.type}'.", f"{where}.type")
+            raise _not_allowed(_nobody_runs(tool.type, kind), f"{where}.type")
+
+
+def _nobody_runs(tool_type: str, kind: HostedToolKind) -> str:
+    offline = ", or send 'external_web_access': false with it" if kind is WEB_SEARCH else ""
+    return (
+        f"Invalid '{{path}}': no MCP server here runs '{tool_type}'. Leave the tool out{offline}. "
+        f"The operator can add a server of the kind '{kind.server_kind}', or set LONGHAUL_OMIT_TOOLS={kind.name}."
+    )
 
 
 def _check_mcp_tool(where: str, tool: McpTool, servers: Sequence[McpServer]) -> None:

@@ -133,6 +133,8 @@ async def test_web_search_needs_a_browser_server(services: Any, db: Database, tm
         for tool in (CODE, {"type": "web_search"}):
             error = (await bare.post(tools=[tool])).json()["error"]
             assert (error["param"], error["code"]) == ("tools[0].type", "tool_server_not_allowed")
+        assert "send 'external_web_access': false" in error["message"]
+        assert "LONGHAUL_OMIT_TOOLS=web_search" in error["message"]
 
 
 async def test_a_tool_that_the_operator_leaves_out_is_named_in_every_mode(

@@ -128,12 +128,12 @@ class Prompt(RequestModel):
 
     @property
     def kept_tools(self) -> list[Any]:
-        """The tools that the operator does not leave out."""
+        """The tools that are not left out (omitted.py)."""
         return [tool for tool in self.tools or () if not isinstance(tool, OmittedTool)]
 
     @property
     def omitted_tools(self) -> list[str]:
-        """The types of the tools that the operator leaves out, each once."""
+        """The types of the tools that are left out, each once."""
         tools = (*(self.tools or ()), *self._item_tools())
         return list(dict.fromkeys(tool.sent["type"] for tool in tools if isinstance(tool, OmittedTool)))
 

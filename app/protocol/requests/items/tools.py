@@ -69,5 +69,5 @@ class AdditionalTools(PlainItem):
 
 
 def _kept(tools: list[Any]) -> list[Json]:
-    """The tools as the store keeps them, without those that the operator leaves out."""
+    """The tools as the store keeps them, without those that are left out."""
     return [tool.stored() for tool in tools if not isinstance(tool, OmittedTool)]

@@ -1,4 +1,7 @@
-"""Tools that the operator leaves out: a request may have them, but no model sees them (LONGHAUL_OMIT_TOOLS).
+"""Tools that are left out: a request may have them, but no model sees them.
+
+These are the types of LONGHAUL_OMIT_TOOLS, and a web search that must not access the web: it would search what a server
+has cached, and Longhaul has nothing cached.
 
 Such a tool is not checked: a client may send fields with it that are not supported. An `OmittedTool` takes its place in
 the body, so that the others keep their positions.
@@ -10,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.hosted_kinds import KIND_OF_TOOL
+from app.protocol.hosted_kinds import KIND_OF_TOOL, WEB_SEARCH
 from app.protocol.item_types import ADDITIONAL_TOOLS, TOOL_SEARCH_OUTPUT
 from app.protocol.requests.base import RequestModel
 from app.protocol.types import Json
@@ -25,33 +28,37 @@ class OmittedTool(RequestModel):
 
 
 def omit_tools(body: Json, omitted: Collection[str]) -> Json:
-    """Returns a decoded body whose `tools` of these types are `OmittedTool`s, and those of its items too.
+    """Returns a decoded body in which the `tools` that are left out are `OmittedTool`s, and those of its items too.
 
-    Web search has one name in `omitted`.
-    Raises InvalidRequest if `tool_choice` names one of them.
+    `omitted` are types; web search has one name there.
+    Raises InvalidRequest if `tool_choice` names a tool that is left out.
     """
-    if not omitted:
-        return body
+    made = _without(body, omitted)
+    left_out = {*omitted, *(_type_of(tool.sent) for tool in _tools(made) if isinstance(tool, OmittedTool))}
     for where, choice in _choices(body.get("tool_choice")):
-        if _is_omitted(choice, omitted):
+        if _type_of(choice) in left_out:
             where = f"{where}.type"
             message = (
                 f"Invalid '{where}': this server leaves out tools of type '{choice['type']}', so none can be chosen."
             )
             raise InvalidRequest(message, where, "tool_omitted")
-    made = _without(body, omitted)
     for name in ("input", "items"):
-        if isinstance(items := body.get(name), list):
+        if isinstance(items := body.get(name), list) and any(map(_brings_tools, items)):
             made = {**made, name: [_without(item, omitted) if _brings_tools(item) else item for item in items]}
     return made
 
 
 def _without(holder: Json, omitted: Collection[str]) -> Json:
     """The object with its `tools` replaced that are left out."""
-    tools = holder.get("tools")
-    if not (isinstance(tools, list) and any(_is_omitted(tool, omitted) for tool in tools)):
+    tools = _tools(holder)
+    if not any(_is_omitted(tool, omitted) for tool in tools):
         return holder
     return {**holder, "tools": [OmittedTool(sent=tool) if _is_omitted(tool, omitted) else tool for tool in tools]}
+
+
+def _tools(holder: Json) -> list[Any]:
+    tools = holder.get("tools")
+    return tools if isinstance(tools, list) else []
 
 
 def _brings_tools(item: Any) -> bool:
@@ -66,11 +73,17 @@ def as_sent(value: Any) -> Any:
 
 
 def _is_omitted(tool: Any, omitted: Collection[str]) -> bool:
+    found = _type_of(tool)
+    return found in omitted or (found == WEB_SEARCH.name and tool.get("external_web_access") is False)
+
+
+def _type_of(tool: Any) -> str | None:
+    """The type of a tool, or of a choice, as LONGHAUL_OMIT_TOOLS has it."""
     sent = tool.get("type") if isinstance(tool, Mapping) else None
     if not isinstance(sent, str):
-        return False
+        return None
     kind = KIND_OF_TOOL.get(sent)
-    return (sent if kind is None else kind.name) in omitted
+    return sent if kind is None else kind.name
 
 
 def _choices(choice: Any) -> list[tuple[str, Any]]:

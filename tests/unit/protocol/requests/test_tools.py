@@ -253,6 +253,23 @@ class TestOmittedTools:
         assert kept["omitted_tools"] == ["web_search", "web_search_preview"]
         assert response_object(kept, response_id="r", created_at=1)["omitted_tools"] == kept["omitted_tools"]
 
+    @pytest.mark.parametrize("kind", ["web_search", "web_search_2025_08_26"])
+    def test_a_search_that_must_not_access_the_web_is_left_out_without_any_setting(self, kind: str) -> None:
+        offline = {**WEB, "type": kind}
+        kept = without(set(), tools=[FUNCTION, offline]).stored("r", {})
+        assert [tool["type"] for tool in kept["tools"]] == ["function"]
+        assert kept["omitted_tools"] == [kind]
+        added = without(set(), input=[{**ADDED, "tools": [offline]}]).stored("r", {})
+        assert added["omitted_tools"] == [kind]
+        with pytest.raises(InvalidRequest, match="leaves out") as caught:
+            without(set(), tools=[offline], tool_choice={"type": "web_search"})
+        assert (caught.value.error.param, caught.value.error.code) == ("tool_choice.type", "tool_omitted")
+
+    @pytest.mark.parametrize("access", [True, None])
+    def test_a_search_that_may_access_the_web_is_not_left_out(self, access: bool | None) -> None:
+        kept = without(set(), tools=[{"type": "web_search", "external_web_access": access}]).stored("r", {})
+        assert ([tool["type"] for tool in kept["tools"]], kept["omitted_tools"]) == (["web_search"], [])
+
     def test_a_response_without_omitted_tools_does_not_name_any(self) -> None:
         assert "omitted_tools" not in response_object(stored(tools=[FUNCTION]), response_id="r", created_at=1)
 
