@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.datastructures import QueryParams
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.include import INCLUDED, NOT_INCLUDED
+from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.text import shortened
 from app.responses.ids import may_exist
 from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, PageQuery, unknown_cursor
@@ -128,10 +128,10 @@ def check_include(query: QueryParams) -> None:
     for name in INCLUDE:
         for value in query.getlist(name):
             shown = shortened(value)
-            if value in NOT_INCLUDED:
+            if value in REFUSED_INCLUDES:
                 raise InvalidRequest(f"'{name}': '{shown}' is not supported yet.", name, "unsupported_parameter")
-            if value not in INCLUDED:
-                raise unsupported_value(name, shown, INCLUDED)
+            if value not in SUPPORTED_INCLUDES:
+                raise unsupported_value(name, shown, SUPPORTED_INCLUDES)
 
 
 def _boolean(query: Mapping[str, str], name: str) -> bool:

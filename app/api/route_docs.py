@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from app.api import schemas
-from app.protocol.include import INCLUDED
+from app.protocol.include import SUPPORTED_INCLUDES
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.types import Json
 
@@ -91,9 +91,9 @@ def _query(name: str, description: str, **schema: Any) -> Json:
     return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
 
 
-_INCLUDED = {"type": "string", "enum": list(INCLUDED)}
+_INCLUDE_VALUES = {"type": "string", "enum": list(SUPPORTED_INCLUDES)}
 INCLUDE_PARAMETER = _query(
-    "include", "Parts that items always have, or that were included at creation.", type="array", items=_INCLUDED
+    "include", "Parts that items always have, or that were included at creation.", type="array", items=_INCLUDE_VALUES
 )
 INCLUDE_PARAMETERS: list[Json] = [INCLUDE_PARAMETER]
 

@@ -8,10 +8,10 @@ LOGPROBS = "message.output_text.logprobs"
 IMAGE_URLS = "message.input_image.image_url"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
-INCLUDED = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING, *HOSTED_INCLUDES)
+SUPPORTED_INCLUDES = (LOGPROBS, IMAGE_URLS, ENCRYPTED_REASONING, *HOSTED_INCLUDES)
 """The values that are honoured. Image URLs are part of input items in any case."""
 
-NOT_INCLUDED = frozenset(
+REFUSED_INCLUDES = frozenset(
     {
         "computer_call_output.output.image_url",
         "file_search_call.results",

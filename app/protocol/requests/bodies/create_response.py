@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from app.protocol.include import INCLUDED, NOT_INCLUDED
+from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.requests.base import RequestModel, check_text_or_list, text_or_list
 from app.protocol.requests.bodies.text_config import Reasoning, TextConfig
 from app.protocol.requests.bodies.vllm_params import Extras, Seconds
@@ -44,12 +44,12 @@ Input = Annotated[
 
 
 def _refuse_unsupported(value: Any) -> Any:
-    if isinstance(value, str) and value in NOT_INCLUDED:
+    if isinstance(value, str) and value in REFUSED_INCLUDES:
         raise refused(f"'{{path}}': '{value}' is not supported yet.", "unsupported_parameter")
     return value
 
 
-Included = Annotated[str, OneOf(INCLUDED), BeforeValidator(_refuse_unsupported)]
+Included = Annotated[str, OneOf(SUPPORTED_INCLUDES), BeforeValidator(_refuse_unsupported)]
 """One value of `include`."""
 
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]

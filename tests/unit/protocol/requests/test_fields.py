@@ -11,7 +11,7 @@ import pytest
 from openai.types.responses import ResponseCreateParams, ResponseIncludable
 
 from app.protocol.errors import InvalidRequest
-from app.protocol.include import INCLUDED, NOT_INCLUDED
+from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.bodies.request import ResponseRequest, parse_request
 from app.protocol.requests.bodies.vllm_params import EXTRAS, Extras
@@ -56,7 +56,7 @@ def test_every_other_field_is_a_documented_extra() -> None:
 
 
 def test_every_value_of_include_is_known() -> None:
-    assert set(typing.get_args(ResponseIncludable)) == NOT_INCLUDED | set(INCLUDED)
+    assert set(typing.get_args(ResponseIncludable)) == REFUSED_INCLUDES | set(SUPPORTED_INCLUDES)
 
 
 @pytest.mark.parametrize("field", sorted(set(CreateResponse.model_fields) - {"model", "input"}))
@@ -100,7 +100,7 @@ def test_an_unsupported_value_is_refused_by_name(field: str, value: Any, path: s
     assert error.message.startswith(f"'{path}' is not supported yet")
 
 
-@pytest.mark.parametrize("value", sorted(NOT_INCLUDED))
+@pytest.mark.parametrize("value", sorted(REFUSED_INCLUDES))
 def test_an_unsupported_include_is_refused_with_its_path(value: str) -> None:
     error = refusal(include=["message.output_text.logprobs", value]).error
     assert (error.param, error.code) == ("include[1]", "unsupported_parameter")
