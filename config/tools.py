@@ -14,10 +14,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from config.server_kind import ServerKind
 from config.settings import ConfigError, Seconds
 
-Kind = Literal["python", "browser", "mcp"]
-"""`python` runs code_interpreter, and `browser` runs web_search; a request may use either as `mcp`, too."""
 AfterCrash = Literal["again", "fail"]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
@@ -27,7 +26,7 @@ TIMEOUT_SECONDS = 60.0
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_BUILT_IN: Mapping[str, Kind] = MappingProxyType({"python": "python", "browser": "browser"})
+_BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "browser": "browser"})
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -37,7 +36,7 @@ class McpServer:
 
     label: str
     """Its name in a request (`server_label`)."""
-    kind: Kind
+    kind: ServerKind
     url: str | None = None
     command: tuple[str, ...] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class ToolServerEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     label: Label
-    kind: Kind = "mcp"
+    kind: ServerKind = "mcp"
     url: str | None = None
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] | None = None
     headers: dict[str, str] = {}
@@ -133,7 +132,7 @@ def merge_servers(file: Sequence[McpServer], environment: Sequence[McpServer]) -
     return (*(server for server in file if server.label not in labels and server.kind not in kinds), *environment)
 
 
-def server_of_kind(servers: Iterable[McpServer], kind: Kind) -> McpServer | None:
+def server_of_kind(servers: Iterable[McpServer], kind: ServerKind) -> McpServer | None:
     """The server that runs a built-in tool; None if there is none."""
     return next((server for server in servers if server.kind == kind), None)
 

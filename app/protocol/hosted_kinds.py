@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-ServerKind = Literal["python", "browser", "mcp"]
+from config.server_kind import ServerKind
+
 WebSearchType = Literal["web_search", "web_search_2025_08_26"]
 WebSearchPreviewType = Literal["web_search_preview", "web_search_preview_2025_03_11"]
 """The older names of web search; the tool has fewer fields under them."""
@@ -30,7 +31,7 @@ class HostedToolKind:
     tool_types: tuple[str, ...]
     """Values of `type` in `tools` and `tool_choice`: all name the same tool."""
     server_kind: ServerKind
-    """The kind of MCP server that runs it (config/tools.py)."""
+    """The kind of MCP server that runs it."""
     call_type: str
     """The `type` of the item that a call makes. Its events are named after it: `response.<call_type>.in_progress`."""
     id_prefix: str

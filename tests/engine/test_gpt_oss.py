@@ -41,7 +41,6 @@ from tests.models.gpt_oss_script import (
 from tests.support.requests import message
 from workers.engine import make_engine
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong
-from workers.formats.calls.hosted import McpServerKind
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.turn import build_harmony_turn
 from workers.formats.turn import Turn, TurnParser
@@ -181,7 +180,7 @@ async def test_a_custom_tool_gets_the_text_of_its_call(engine: Engine) -> None:
 async def test_a_tool_that_was_not_offered_is_not_called(engine: Engine) -> None:
     deltas, parser = await said(engine, asked("Compute 2 to the power of 64 with Python."))
     assert not any(isinstance(delta, CodeStart) for delta in deltas)
-    assert [(call.name, call.kind) for call in parser.calls] == [("python", McpServerKind.NONE)]
+    assert [(call.name, call.kind) for call in parser.calls] == [("python", None)]
 
 
 async def test_citations_of_the_browser_s_pages_are_annotated(engine: Engine) -> None:

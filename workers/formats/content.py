@@ -1,11 +1,14 @@
-"""The text of message content."""
+"""The content of messages and results, and its text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workers.engine.base import InvalidPrompt
+
+Result = str | Sequence[Mapping[str, Any]]
+"""What a tool returned: text, or parts of a message's content."""
 
 
 def text_of(content: str | Iterable[Mapping[str, Any]]) -> str:

@@ -12,9 +12,10 @@ import mcp_types as types
 from app.protocol.hosted_kinds import CODE_OUTPUTS, SEARCH_SOURCES
 from app.protocol.requests.items.images import is_readable
 from app.protocol.types import Json
+from config.server_kind import ServerKind
 from workers.formats.calls.browser import action_of
-from workers.formats.calls.hosted import HostedCall, McpServerKind
-from workers.formats.calls.hosted_items import Result
+from workers.formats.calls.hosted import HostedCall
+from workers.formats.content import Result
 
 MAX_IMAGE_BYTES = 4 * 1024 * 1024
 """The most bytes, in base64, of all images of one result together."""
@@ -139,14 +140,14 @@ def _outputs(text: str, images: Iterable[str], options: ResultOptions) -> list[J
 
 
 _OF_MCP = _ItemFields(_mcp_output, _mcp_error)
-_FIELDS: Mapping[McpServerKind, _ItemFields] = {
-    McpServerKind.PYTHON: _ItemFields(
+_FIELDS: Mapping[ServerKind | None, _ItemFields] = {
+    "python": _ItemFields(
         lambda answer, options: {"outputs": _outputs(answer.text, answer.images, options)},
         lambda message, _code, options: {"outputs": _outputs(message, (), options)},
     ),
-    McpServerKind.BROWSER: _ItemFields(_search, lambda _message, _code, _options: {}, _sources),
-    McpServerKind.MCP: _OF_MCP,
-    McpServerKind.NONE: _OF_MCP,
+    "browser": _ItemFields(_search, lambda _message, _code, _options: {}, _sources),
+    "mcp": _OF_MCP,
+    None: _OF_MCP,
 }
 
 

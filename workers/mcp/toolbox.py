@@ -11,10 +11,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from app.protocol.types import Json
+from config.server_kind import ServerKind
 from config.settings import ConfigError
 from config.tools import McpServer, expand_headers, server_for, server_of_kind
-from workers.formats.calls.hosted import HostedCall, McpServerKind, arguments_of
-from workers.formats.calls.permission import is_offered
+from workers.formats.calls.hosted import HostedCall, arguments_of
+from workers.formats.calls.mcp import is_offered
 from workers.mcp.errors import ListingFailed, Unreachable
 from workers.mcp.results import ResultOptions, ToolResult, failed_result, result_of, tool_list
 from workers.mcp.session import Session
@@ -49,7 +50,7 @@ class Toolbox:
 
     async def list_tools(self, label: str) -> list[Json]:
         """The tools of an MCP server that operator and request allow. Tries twice. Raises ListingFailed."""
-        server = self._server(McpServerKind.MCP, label)
+        server = self._server("mcp", label)
         if server is None:
             raise ListingFailed(f"The server {label!r} is not one that this deployment knows any more.")
         for attempt in range(LIST_ATTEMPTS):
@@ -71,13 +72,13 @@ class Toolbox:
     async def run(self, call: HostedCall, code: str | None) -> ToolResult:
         """Makes a call once. Raises only CancelledError: a failure is a result. `code` is for the python tool."""
         arguments = arguments_of(call.arguments) if code is None else {"code": code}
-        name = call.server_label or call.kind.value
+        name = call.server_label or str(call.kind)
         server = self._server(call.kind, call.server_label)
         if arguments is None:
             return self.failed(call, "The arguments are not a JSON object.", types.INVALID_PARAMS)
         if server is None:
             return self.failed(call, f"There is no MCP server {name!r} any more.", types.INVALID_REQUEST)
-        if call.kind is McpServerKind.MCP and not server.allows(call.tool):  # A client may have made up the list.
+        if call.kind == "mcp" and not server.allows(call.tool):  # A client may have made up the list.
             return self.failed(call, f"The MCP server {name!r} has no tool {call.tool!r}.", types.INVALID_PARAMS)
         session: Session | None = None
         try:
@@ -107,9 +108,9 @@ class Toolbox:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _server(self, kind: McpServerKind, label: str | None) -> McpServer | None:
-        if kind is not McpServerKind.MCP:
-            return server_of_kind(self._servers, kind.value)
+    def _server(self, kind: ServerKind | None, label: str | None) -> McpServer | None:
+        if kind != "mcp":
+            return None if kind is None else server_of_kind(self._servers, kind)
         spec = self._specs.get(label or "")
         return None if spec is None else server_for(self._servers, spec["server_label"], spec.get("server_url"))
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from app.protocol.events.chunk import Chunk
 from app.protocol.usage import Usage
-from workers.formats.calls.hosted import HostedCall, McpServerKind
+from workers.formats.calls.hosted import HostedCall
 from workers.generation.history import EndedCompaction, EndedTurn, History
 
-ONE = HostedCall("s__t", '{"a": 1}', McpServerKind.MCP, "s", "t")
-TWO = HostedCall("python", "{}", McpServerKind.PYTHON, None, "python")
+ONE = HostedCall("s__t", '{"a": 1}', "mcp", "s", "t")
+TWO = HostedCall("python", "{}", "python", None, "python")
 TURN = EndedTurn((1, 2, 3), 1, 4, Usage(10, 2, 3, 1, 0), {1: ONE, 3: TWO})
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from workers.formats.calls.hosted import HostedCall, McpServerKind
+from workers.formats.calls.hosted import HostedCall
 from workers.mcp.results import ResultOptions, failed_result, result_of, tool_list
 
-CALL = HostedCall("s__t", "{}", McpServerKind.MCP, "s", "t")
-CODE = HostedCall("python", "{}", McpServerKind.PYTHON, None, "python")
-SEARCH = HostedCall("browser_search", '{"query": "q"}', McpServerKind.BROWSER, None, "search")
+CALL = HostedCall("s__t", "{}", "mcp", "s", "t")
+CODE = HostedCall("python", "{}", "python", None, "python")
+SEARCH = HostedCall("browser_search", '{"query": "q"}', "browser", None, "search")
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 PICTURE = types.ImageContent(data=PNG, mime_type="image/png")
 URL = f"data:image/png;base64,{PNG}"

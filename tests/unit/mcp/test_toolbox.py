@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from config.tools import McpServer
 from tests.support.waiting import until
-from workers.formats.calls.hosted import HostedCall, McpServerKind
+from workers.formats.calls.hosted import HostedCall
 from workers.mcp import toolbox as module
 from workers.mcp.results import ResultOptions
 from workers.mcp.toolbox import Toolbox
@@ -45,7 +45,7 @@ async def test_a_tool_that_the_operator_does_not_allow_is_not_listed(toolbox: To
 
 
 async def test_a_tool_that_only_a_made_up_list_has_is_not_called(toolbox: Toolbox) -> None:
-    result = await toolbox.run(HostedCall("docs__delete", "{}", McpServerKind.MCP, "docs", "delete"), None)
+    result = await toolbox.run(HostedCall("docs__delete", "{}", "mcp", "docs", "delete"), None)
     assert "has no tool 'delete'" in str(result)
 
 
@@ -86,11 +86,11 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
     return opened
 
 
-CODE = HostedCall("python", "1 + 1", McpServerKind.PYTHON, None, "python")
+CODE = HostedCall("python", "1 + 1", "python", None, "python")
 
 
 def call_of(label: str) -> HostedCall:
-    return HostedCall(f"{label}__read", "{}", McpServerKind.MCP, label, "read")
+    return HostedCall(f"{label}__read", "{}", "mcp", label, "read")
 
 
 async def test_code_goes_to_the_sandbox_even_if_an_mcp_server_of_the_request_is_called_python(

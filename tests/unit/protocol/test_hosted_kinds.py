@@ -12,16 +12,15 @@ from app.api.schemas import Response
 from app.protocol.events.deltas import WholeCall
 from app.protocol.events.machine import ResponseStream
 from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind
+from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.items.any_item import Item
 from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool, ToolChoice
 from app.protocol.requests.tools.hosted import tool_tag
-from config.tools import Kind
+from config.server_kind import ServerKind
 from tests.support.deltas import new_stream
-from workers.formats.calls.hosted import McpServerKind
+from workers.formats import steps
 from workers.formats.calls.hosted_formats import FORMATS
-from workers.formats.chat import messages as chat
-from workers.formats.harmony import messages as harmony
 from workers.mcp import results
 
 UNSEALED = {"compaction"}
@@ -39,9 +38,8 @@ def test_every_item_type_has_a_model() -> None:
     assert not UNSUPPORTED_ITEMS & set(ITEM_TYPES)
 
 
-@pytest.mark.parametrize("handlers", [chat._HANDLERS, harmony._HANDLERS], ids=["chat", "harmony"])
-def test_every_item_type_can_be_rendered(handlers: dict[str, Any]) -> None:
-    assert set(handlers) == set(ITEM_TYPES) - UNSEALED
+def test_every_item_type_can_be_rendered() -> None:
+    assert set(steps._MAKERS) == set(ITEM_TYPES) - UNSEALED
 
 
 def test_every_type_of_hosted_tool_has_a_model_of_the_tool_and_of_its_choice() -> None:
@@ -49,6 +47,10 @@ def test_every_type_of_hosted_tool_has_a_model_of_the_tool_and_of_its_choice() -
     assert tags <= tags_of(Tool)
     assert tags <= tags_of(ToolChoice)
     assert not UNSUPPORTED_TOOLS & set(KIND_OF_TOOL)
+
+
+def test_no_value_of_include_is_both_supported_and_refused() -> None:
+    assert not REFUSED_INCLUDES & set(SUPPORTED_INCLUDES)
 
 
 def test_every_kind_of_hosted_tool_has_a_format() -> None:
@@ -61,14 +63,10 @@ def test_every_call_of_a_hosted_tool_is_in_the_schema_of_a_response() -> None:
     assert {kind.call_type for kind in HOSTED_KINDS} <= types
 
 
-def test_kinds_of_mcp_servers_have_one_set_of_names() -> None:
-    names = set(typing.get_args(Kind))
-    assert {kind.server_kind for kind in HOSTED_KINDS} == names
-    assert {kind.value for kind in McpServerKind} == {*names, McpServerKind.NONE.value}
-
-
-def test_every_kind_of_mcp_server_has_a_row_for_its_results() -> None:
-    assert set(results._FIELDS) == set(McpServerKind)
+def test_every_kind_of_mcp_server_runs_a_hosted_tool_and_has_a_row_for_its_results() -> None:
+    kinds = set(typing.get_args(ServerKind))
+    assert {kind.server_kind for kind in HOSTED_KINDS} == kinds
+    assert set(results._FIELDS) == {*kinds, None}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HOSTED_KINDS if kind.text_field is None], ids=lambda kind: kind.name)

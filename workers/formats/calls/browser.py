@@ -9,9 +9,17 @@ from typing import Any
 from app.protocol.events.deltas import Delta, WholeCall
 from app.protocol.hosted_kinds import WEB_SEARCH
 from app.protocol.types import Json
-from workers.formats.calls.hosted import HostedTool, McpServerKind, NameStyle, arguments_of
-from workers.formats.calls.hosted_format import NO_RESULT, HarmonyCall, HostedToolFormat, Item, Listings
-from workers.formats.calls.open_calls import OpenHostedCall
+from workers.formats.calls.hosted import (
+    NO_RESULT,
+    HostedTool,
+    HostedToolFormat,
+    Item,
+    Listings,
+    NameStyle,
+    OpenHostedCall,
+    ShownCall,
+    arguments_of,
+)
 
 NAMESPACE = "browser"
 SEARCH, OPEN, FIND = "search", "open", "find"
@@ -86,39 +94,27 @@ def action_of(tool: str, arguments: str) -> Json:
 
 def _tools(_entry: Json, field: str, _listings: Listings, style: NameStyle) -> Iterable[HostedTool]:
     for tool, (description, parameters) in _TOOLS.items():
-        name = f"{NAMESPACE}_{tool}" if style is NameStyle.CHAT else f"{NAMESPACE}.{tool}"
-        yield HostedTool(name, McpServerKind.BROWSER, None, tool, description, parameters, field)
+        yield HostedTool(_name(tool, style), "browser", None, tool, description, parameters, field)
 
 
-def _chat_name(item: Item) -> str:
-    return f"{NAMESPACE}_{_TOOL_OF_ACTION.get(item['action']['type'], SEARCH)}"
-
-
-def _chat_arguments(item: Item) -> str:
-    call = item.get("call") or {}
-    if call.get("kind") == McpServerKind.BROWSER.value and arguments_of(call["arguments"]) is not None:
-        return call["arguments"] or "{}"
-    return json.dumps(_arguments_of_action(item["action"]), ensure_ascii=False)
-
-
-def _arguments_of_action(action: Item) -> Item:
-    if action["type"] == "open_page":
-        return {"id": action.get("url")} if action.get("url") else {}
-    if action["type"] == "find_in_page":
-        return {"pattern": action["pattern"]}
-    return {"query": action.get("query") or ""}
-
-
-def _harmony_call(item: Item) -> HarmonyCall:
+def _shown_call(item: Item, style: NameStyle) -> ShownCall:
     action, call = item.get("action") or {}, item.get("call") or {}
-    name = f"{NAMESPACE}.{_TOOL_OF_ACTION.get(action.get('type', ''), SEARCH)}"
-    return HarmonyCall(name, call.get("arguments") or _harmony_arguments(action), "code")
+    name = _name(_TOOL_OF_ACTION.get(action.get("type", ""), SEARCH), style)
+    if style is NameStyle.HARMONY:
+        return ShownCall(name, call.get("arguments") or _arguments_of(action), "code")
+    if call.get("kind") == "browser" and arguments_of(call["arguments"]) is not None:
+        return ShownCall(name, call["arguments"] or "{}")
+    return ShownCall(name, _arguments_of(action))
 
 
-def _harmony_arguments(action: Item) -> str:
+def _arguments_of(action: Item) -> str:
     """The arguments of a call of which only the action is known."""
     given = {"id" if name == "url" else name: action.get(name) for name in ("query", "pattern", "url")}
     return json.dumps({name: value for name, value in given.items() if value}, ensure_ascii=False)
+
+
+def _name(tool: str, style: NameStyle) -> str:
+    return f"{NAMESPACE}_{tool}" if style is NameStyle.CHAT else f"{NAMESPACE}.{tool}"
 
 
 def _text(value: Any) -> str:
@@ -130,8 +126,6 @@ BROWSER = HostedToolFormat(
     tools=_tools,
     is_chosen=lambda _choice, _tool: True,
     open_call=BrowserCall,
-    chat_name=_chat_name,
-    chat_arguments=_chat_arguments,
-    harmony_call=_harmony_call,
+    shown_call=_shown_call,
     shown_result=lambda _item: NO_RESULT,
 )

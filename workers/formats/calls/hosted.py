@@ -1,30 +1,31 @@
-"""Hosted tools and the model's calls of them; `hosted_formats.py` has the kinds of hosted tools."""
+"""Hosted tools, the model's calls of them, and what prompts and answers must know of one kind of them.
+
+`hosted_formats.py` has the kinds.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
+from app.protocol.events.deltas import Delta
+from app.protocol.hosted_kinds import HostedToolKind
 from app.protocol.types import Json
+from config.server_kind import ServerKind
 
 _NOT_IN_FUNCTION_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 MAX_NAME_CHARS = 64
 """Of a function's name, and of a server's label."""
 MAX_TOOL_NAME_CHARS = 256
+NO_RESULT = "There is no result: the call was not carried out, or what it gave is not kept any more."
 
-
-class McpServerKind(Enum):
-    """The kind of MCP server that runs a call: `config.tools.McpServer.kind`."""
-
-    PYTHON = "python"
-    BROWSER = "browser"
-    MCP = "mcp"
-    NONE = "none"
-    """No server has such a tool: the model invented it, and its call fails."""
+Item = Mapping[str, Any]
+Listings = Mapping[str, Sequence[Json]]
+"""The tools of MCP servers by label, as in an mcp_list_tools item."""
 
 
 class NameStyle(Enum):
@@ -40,7 +41,8 @@ class HostedTool:
 
     name: str
     """The name by which the model calls it."""
-    kind: McpServerKind
+    kind: ServerKind | None
+    """The kind of MCP server that runs it; None: no server has it, the model invented it, and its call fails."""
     server_label: str | None
     """For an MCP tool: the label of its server in the request."""
     tool: str
@@ -59,7 +61,7 @@ class HostedCall:
     name: str
     arguments: str
     """As the model wrote them."""
-    kind: McpServerKind
+    kind: ServerKind | None
     server_label: str | None
     tool: str
 
@@ -68,11 +70,11 @@ class HostedCall:
         return cls(tool.name, arguments, tool.kind, tool.server_label, tool.tool)
 
     def as_json(self) -> Json:
-        return {**asdict(self), "kind": self.kind.value}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HostedCall:
-        return cls(**{**value, "kind": McpServerKind(value["kind"])})
+        return cls(**value)
 
 
 HostedTools = Mapping[str, HostedTool]
@@ -101,3 +103,76 @@ def as_object(arguments: str, *, ascii_only: bool = False) -> str:
     if arguments_of(arguments) is not None:
         return arguments or "{}"
     return json.dumps({"arguments": arguments}, ensure_ascii=ascii_only)
+
+
+class OpenCall(Protocol):
+    """A call that the model is writing."""
+
+    hosted_call: HostedCall | None
+    """The call that the server has to run; set by `finish`."""
+
+    def start(self) -> list[Delta]: ...
+
+    def feed(self, text: str) -> list[Delta]:
+        """Characters of its arguments."""
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        """What was held back. `cut`: the model was interrupted, perhaps within the call."""
+
+
+class CollectedCall:
+    """The base of calls that show nothing until they are complete."""
+
+    hosted_call: HostedCall | None = None
+
+    def __init__(self) -> None:
+        self._arguments = ""
+
+    def start(self) -> list[Delta]:
+        return []
+
+    def feed(self, text: str) -> list[Delta]:
+        self._arguments += text
+        return []
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        return []
+
+
+class OpenHostedCall(CollectedCall):
+    """The base of calls that the server runs; this one shows nothing."""
+
+    def __init__(self, tool: HostedTool) -> None:
+        super().__init__()
+        self._tool = tool
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        self.hosted_call = HostedCall.of(self._tool, self._arguments)
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """A call as a prompt shows it."""
+
+    name: str
+    text: str
+    """Its arguments; chat templates require a JSON object."""
+    content_type: str = "json"
+    """In harmony."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedToolFormat:
+    """How prompts and answers show one kind of hosted tool; `hosted_formats.FORMATS` lists them all."""
+
+    kind: HostedToolKind
+    tools: Callable[[Json, str, Listings, NameStyle], Iterable[HostedTool]]
+    """The tools of an entry of `tools`, from the entry, its position and what MCP servers listed."""
+    is_chosen: Callable[[Mapping[str, Any], HostedTool], bool]
+    """Whether an object of `tool_choice` with one of its types means this tool."""
+    open_call: Callable[[HostedTool], OpenCall]
+    shown_call: Callable[[Item, NameStyle], ShownCall]
+    """The call of an item, as a model would have made it."""
+    shown_result: Callable[[Item], str]
+    """The result as an item shows it; for items without `call`, which clients may write themselves."""

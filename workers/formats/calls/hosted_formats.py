@@ -11,26 +11,35 @@ and list it in FORMATS.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from app.protocol.types import Json
+from config.server_kind import ServerKind
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.browser import BROWSER
 from workers.formats.calls.client_tools import CLIENT_TYPES
-from workers.formats.calls.hosted import HostedTool, HostedTools, McpServerKind, NameStyle
-from workers.formats.calls.hosted_format import HostedToolFormat, Listings
+from workers.formats.calls.hosted import (
+    HostedTool,
+    HostedToolFormat,
+    HostedTools,
+    Item,
+    Listings,
+    NameStyle,
+    OpenCall,
+    ShownCall,
+)
 from workers.formats.calls.mcp import MCP, open_mcp_call
-from workers.formats.calls.open_calls import OpenCall
 from workers.formats.calls.python import PYTHON
+from workers.formats.content import Result
 
 FORMATS: tuple[HostedToolFormat, ...] = (PYTHON, BROWSER, MCP)
 
-BY_ITEM_TYPE: Mapping[str, HostedToolFormat] = {each.kind.call_type: each for each in FORMATS}
+_BY_ITEM_TYPE: Mapping[str, HostedToolFormat] = {each.kind.call_type: each for each in FORMATS}
 _BY_TOOL_TYPE: Mapping[str, HostedToolFormat] = {name: each for each in FORMATS for name in each.kind.tool_types}
-_OPEN_CALLS = {
-    McpServerKind.NONE: open_mcp_call,
-    **{McpServerKind(each.kind.server_kind): each.open_call for each in FORMATS},
+_OPEN_CALLS: Mapping[ServerKind | None, Callable[[HostedTool], OpenCall]] = {
+    None: open_mcp_call,
+    **{each.kind.server_kind: each.open_call for each in FORMATS},
 }
 
 
@@ -59,13 +68,26 @@ def chosen_names(choice: Mapping[str, Any], hosted: HostedTools) -> frozenset[st
     found = _BY_TOOL_TYPE.get(choice["type"])
     if found is None:
         return frozenset()
-    tools = (tool for tool in hosted.values() if tool.kind.value == found.kind.server_kind)
+    tools = (tool for tool in hosted.values() if tool.kind == found.kind.server_kind)
     return frozenset(tool.name for tool in tools if found.is_chosen(choice, tool))
 
 
 def open_hosted_call(tool: HostedTool) -> OpenCall:
     """A call of this tool that the model begins to write."""
     return _OPEN_CALLS[tool.kind](tool)
+
+
+def shown_call(item: Item, style: NameStyle) -> ShownCall:
+    """The call of an item of a hosted tool."""
+    return _BY_ITEM_TYPE[item["type"]].shown_call(item, style)
+
+
+def result_of(item: Item) -> Result:
+    """The result of that call: what the model read, or would have read."""
+    if (call := item.get("call")) is not None:
+        result: Result = call["result"]
+        return result
+    return _BY_ITEM_TYPE[item["type"]].shown_result(item)
 
 
 def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Iterable[HostedTool]:

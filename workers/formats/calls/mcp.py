@@ -1,4 +1,7 @@
-"""mcp: the tools of MCP servers that a request names, and tools that the model invented."""
+"""mcp: the tools of MCP servers that a request names, whether calls need approval, and tools that the model invented.
+
+`spec` is a request's tool, `tool` an entry of an mcp_list_tools item. Source of the rules: openai's tool_param.Mcp.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ from app.protocol.events.deltas import Approval, Delta, McpArguments, McpStart
 from app.protocol.types import Json
 from workers.formats.calls.hosted import (
     MAX_TOOL_NAME_CHARS,
+    NO_RESULT,
     HostedTool,
-    McpServerKind,
+    HostedToolFormat,
+    Item,
+    Listings,
     NameStyle,
+    OpenCall,
+    OpenHostedCall,
+    ShownCall,
     arguments_of,
     as_object,
     function_name,
 )
-from workers.formats.calls.hosted_format import NO_RESULT, HarmonyCall, HostedToolFormat, Item, Listings
-from workers.formats.calls.open_calls import OpenCall, OpenHostedCall
-from workers.formats.calls.permission import is_offered, needs_approval
 
 
 class McpCall(OpenHostedCall):
@@ -59,7 +65,7 @@ def unknown_tool(name: str, style: NameStyle) -> HostedTool:
     """The tool of a call whose name the request does not have; its item looks like that of an MCP tool."""
     label, _, tool = name.partition(style.value)
     label, tool = function_name(label) or "unknown", (tool or name or "unknown")[:MAX_TOOL_NAME_CHARS]
-    return HostedTool(name, McpServerKind.NONE, label, tool, None, {}, "")
+    return HostedTool(name, None, label, tool, None, {}, "")
 
 
 def _start(tool: HostedTool) -> McpStart:
@@ -73,7 +79,7 @@ def _tools(entry: Json, field: str, listings: Listings, style: NameStyle) -> Ite
             name = f"{label}{style.value}{tool['name']}"
             yield HostedTool(
                 name=function_name(name) if style is NameStyle.CHAT else name,
-                kind=McpServerKind.MCP,
+                kind="mcp",
                 server_label=label,
                 tool=tool["name"],
                 description=tool.get("description"),
@@ -87,15 +93,14 @@ def _is_chosen(choice: Mapping[str, Any], tool: HostedTool) -> bool:
     return tool.server_label == choice["server_label"] and choice.get("name") in (None, tool.tool)
 
 
-def _chat_name(item: Item) -> str:
-    return function_name(f"{item['server_label']}{NameStyle.CHAT.value}{item['name']}")
-
-
-def _harmony_call(item: Item) -> HarmonyCall:
-    call = item.get("call") or {}
-    invented = call.get("kind") == McpServerKind.NONE.value
-    name = call["name"] if invented else f"{item['server_label']}{NameStyle.HARMONY.value}{item['name']}"
-    return HarmonyCall(name, item["arguments"], "json")
+def _shown_call(item: Item, style: NameStyle) -> ShownCall:
+    if (call := item.get("call")) is not None and call["kind"] is None:  # the model invented it
+        name = call["name"]
+    else:
+        name = f"{item['server_label']}{style.value}{item['name']}"
+    if style is NameStyle.HARMONY:
+        return ShownCall(name, item["arguments"])
+    return ShownCall(function_name(name), as_object(item["arguments"], ascii_only=True))
 
 
 def _shown_result(item: Item) -> str:
@@ -113,13 +118,49 @@ def _error_text(error: Any) -> str | None:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
+def is_offered(spec: Item, tool: Item) -> bool:
+    """Whether `allowed_tools` (names, a filter, or nothing) admits the tool."""
+    allowed = spec.get("allowed_tools")
+    if allowed is None:
+        return True
+    if isinstance(allowed, Mapping):
+        return _matches(allowed, tool)
+    return tool["name"] in allowed
+
+
+def needs_approval(spec: Item, tool: Item) -> bool:
+    """Whether `require_approval` demands approval. It does for tools that neither of two filters matches, and for those
+    that `never` alone does not match."""
+    rule = spec.get("require_approval") or "always"
+    if not isinstance(rule, Mapping):
+        return bool(rule != "never")
+    always, never = rule.get("always"), rule.get("never")
+    if always is not None and _matches(always, tool):
+        return True
+    if never is not None and _matches(never, tool):
+        return False
+    return never is not None or always is None
+
+
+def _matches(rule: Item, tool: Item) -> bool:
+    """An empty filter matches nothing."""
+    names, read_only = rule.get("tool_names"), rule.get("read_only")
+    if names is None and read_only is None:
+        return False
+    named = names is None or tool["name"] in names
+    return named and (read_only is None or read_only is _reads_only(tool))
+
+
+def _reads_only(tool: Item) -> bool:
+    """The server's own hint."""
+    return bool((tool.get("annotations") or {}).get("readOnlyHint"))
+
+
 MCP = HostedToolFormat(
     kind=hosted_kinds.MCP,
     tools=_tools,
     is_chosen=_is_chosen,
     open_call=open_mcp_call,
-    chat_name=_chat_name,
-    chat_arguments=lambda item: as_object(item["arguments"], ascii_only=True),
-    harmony_call=_harmony_call,
+    shown_call=_shown_call,
     shown_result=_shown_result,
 )

@@ -8,9 +8,16 @@ from collections.abc import Iterable
 from app.protocol.events.deltas import CodeStart, CodeText, Delta
 from app.protocol.hosted_kinds import CODE_INTERPRETER
 from app.protocol.types import Json
-from workers.formats.calls.hosted import HostedTool, McpServerKind, NameStyle
-from workers.formats.calls.hosted_format import NO_RESULT, HarmonyCall, HostedToolFormat, Item, Listings
-from workers.formats.calls.open_calls import OpenHostedCall
+from workers.formats.calls.hosted import (
+    NO_RESULT,
+    HostedTool,
+    HostedToolFormat,
+    Item,
+    Listings,
+    NameStyle,
+    OpenHostedCall,
+    ShownCall,
+)
 from workers.formats.calls.string_argument import StringArgumentReader
 
 NAME = "python"
@@ -50,15 +57,14 @@ class PythonCall(OpenHostedCall):
 
 
 def _tools(_entry: Json, field: str, _listings: Listings, _style: NameStyle) -> Iterable[HostedTool]:
-    yield HostedTool(NAME, McpServerKind.PYTHON, None, NAME, _DESCRIPTION, _PARAMETERS, field)
+    yield HostedTool(NAME, "python", None, NAME, _DESCRIPTION, _PARAMETERS, field)
 
 
-def _chat_arguments(item: Item) -> str:
-    return json.dumps({CODE_ARGUMENT: item.get("code") or ""}, ensure_ascii=False)
-
-
-def _harmony_call(item: Item) -> HarmonyCall:
-    return HarmonyCall(NAME, item.get("code") or "", "code")
+def _shown_call(item: Item, style: NameStyle) -> ShownCall:
+    code = item.get("code") or ""
+    if style is NameStyle.HARMONY:
+        return ShownCall(NAME, code, "code")
+    return ShownCall(NAME, json.dumps({CODE_ARGUMENT: code}, ensure_ascii=False))
 
 
 def _shown_result(item: Item) -> str:
@@ -71,8 +77,6 @@ PYTHON = HostedToolFormat(
     tools=_tools,
     is_chosen=lambda _choice, _tool: True,
     open_call=PythonCall,
-    chat_name=lambda _item: NAME,
-    chat_arguments=_chat_arguments,
-    harmony_call=_harmony_call,
+    shown_call=_shown_call,
     shown_result=_shown_result,
 )

@@ -1,23 +1,28 @@
-"""Routes the model's calls by name: to the client, to the server, or nowhere.
+"""Routes the model's calls by name: to the client, to the server, or nowhere. Deltas come piece by piece.
+
+a client's function           CallStart, CallArguments...
+a custom tool                 CustomStart, CustomInput...   (the string in its JSON)
+the client's tool search      ToolSearch                    (whole)
+a hosted tool                 see `python.py`, `browser.py`, `mcp.py`
 
 * A call of a name that may not be called never becomes a call that the client does not know or did not allow. If the
   request has hosted tools, it fails as a call of an unknown tool, and the model continues. Otherwise nothing could tell
   the model, and the call becomes text: the JSON that the model wrote.
-* `open_calls.py` has the deltas of the others.
 * If one call is the maximum, the answer ends when a second one begins.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from app.protocol.events.deltas import CallArguments, CallStart, Delta
+from app.protocol.events.deltas import CallArguments, CallStart, CustomInput, CustomStart, Delta, Text, ToolSearch
 from workers.formats.calls.client_tools import ClientName
-from workers.formats.calls.hosted import HostedCall, HostedTools, NameStyle
+from workers.formats.calls.hosted import CollectedCall, HostedCall, HostedTools, NameStyle, OpenCall, arguments_of
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
-from workers.formats.calls.open_calls import CustomCall, DisallowedCall, FunctionCall, OpenCall, SearchCall
+from workers.formats.calls.string_argument import StringArgumentReader
 
 NO_HOSTED_TOOLS: HostedTools = MappingProxyType({})
 
@@ -99,3 +104,81 @@ class CallRouter:
         if call.hosted_call is not None:
             self.hosted.append(call.hosted_call)
         return deltas
+
+
+class FunctionCall:
+    """A call of one of the client's functions."""
+
+    hosted_call: HostedCall | None = None
+
+    def __init__(self, name: ClientName) -> None:
+        self._name = name
+
+    def start(self) -> list[Delta]:
+        return [CallStart(self._name.name, self._name.namespace)]
+
+    def feed(self, text: str) -> list[Delta]:
+        return [CallArguments(text)]
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        return []
+
+
+class CustomCall:
+    """A call of one of the client's custom tools."""
+
+    hosted_call: HostedCall | None = None
+
+    def __init__(self, name: ClientName) -> None:
+        self._name = name
+        self._reader = StringArgumentReader()
+
+    def start(self) -> list[Delta]:
+        return [CustomStart(self._name.name, self._name.namespace)]
+
+    def feed(self, text: str) -> list[Delta]:
+        value = self._reader.feed(text)
+        return [CustomInput(value)] if value else []
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        rest = self._reader.flush()
+        return [CustomInput(rest)] if rest else []
+
+
+class SearchCall(CollectedCall):
+    """A call of the client's tool search: a ToolSearch, once it is complete. Half a call shows nothing.
+
+    Arguments that are no JSON object become the string `arguments` in one.
+    """
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        arguments = arguments_of(self._arguments)
+        if cut and not (self._arguments and arguments is not None):
+            return []
+        return [ToolSearch({"arguments": self._arguments} if arguments is None else arguments)]
+
+
+class DisallowedCall(CollectedCall):
+    """A call of a name that may not be called, shown as text."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def start(self) -> list[Delta]:
+        return [Text(f'{{"name": {json.dumps(self._name, ensure_ascii=False)}, "arguments": ')]
+
+    def feed(self, text: str) -> list[Delta]:
+        super().feed(text)
+        return [Text(text)]
+
+    def finish(self, *, cut: bool) -> list[Delta]:
+        return [Text("}")] if _is_json(self._arguments) else []
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -29,10 +29,9 @@ from app.protocol.events.deltas import CallArguments, CallStart, Delta, Reasonin
 from app.protocol.types import Json
 from workers.engine.harmony_vocabulary import ASSISTANT, COMMENTARY, FINAL
 from workers.formats.answer import AnswerParser, AnswerRules
-from workers.formats.calls.hosted import NameStyle
+from workers.formats.calls.hosted import NameStyle, OpenCall
 from workers.formats.calls.hosted_formats import open_hosted_call
 from workers.formats.calls.mcp import unknown_tool
-from workers.formats.calls.open_calls import OpenCall
 from workers.formats.calls.router import CallRouter
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.messages import FUNCTIONS

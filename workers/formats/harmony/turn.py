@@ -15,7 +15,7 @@ from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
 from workers.engine.output_format import OutputSpec, Structured, Tool
 from workers.formats.answer import answer_rules_of
 from workers.formats.calls.client_tools import client_tools_of
-from workers.formats.calls.hosted import HostedTools, McpServerKind, NameStyle
+from workers.formats.calls.hosted import HostedTools, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.tools import Tools, is_hosted, output_spec_of, tools_of
 from workers.formats.citations import sources_of
@@ -101,8 +101,8 @@ def _preface(
         identity=args.get("model_identity"),
         instructions=request["instructions"],
         functions=tuple(tool for tool in tools if not is_hosted(tool, hosted)),
-        python=McpServerKind.PYTHON in kinds,
-        browser=McpServerKind.BROWSER in kinds,
+        python="python" in kinds,
+        browser="browser" in kinds,
         servers=_servers(request, hosted_tools, hosted),
         answer=_answer(request["text"]["format"]),
     )
@@ -128,7 +128,7 @@ def _servers(request: Mapping[str, Any], tools: Iterable[Tool], hosted: HostedTo
     found: dict[str, list[Tool]] = {}
     for tool in tools:
         hosted_tool = hosted[tool.name]
-        if hosted_tool.kind is McpServerKind.MCP:
+        if hosted_tool.kind == "mcp":
             found.setdefault(hosted_tool.server_label or "", []).append(replace(tool, name=hosted_tool.tool))
     return tuple(Namespace(label, about.get(label), tuple(listed)) for label, listed in found.items())
 
@@ -148,9 +148,7 @@ def _output_spec(request: Mapping[str, Any], tools: Tools) -> OutputSpec:
 def _addressed(tool: Tool, hosted: HostedTools) -> Tool:
     if not is_hosted(tool, hosted):
         return replace(tool, name=FUNCTIONS + tool.name)
-    return (
-        replace(tool, parameters=None) if hosted[tool.name].kind is McpServerKind.PYTHON else tool
-    )  # python takes bare code
+    return replace(tool, parameters=None) if hosted[tool.name].kind == "python" else tool  # python takes bare code
 
 
 def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: int) -> Sampling:

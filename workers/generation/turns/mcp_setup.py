@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from app.protocol.events.deltas import Delta, Listed, Listing, McpArguments, McpStart, TurnEnd
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL, MCP_LIST_TOOLS
 from app.protocol.types import Json
-from workers.formats.calls.hosted import HostedCall, McpServerKind
-from workers.formats.calls.hosted_items import chat_name
+from workers.formats.calls.hosted import HostedCall, NameStyle
+from workers.formats.calls.hosted_formats import shown_call
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Run
@@ -167,4 +167,6 @@ def _call_deltas(request: Json) -> Iterable[Delta]:
 
 
 def _hosted_call(item: Json) -> HostedCall:
-    return HostedCall(chat_name(item), item["arguments"], McpServerKind.MCP, item["server_label"], item["name"])
+    return HostedCall(
+        shown_call(item, NameStyle.CHAT).name, item["arguments"], "mcp", item["server_label"], item["name"]
+    )

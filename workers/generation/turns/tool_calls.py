@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.aio import run_to_completion
 from app.protocol.events.deltas import ToolEnded
-from workers.formats.calls.hosted import HostedCall, McpServerKind
+from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed
 from workers.generation.chunk_writer import ChunkWriter
 from workers.generation.run import Fenced, Run
@@ -68,11 +68,11 @@ class ToolCallRunner:
         await self._writer.drain()
 
     async def _run_one(self, semaphore: asyncio.Semaphore, index: int, call: HostedCall) -> ToolResult:
-        if call.kind is McpServerKind.NONE:
+        if call.kind is None:
             return await self._failed(call, NO_SUCH_TOOL.format(name=call.name[:_MAX_NAME_LENGTH]))
         if index in self._interrupted and not self._toolbox.may_repeat(call):
             return await self._failed(call, INTERRUPTED)
-        code = self._run.stream.response["output"][index]["code"] if call.kind is McpServerKind.PYTHON else None
+        code = self._run.stream.response["output"][index]["code"] if call.kind == "python" else None
         async with semaphore:
             return await self._toolbox.run(call, code)
 

@@ -21,7 +21,6 @@ from app.protocol.usage import Usage
 from config.models import ServedModel
 from workers.engine.base import Engine, PromptTooLong
 from workers.formats.builder import build_turn
-from workers.formats.calls.hosted import McpServerKind
 from workers.formats.summary import newest_items
 from workers.formats.turn import NOTHING, Parsed, Turn, TurnContext
 from workers.generation.chunk_writer import ChunkWriter
@@ -186,7 +185,7 @@ class TurnLoop:
     def _calls_only_unknown_tools(self) -> bool:
         last = self._history.turns[-MAX_UNKNOWN_TURNS:]
         calls = (call for turn in last for call in turn.calls.values())
-        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is McpServerKind.NONE for call in calls)
+        return len(last) == MAX_UNKNOWN_TURNS and all(call.kind is None for call in calls)
 
     # -- the end of the response ---------------------------------------------------------------------------
 

@@ -28,10 +28,10 @@ from tests.support.requests import message, stored_request
 from tests.support.tool_servers import CODE_INTERPRETER, WEB_SEARCH, mcp_tool
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
-from workers.formats.calls.hosted import HostedCall, McpServerKind, NameStyle, as_object
+from workers.formats.calls.hosted import HostedCall, NameStyle, as_object
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.mcp import MCP as MCP_FORMAT
-from workers.formats.calls.permission import is_offered, needs_approval
+from workers.formats.calls.mcp import is_offered, needs_approval
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import tools_of
 from workers.formats.chat.messages import messages_of
@@ -55,7 +55,7 @@ def test_hosted_tools_are_functions_for_chat_models_and_namespaces_for_harmony()
     assert list(hosted()) == ["python", *(f"browser_{name}" for name in browser), "my-box__get_it"]
     assert list(hosted(NameStyle.HARMONY)) == ["python", *(f"browser.{name}" for name in browser), "my-box.get.it"]
     tool = hosted()["my-box__get_it"]
-    assert (tool.kind, tool.server_label, tool.tool, tool.field) == (McpServerKind.MCP, "my-box", "get.it", "tools[2]")
+    assert (tool.kind, tool.server_label, tool.tool, tool.field) == ("mcp", "my-box", "get.it", "tools[2]")
 
 
 def test_a_hosted_tool_with_the_name_of_a_function_is_refused_for_chat_models() -> None:
@@ -165,7 +165,7 @@ def test_arguments_that_are_no_json_are_code_unchanged() -> None:
 def test_mcp_arguments_are_passed_on_as_they_come() -> None:
     deltas, calls = said("my-box__get_it", '{"a"', ": 1}")
     assert deltas == [McpStart("my-box", "get.it"), McpArguments('{"a": 1}')]
-    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', McpServerKind.MCP, "my-box", "get.it")]
+    assert calls == [HostedCall("my-box__get_it", '{"a": 1}', "mcp", "my-box", "get.it")]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_one_call_too_many_ends_the_answer_after_the_call_before_it() -> None:
 def test_a_call_of_an_unknown_name_is_a_call_of_an_unknown_tool() -> None:
     deltas, calls = said("my-box__other", "{}")
     assert deltas == [McpStart("my-box", "other"), McpArguments("{}")]
-    assert calls == [HostedCall("my-box__other", "{}", McpServerKind.NONE, "my-box", "other")]
+    assert calls == [HostedCall("my-box__other", "{}", None, "my-box", "other")]
     assert [HostedCall.from_json(call.as_json()) for call in calls] == calls
 
 
@@ -307,4 +307,4 @@ def test_arguments_that_are_no_object_go_into_one_as_the_prompts_of_earlier_vers
 
 def test_a_call_of_an_mcp_tool_is_shown_with_ascii_arguments() -> None:
     item = {"type": "mcp_call", "server_label": "docs", "name": "find", "arguments": "née"}
-    assert MCP_FORMAT.chat_arguments(item) == '{"arguments": "n\\u00e9e"}'
+    assert MCP_FORMAT.shown_call(item, NameStyle.CHAT).text == '{"arguments": "n\\u00e9e"}'

@@ -35,7 +35,6 @@ from workers.engine import harmony_vocabulary as harmony
 from workers.engine.base import EngineError, InvalidSampling
 from workers.engine.output_format import Tool
 from workers.formats.answer import AnswerRules
-from workers.formats.calls.hosted import McpServerKind
 from workers.formats.harmony.encoding import render
 from workers.formats.harmony.history import earlier_messages
 from workers.formats.harmony.messages import messages_of, result_message, without_old_reasoning
@@ -387,7 +386,7 @@ def test_browser_search_that_is_cut_is_a_call_if_its_arguments_are_whole(argumen
 
 
 def test_browser_find_recipient_uses_responses_action_type() -> None:
-    rules = AnswerRules(hosted={"browser.find": hosted_tool("browser.find", McpServerKind.BROWSER)})
+    rules = AnswerRules(hosted={"browser.find": hosted_tool("browser.find", "browser")})
     (found,) = deltas(written("analysis", '{"pattern":"x","cursor":4}', "browser.find"), rules)
     assert found.kind is WEB_SEARCH  # type: ignore[union-attr]
     action = found.fields["action"]  # type: ignore[union-attr]

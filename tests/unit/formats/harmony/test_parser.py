@@ -29,27 +29,28 @@ from app.protocol.events.deltas import (
     WholeCall,
 )
 from app.protocol.hosted_kinds import WEB_SEARCH
+from config.server_kind import ServerKind
 from tests.support.deltas import new_stream
 from workers.engine import harmony_vocabulary as harmony
 from workers.formats.answer import AnswerRules
 from workers.formats.calls.client_tools import ClientName
-from workers.formats.calls.hosted import HostedTool, McpServerKind
+from workers.formats.calls.hosted import HostedTool
 from workers.formats.deltas import merge_deltas
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.reader import messages_in
 from workers.formats.turn import Parsed
 
 
-def tool(name: str, kind: McpServerKind, label: str | None = None, **more: Any) -> HostedTool:
+def tool(name: str, kind: ServerKind, label: str | None = None, **more: Any) -> HostedTool:
     return HostedTool(name, kind, label, name.split(".")[-1], None, {}, "tools[0]", **more)
 
 
 HOSTED = {
-    "python": tool("python", McpServerKind.PYTHON),
-    "browser.search": tool("browser.search", McpServerKind.BROWSER),
-    "browser.open": tool("browser.open", McpServerKind.BROWSER),
-    "library.find": tool("library.find", McpServerKind.MCP, "library"),
-    "library.lend": tool("library.lend", McpServerKind.MCP, "library", needs_approval=True),
+    "python": tool("python", "python"),
+    "browser.search": tool("browser.search", "browser"),
+    "browser.open": tool("browser.open", "browser"),
+    "library.find": tool("library.find", "mcp", "library"),
+    "library.lend": tool("library.lend", "mcp", "library", needs_approval=True),
 }
 DOTTED = frozenset({"fs.read_file", "functions.f.g", "python.run", "browser.open"})
 """Names that clients may give to functions, although harmony's own names have dots too."""

@@ -1,0 +1,205 @@
+"""Items of a response's context to steps: what was said, thought, called and returned, in any format of prompts.
+
+Tools that items bring are in the list of tools, and a list of an MCP server's tools is none of the model's business:
+such items make no step. A call that needed approval is shown in the position of its request; before the client has
+answered, it is not shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.protocol.item_types import (
+    ADDITIONAL_TOOLS,
+    APPROVAL_REQUEST,
+    APPROVAL_RESPONSE,
+    CLIENT_CALLS,
+    HOSTED_CALLS,
+    MCP_CALL,
+    MCP_LIST_TOOLS,
+    REASONING,
+    TOOL_SEARCH_CALL,
+    TOOL_SEARCH_OUTPUT,
+)
+from workers.engine.base import InvalidPrompt
+from workers.formats.calls.client_tools import NO_CLIENT_TOOLS, TOOL_SEARCH, ClientTools, loaded_text
+from workers.formats.calls.hosted import NameStyle, ShownCall
+from workers.formats.calls.hosted_formats import result_of, shown_call
+from workers.formats.calls.string_argument import INPUT_ARGUMENT
+from workers.formats.content import Result, text_of
+
+Item = Mapping[str, Any]
+
+_DENIED = "The user did not allow this call."
+_CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message."""
+
+    role: str
+    content: Result
+    phase: str | None
+    """Of the model's messages, if the item has one."""
+    leads_to_call: bool
+    """Whether a call is the next item after this one and reasoning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """Reasoning of the model; the text may be empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The model's call of a tool that the client runs."""
+
+    call_id: str
+    name: str
+    """What the model calls the tool."""
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The output of a client's tool."""
+
+    call_id: str
+    name: str | None
+    """What the model called the tool; None: the call is not there."""
+    output: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The model's call of a hosted tool, and its result."""
+
+    id: str
+    call: ShownCall
+    result: Result
+    turn: int | None
+    """Calls of one turn were written together; None: unknown."""
+
+
+Step = Said | Thought | Called | Returned | Ran
+
+
+def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools = NO_CLIENT_TOOLS) -> list[Step]:
+    """The steps of these items. Raises InvalidPrompt if no model takes one of them.
+
+    `style`: how the model's format names tools. `client` has the names of the tools that the items call.
+    """
+    walk = _Walk(items, style, client)
+    steps = (walk.step(item, leads) for item, leads in zip(items, _leading_to_calls(items), strict=True))
+    return [step for step in steps if step is not None]
+
+
+def _leading_to_calls(items: Sequence[Item]) -> list[bool]:
+    """Of each item, whether a call is the next item after it and reasoning."""
+    leads, is_call = [False] * len(items), False
+    for index in range(len(items) - 1, -1, -1):
+        leads[index] = is_call
+        if items[index]["type"] != REASONING:
+            is_call = items[index]["type"] in _CALLS
+    return leads
+
+
+class _Walk:
+    """Makes the step of one item, and knows the items around it."""
+
+    def __init__(self, items: Iterable[Item], style: NameStyle, client: ClientTools) -> None:
+        self._style = style
+        self._client = client
+        self._leads_to_call = False
+        self._names: dict[str, str] = {}
+        """Of the client's tools, by the id of a call."""
+        self._requests: set[str] = set()
+        self._answers: dict[str, Item] = {}
+        self._approved: dict[str, Item] = {}
+        """Calls, and before them the client's answers, by the id of their approval request."""
+        for item in items:
+            self._note(item)
+
+    def step(self, item: Item, leads_to_call: bool) -> Step | None:
+        maker = _MAKERS.get(item["type"])
+        if maker is None:
+            raise InvalidPrompt(f"this model takes no item of type {item['type']!r}")
+        self._leads_to_call = leads_to_call
+        return maker(self, item)
+
+    def _note(self, item: Item) -> None:
+        kind = item["type"]
+        if kind in CLIENT_CALLS:
+            self._names[item["call_id"]] = self._client.called_name(item)
+        elif kind == APPROVAL_REQUEST:
+            self._requests.add(item["id"])
+        elif kind == APPROVAL_RESPONSE:
+            self._answers[item["approval_request_id"]] = item
+        elif kind == MCP_CALL and item.get("approval_request_id"):
+            self._approved[item["approval_request_id"]] = item
+
+    def _said(self, item: Item) -> Step:
+        return Said(item["role"], item["content"], item.get("phase"), self._leads_to_call)
+
+    def _thought(self, item: Item) -> Step:
+        return Thought(text_of(item.get("content") or ()) or text_of(item.get("summary") or ()))
+
+    def _function_call(self, item: Item) -> Step:
+        return Called(item["call_id"], self._client.called_name(item), item["arguments"])
+
+    def _custom_call(self, item: Item) -> Step:
+        arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
+        return Called(item["call_id"], self._client.called_name(item), arguments)
+
+    def _search(self, item: Item) -> Step:
+        return Called(item["call_id"], TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))
+
+    def _output(self, item: Item) -> Step:
+        return self._returned(item, item["output"])
+
+    def _found(self, item: Item) -> Step:
+        return self._returned(item, loaded_text(item, self._client))
+
+    def _returned(self, item: Item, output: Result) -> Step:
+        return Returned(item["call_id"], self._names.get(item["call_id"]), output)
+
+    def _ran(self, item: Item) -> Step | None:
+        if item.get("approval_request_id") in self._requests:
+            return None
+        turn = (item.get("call") or {}).get("turn")
+        return Ran(item["id"], shown_call(item, self._style), result_of(item), turn)
+
+    def _approval(self, item: Item) -> Step | None:
+        if (call := self._approved.get(item["id"])) is not None:
+            result = result_of(call)
+        elif (answer := self._answers.get(item["id"])) is not None and not answer["approve"]:
+            result = f"{_DENIED} {answer.get('reason') or ''}".strip()
+        else:
+            return None
+        return Ran(item["id"], shown_call({**item, "type": MCP_CALL}, self._style), result, None)
+
+    def _nothing(self, item: Item) -> None:
+        """The model is not shown this item."""
+
+
+_MAKERS: Mapping[str, Callable[[_Walk, Item], Step | None]] = {
+    "message": _Walk._said,
+    REASONING: _Walk._thought,
+    "function_call": _Walk._function_call,
+    "custom_tool_call": _Walk._custom_call,
+    "function_call_output": _Walk._output,
+    "custom_tool_call_output": _Walk._output,
+    TOOL_SEARCH_CALL: _Walk._search,
+    TOOL_SEARCH_OUTPUT: _Walk._found,
+    ADDITIONAL_TOOLS: _Walk._nothing,
+    **dict.fromkeys(HOSTED_CALLS, _Walk._ran),
+    MCP_LIST_TOOLS: _Walk._nothing,
+    APPROVAL_REQUEST: _Walk._approval,
+    APPROVAL_RESPONSE: _Walk._nothing,
+}
