@@ -41,8 +41,8 @@ from tests.models.gpt_oss_script import (
 from tests.support.requests import message
 from workers.engine import make_engine
 from workers.engine.base import Engine, InvalidSampling, PromptTooLong
+from workers.formats import builder
 from workers.formats.deltas import merge_deltas
-from workers.formats.harmony.turn import build_harmony_turn
 from workers.formats.turn import Turn, TurnParser
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module")]
@@ -63,11 +63,11 @@ async def engine() -> AsyncIterator[Engine]:
 
 async def build_turn(engine: Engine, request: Json, items: Sequence[Json] = (), past: Sequence[Any] = ()) -> Turn:
     context = items or request["input"]
-    return await build_harmony_turn(engine, gpt_oss_model(), request, context, past, SEEN)
+    return await builder.build_turn(engine, gpt_oss_model(), request, context, past, SEEN)
 
 
 async def turn_at(engine: Engine, point: Point) -> Turn:
-    return await build_harmony_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
+    return await builder.build_turn(engine, gpt_oss_model(), point.request, point.items, point.past, SEEN)
 
 
 async def written(engine: Engine, turn: Turn, committed: Sequence[int] = ()) -> tuple[list[int], FinishReason | None]:

@@ -15,9 +15,9 @@ from tests.support.requests import message, stored_request
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
+from workers.formats import builder
 from workers.formats.answer import AnswerRules
 from workers.formats.chat.parser import ChatParser
-from workers.formats.chat.turn import build_chat_turn
 from workers.formats.deltas import merge_deltas
 from workers.formats.turn import Parsed, Turn, TurnContext
 
@@ -198,7 +198,7 @@ async def test_the_cache_of_output_formats_is_bounded(tokenizer: Any, monkeypatc
 
 async def build_turn(case: Case, asked: str, **fields: Any) -> Turn:
     request = {**stored_request(asked), "model": "longhaul-demo", **fields}
-    return await build_chat_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
+    return await builder.build_turn(case.engine, demo_model(), request, request["input"], (), TurnContext())
 
 
 async def answer(case: Case, asked: str, **fields: Any) -> tuple[Delta, ...]:

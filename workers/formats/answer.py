@@ -39,17 +39,15 @@ class AnswerRules:
     """What the model may cite."""
 
 
-def answer_rules_of(
-    request: Mapping[str, Any], tools: Tools, functions: frozenset[str], spent: int, sources: Sources
-) -> AnswerRules:
-    """The rules of a stored request for a turn after `spent` output tokens; `functions` are the client's."""
+def answer_rules_of(request: Mapping[str, Any], tools: Tools, spent: int, sources: Sources) -> AnswerRules:
+    """The rules of a stored request for a turn after `spent` output tokens."""
     extra = request["extra"]
     stop = extra.get("stop") or ()
     return AnswerRules(
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         keep_stop=bool(extra.get("include_stop_str_in_output")),
         min_tokens=max((extra.get("min_tokens") or 0) - spent, 0),
-        functions=functions,
+        functions=tools.functions,
         custom=tools.custom_allowed,
         names=tools.names,
         searches=tools.searches & {tool.name for tool in tools.allowed},

@@ -77,6 +77,10 @@ class TurnContext:
     """The tools of MCP servers by label, as in an mcp_list_tools item."""
 
 
+MessagesOf = Callable[[Sequence[int]], Mapping[str, Any]]
+"""See `Turn.messages`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One answer of a model, about to be generated."""
@@ -85,6 +89,6 @@ class Turn:
     sampling: Sampling
     parser: Callable[[], TurnParser]
     """Makes a new parser of the answer."""
-    messages: Callable[[Sequence[int]], Mapping[str, Any]] | None = None
+    messages: MessagesOf | None = None
     """From this turn's tokens: the model's own messages for the response object (`Finish.messages`). None if the
     request did not ask for them."""

@@ -1,4 +1,4 @@
-"""Harmony models (gpt-oss): one turn, from the items of its context to its parser."""
+"""Harmony models (gpt-oss): a turn in their own format."""
 
 from __future__ import annotations
 
@@ -11,66 +11,50 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from config.models import ServedModel
 from workers.engine import harmony_vocabulary
-from workers.engine.base import Engine, InvalidSampling, PromptTooLong, Sampling
+from workers.engine.base import InvalidSampling, PromptTooLong, Sampling
 from workers.engine.output_format import OutputSpec, Structured, Tool
-from workers.formats.answer import answer_rules_of
-from workers.formats.calls.client_tools import client_tools_of
-from workers.formats.calls.hosted import HostedTools, NameStyle
-from workers.formats.calls.hosted_formats import hosted_tools_of
-from workers.formats.calls.tools import Tools, is_hosted, output_spec_of, tools_of
-from workers.formats.citations import sources_of
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.hosted import HostedTools
+from workers.formats.calls.tools import Tools, is_hosted, output_spec_of
+from workers.formats.draft import Draft, Prompt, TurnPlan
 from workers.formats.harmony.history import earlier_messages, response_messages, result_messages
 from workers.formats.harmony.messages import FUNCTIONS, Item
 from workers.formats.harmony.parser import HarmonyParser
 from workers.formats.harmony.prompt import EFFORTS, AnswerFormat, Conversation, Namespace, Preface, continued
-from workers.formats.off_loop import off_loop, tokenized
+from workers.formats.off_loop import tokenized
 from workers.formats.reasoning import shows_all_turns
-from workers.formats.sampling import remaining_sampling, sampling_of
-from workers.formats.truncation import fit_prompt, max_prompt_tokens
-from workers.formats.turn import PastTurn, Turn, TurnContext
+from workers.formats.sampling import sampling_of
+from workers.formats.turn import MessagesOf, PastTurn
 
 _CAPABILITIES = Capabilities(images=False, tools=True, reasoning=True, verbosity=False, harmony=True)
 
 
-async def build_harmony_turn(
-    engine: Engine,
-    model: ServedModel,
-    request: Mapping[str, Any],
-    items: Sequence[Item],
-    past: Sequence[PastTurn],
-    context: TurnContext,
-) -> Turn:
-    """See `workers.formats.builder.build_turn`."""
+async def harmony_draft(plan: TurnPlan) -> Draft:
+    """The turn for a harmony model. Raises as `workers.formats.builder.build_turn`."""
+    engine, request, tools = plan.engine, plan.request, plan.tools
     _check(request)
-    spent = sum(len(turn.tokens) for turn in past)
-    hosted = _hosted_tools(request, context)
-    client = await off_loop(items, client_tools_of, request, items)
-    tools = tools_of(request, hosted, client, later=bool(past))
     spec = _output_spec(request, tools)
     structured = await engine.harmony_grammar(spec)
-    offered = tools.allowed if tools.closed and structured is None else tools.all
-    preface = _preface(request, model, context.created_at, offered, hosted)
+    preface = _preface(plan, tools.allowed if tools.closed and structured is None else tools.all)
     earlier = earlier_messages(request.get("previous_input_messages") or ())
-
     conversations: dict[tuple[int, ...], Conversation] = {}
 
     async def render(kept: Sequence[Item]) -> tuple[int, ...]:
-        conversation = Conversation(preface, kept, earlier, client, all_reasoning=shows_all_turns(request))
-        tokens = await tokenized(kept, _rendered, conversation, past)
+        conversation = Conversation(preface, kept, earlier, plan.client, all_reasoning=shows_all_turns(request))
+        tokens = await tokenized(kept, _rendered, conversation, plan.past)
         if len(tokens) >= engine.context_length:
             raise PromptTooLong(len(tokens), engine.context_length)
         conversations[tokens] = conversation
         return tokens
 
-    sampling = _sampling(request, structured, spent)
-    max_tokens = max_prompt_tokens(sampling.max_tokens, engine.context_length)
-    prompt = await fit_prompt(items, render, truncate=request["truncation"] == "auto", max_tokens=max_tokens)
-    everything = [*items, *(item for turn in past for item in turn.items)]
-    sources = await off_loop(everything, sources_of, everything)
-    rules = answer_rules_of(request, tools, tools.functions, spent, sources)
-    messages = partial(response_messages, conversations[prompt], past)
-    parser = partial(HarmonyParser, rules, frozenset(spec.stop_tokens))
-    return Turn(prompt, sampling, parser, messages if request.get("enable_response_messages") else None)
+    def parser(_prompt: Prompt, rules: AnswerRules) -> HarmonyParser:
+        return HarmonyParser(rules, frozenset(spec.stop_tokens))
+
+    def messages(prompt: Prompt) -> MessagesOf:
+        return partial(response_messages, conversations[prompt], plan.past)
+
+    sampling = _sampling(request, structured)
+    return Draft(sampling, render, parser, messages if request.get("enable_response_messages") else None)
 
 
 def _check(request: Mapping[str, Any]) -> None:
@@ -79,24 +63,19 @@ def _check(request: Mapping[str, Any]) -> None:
         check_capabilities(request, _CAPABILITIES)
     except InvalidRequest as error:
         raise InvalidSampling(error.error.message) from None
-
-
-def _hosted_tools(request: Mapping[str, Any], context: TurnContext) -> HostedTools:
-    """Raises InvalidSampling if a server's tools could be confused with the client's functions."""
     for index, entry in enumerate(request["tools"]):
         if entry.get("server_label") == FUNCTIONS.rstrip("."):
             raise InvalidSampling(f"tools[{index}].server_label: this model calls the client's own tools so")
-    return hosted_tools_of(request, context.listings, NameStyle.HARMONY)
 
 
-def _preface(
-    request: Mapping[str, Any], model: ServedModel, created_at: int, tools: Sequence[Tool], hosted: HostedTools
-) -> Preface:
-    args = _args_of(request, model)
+def _preface(plan: TurnPlan, tools: Sequence[Tool]) -> Preface:
+    """`tools`: those that the model is shown."""
+    request, hosted = plan.request, plan.hosted
+    args = _args_of(request, plan.model)
     hosted_tools = [tool for tool in tools if is_hosted(tool, hosted)]
     kinds = {hosted[tool.name].kind for tool in hosted_tools}
     return Preface(
-        created_at=created_at,
+        created_at=plan.created_at,
         effort=_effort(args.get("reasoning_effort")),
         identity=args.get("model_identity"),
         instructions=request["instructions"],
@@ -151,8 +130,8 @@ def _addressed(tool: Tool, hosted: HostedTools) -> Tool:
     return replace(tool, parameters=None) if hosted[tool.name].kind == "python" else tool  # python takes bare code
 
 
-def _sampling(request: Mapping[str, Any], structured: Structured | None, spent: int) -> Sampling:
-    sampling = remaining_sampling(sampling_of(request, structured), spent)
+def _sampling(request: Mapping[str, Any], structured: Structured | None) -> Sampling:
+    sampling = sampling_of(request, structured)
     if sampling.extra.get("ignore_eos"):
         return sampling
     stops = dict.fromkeys((*harmony_vocabulary.stop_tokens(), *(sampling.extra.get("stop_token_ids") or ())))

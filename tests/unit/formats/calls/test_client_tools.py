@@ -14,12 +14,12 @@ from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
+from workers.formats.builder import build_turn
 from workers.formats.calls.client_tools import ClientName, client_tools_of
 from workers.formats.calls.hosted import MAX_NAME_CHARS, NameStyle
 from workers.formats.calls.hosted_formats import hosted_tools_of
 from workers.formats.calls.router import CallRouter
 from workers.formats.calls.tools import Tools, as_functions, tools_of
-from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
@@ -188,7 +188,7 @@ async def test_a_search_and_what_it_found_are_in_the_prompt() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request, items = stored_request(tools=[SEARCH]), [message("x"), SEARCHED, FOUND]
-    turn = await build_chat_turn(engine, scripted_model(), request, items, (), TurnContext())
+    turn = await build_turn(engine, scripted_model(), request, items, (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '{"name": "tool_search", "arguments": "{' in prompt
     assert "These tools can be called now: n__late." in prompt
@@ -201,7 +201,7 @@ async def test_earlier_calls_are_shown_by_the_names_that_the_model_used() -> Non
     call = {"type": "function_call", "call_id": "c", "namespace": "gone", "name": "f", "arguments": "{}"}
     answer = {"type": "function_call_output", "call_id": "c", "output": "done"}
     request = stored_request(tools=[AGENTS])
-    turn = await build_chat_turn(engine, scripted_model(), request, [message("x"), call, answer], (), TurnContext())
+    turn = await build_turn(engine, scripted_model(), request, [message("x"), call, answer], (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"name": "gone__f"' in prompt
     assert '"name": "agents__spawn"' in prompt

@@ -11,9 +11,9 @@ from tests.support.worker import scripted_model
 from workers.engine import make_engine
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import ToolChoice
+from workers.formats.builder import build_turn
 from workers.formats.calls.string_argument import CUSTOM_TOOL_PARAMETERS
 from workers.formats.calls.tools import Tools, as_functions, output_spec_of, tools_of
-from workers.formats.chat.turn import build_chat_turn
 from workers.formats.turn import TurnContext
 
 Json = dict[str, Any]
@@ -116,7 +116,7 @@ async def test_a_tool_that_no_grammar_can_forbid_is_not_shown() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     request = stored_request(tools=ALL, tool_choice=allowed("auto", "search"))
-    turn = await build_chat_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
+    turn = await build_turn(engine, scripted_model(), request, request["input"], (), TurnContext())
     prompt = bytes(token for token in turn.prompt if token < 256).decode()
     assert '"search"' in prompt
     assert '"weather"' not in prompt
@@ -127,4 +127,4 @@ async def test_an_input_that_shows_the_model_nothing_is_refused() -> None:
     engine = make_engine(scripted_model())
     await engine.start()
     with pytest.raises(InvalidSampling, match="'input' holds nothing"):
-        await build_chat_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())
+        await build_turn(engine, scripted_model(), stored_request(), [item], (), TurnContext())

@@ -1,0 +1,46 @@
+"""A turn in the making: what every format has to know (`TurnPlan`), and what a format makes of it (`Draft`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from config.models import ServedModel
+from workers.engine.base import Engine, Sampling
+from workers.formats.answer import AnswerRules
+from workers.formats.calls.client_tools import ClientTools
+from workers.formats.calls.hosted import HostedTools
+from workers.formats.calls.tools import Tools
+from workers.formats.truncation import Render
+from workers.formats.turn import MessagesOf, PastTurn, TurnParser
+
+Prompt = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """The next turn of a stored request, after its `past` turns."""
+
+    engine: Engine
+    model: ServedModel
+    request: Mapping[str, Any]
+    past: Sequence[PastTurn]
+    created_at: int
+    """Of the response, in seconds since the epoch."""
+    hosted: HostedTools
+    client: ClientTools
+    tools: Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The turn in a format, before its items are cut to what fits."""
+
+    sampling: Sampling
+    """For the whole answer: earlier turns have spent some of it."""
+    render: Render
+    parser: Callable[[Prompt, AnswerRules], TurnParser]
+    """Makes a new parser of the answer to a prompt."""
+    messages: Callable[[Prompt], MessagesOf] | None = None
+    """The model's own messages, with a prompt; None if the request did not ask for them."""
