@@ -65,7 +65,6 @@ def test_bad_words_that_are_too_long_are_not_even_counted() -> None:
     ("sampling", "tokens", "kind", "message"),
     [
         (Sampling(structured=Structured("{}", "tools[1].format")), [], InvalidSampling, r"^tools\[1\]\.format: "),
-        (asked(structured_outputs={"regex": "("}), [], InvalidSampling, "^structured_outputs: "),
         (Sampling(structured=Structured("{}", "tools")), [1], EngineError, "the engine ended the request"),
         (Sampling(), [], EngineError, "the engine ended the request"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
 import sys
 from dataclasses import replace
@@ -20,6 +21,7 @@ from config.settings import ConfigError
 from tests.engine.cases import COUNTED, GREEDY, MANY_SCRIPTS, Case, demo_model
 from workers.engine import make_engine
 from workers.engine.base import Sampling
+from workers.engine.output_format import Structured
 
 package = pytest.mark.asyncio(loop_scope="package")
 
@@ -62,7 +64,8 @@ async def test_a_seed_repeats_the_same_draws(vllm_case: Case) -> None:
 @package
 @pytest.mark.vllm
 async def test_structured_outputs_hold_the_model_to_a_grammar(vllm_case: Case) -> None:
-    sampling = replace(GREEDY, extra={"structured_outputs": {"regex": "[0-9]{3}"}})
+    tag = json.dumps({"type": "structural_tag", "format": {"type": "regex", "pattern": "[0-9]{3}"}})
+    sampling = replace(GREEDY, structured=Structured(tag, "text.format"))
     text = vllm_case.text(await vllm_case.tokens(await vllm_case.prompt(), sampling))
     assert len(text) == 3
     assert text.isdigit()

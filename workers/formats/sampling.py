@@ -7,13 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from app.protocol.include import LOGPROBS
+from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from workers.engine.base import Sampling
 from workers.engine.output_format import Structured
-
-NOT_SAMPLED = frozenset(
-    {"stop", "include_stop_str_in_output", "skip_special_tokens", "priority", "chat_template_kwargs"},
-)
-"""Parameters of `extra` that other modules handle; the sampler does not get them."""
 
 
 def sampling_of(
@@ -29,7 +25,7 @@ def sampling_of(
         logprobs=_logprobs(request),
         structured=structured,
         adapter=adapter,
-        extra={name: value for name, value in request["extra"].items() if name not in NOT_SAMPLED},
+        extra={name: value for name, value in request["extra"].items() if ENGINE_PARAMS[name].reader != "worker"},
     )
 
 

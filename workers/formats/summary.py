@@ -11,6 +11,7 @@ from typing import Any
 
 from app.protocol.events.deltas import Compacting, Text
 from app.protocol.item_types import ADDITIONAL_TOOLS, APPROVAL_RESPONSE, CLIENT_OUTPUTS, MESSAGE
+from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from app.protocol.types import Json
 from workers.formats.calls.hosted import HostedCall
 from workers.formats.turn import Parsed, TurnParser
@@ -31,19 +32,6 @@ _ABOUT_THE_ANSWER: Mapping[str, Any] = {
     "include": [],
     "enable_response_messages": False,
 }
-_EXTRAS_ABOUT_THE_ANSWER = frozenset(
-    {
-        "min_tokens",
-        "ignore_eos",
-        "stop",
-        "include_stop_str_in_output",
-        "stop_token_ids",
-        "bad_words",
-        "logit_bias",
-        "allowed_token_ids",
-        "skip_special_tokens",
-    }
-)
 
 
 def newest_items(items: Sequence[Json]) -> list[Json]:
@@ -72,7 +60,7 @@ def _is_written(item: Json) -> bool:
 
 def summary_request(request: Mapping[str, Any], context_length: int) -> Json:
     """The stored request of the summary. It takes up to a quarter of the context, whatever the answer may take."""
-    extra = {name: value for name, value in request["extra"].items() if name not in _EXTRAS_ABOUT_THE_ANSWER}
+    extra = {name: value for name, value in request["extra"].items() if not ENGINE_PARAMS[name].about_the_answer}
     return {**request, **_ABOUT_THE_ANSWER, "extra": extra, "max_output_tokens": max(context_length // 4, 1)}
 
 

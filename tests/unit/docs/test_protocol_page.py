@@ -8,7 +8,7 @@ from pathlib import Path
 from app.api.errors import _STATUS
 from app.main import create_app
 from app.protocol.requests.bodies.create_response import CreateResponse
-from app.protocol.requests.bodies.vllm_params import EXTRAS, MEANINGS
+from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from config.models import ModelCatalog
 from config.settings import load_settings
 from tests.unit.protocol.requests.test_fields import openai_fields
@@ -27,7 +27,7 @@ def table(heading: str, page: str = PAGE) -> list[list[str]]:
 
 def test_every_field_has_its_row() -> None:
     fields = [row[0].strip("`") for row in table("Fields of a request")]
-    assert sorted(fields) == sorted(set(CreateResponse.model_fields) - set(EXTRAS))
+    assert sorted(fields) == sorted(set(CreateResponse.model_fields) - set(ENGINE_PARAMS))
     assert openai_fields() <= set(fields)
 
 
@@ -41,7 +41,7 @@ def test_every_row_says_what_becomes_of_the_field_and_names_a_test_that_there_is
 
 def test_the_list_of_extras_is_the_codes() -> None:
     documented = {row[0].strip("`"): row[1] for row in table("vLLM's parameters")}
-    meanings = {name: meaning.replace("`", "") for name, meaning in MEANINGS.items()}
+    meanings = {name: param.meaning.replace("`", "") for name, param in ENGINE_PARAMS.items()}
     assert {name: meaning.replace("`", "") for name, meaning in documented.items()} == meanings
 
 

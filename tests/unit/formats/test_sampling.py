@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.protocol.requests.bodies.vllm_params import EXTRAS
 from tests.support.requests import stored_request
 from workers.engine.output_format import Structured
-from workers.formats.sampling import NOT_SAMPLED, priority_of, sampling_of
+from workers.formats.sampling import priority_of, sampling_of
 
 
 def test_fields_and_extras_go_to_the_sampler() -> None:
@@ -18,10 +17,6 @@ def test_fields_and_extras_go_to_the_sampler() -> None:
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.0, 1.0, 7)
     assert sampling.extra == {"top_k": 3, "seed": 0}
     assert (sampling.structured, sampling.adapter) == (Structured("{}", "tools"), "legal")
-
-
-def test_parameters_that_are_not_sampled_are_documented_extras() -> None:
-    assert set(EXTRAS) >= NOT_SAMPLED
 
 
 LOGPROBS: list[tuple[dict[str, Any], int | None]] = [

@@ -31,6 +31,7 @@ from workers.engine.base import (
     PromptTooLong,
     Sampling,
 )
+from workers.engine.extras import check_extra
 from workers.engine.output_format import Decoder, OutputFormat, OutputSpec, Structured
 from workers.engine.scripted.output_format import ScriptedDecoder, ScriptedOutputFormat, logprob_of
 from workers.engine.scripted.script import ANSWER, BEGIN, END, Ending, Reply, framed, reply_to, size_of, tokens_of
@@ -50,19 +51,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "presence_penalty": (-2, 2),
     "frequency_penalty": (-2, 2),
     "max_tokens": (1, float("inf")),
-    "min_tokens": (0, float("inf")),
-    "ignore_eos": (False, True),
-    "min_p": (0, 1),
-    "repetition_penalty": (0, float("inf")),
-    "seed": (-(2**63), 2**63 - 1),
-    "top_k": (-1, 2**31 - 1),
 }
-"""The range of each numeric sampling parameter."""
-_INTEGERS = frozenset({"max_tokens", "min_tokens", "seed", "top_k"})
-_UNCHECKED = frozenset(
-    {"allowed_token_ids", "bad_words", "cache_salt", "logit_bias", "stop_token_ids", "thinking_token_budget"}
-)
-"""Sampling parameters that are no numbers; they are not checked."""
 
 
 class Args(BaseModel):
@@ -278,18 +267,12 @@ def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, r
 
 
 def _check(sampling: Sampling) -> None:
-    fields = ("temperature", "top_p", "max_tokens", "presence_penalty", "frequency_penalty")
-    values = {name: getattr(sampling, name) for name in fields} | dict(sampling.extra)
-    for name, value in values.items():
-        if name in _UNCHECKED:
+    check_extra(sampling.extra)
+    for name, (low, high) in _RANGES.items():
+        value = getattr(sampling, name)
+        if value is None and name == "max_tokens":
             continue
-        if name not in _RANGES:
-            raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
-        low, high = _RANGES[name]
-        if value is None and name in ("max_tokens", "seed"):
-            continue
-        is_integer = isinstance(value, int)
-        if not (is_integer or (isinstance(value, float) and name not in _INTEGERS)) or not low <= value <= high:
+        if not isinstance(value, int | float) or not low <= value <= high:
             raise InvalidSampling(f"{name} must be a number from {low} to {high}")
     if sampling.max_tokens is not None and sampling.extra.get("min_tokens", 0) > sampling.max_tokens:
         raise InvalidSampling("min_tokens must be at most max_tokens")

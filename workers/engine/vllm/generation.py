@@ -12,7 +12,7 @@ from app.protocol.events.deltas import FinishReason
 from workers.engine.base import CannotContinue, EngineDelta, EngineError, InvalidSampling, Sampling
 from workers.engine.vllm.grammars import forcing
 from workers.engine.vllm.logprobs import LogprobReader
-from workers.engine.vllm.sampling import has_grammar, has_state, sampling_params
+from workers.engine.vllm.sampling import has_state, sampling_params
 
 _FINISH = {"stop": FinishReason.STOP, "repetition": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -89,10 +89,9 @@ class Generation:
 
     def _refusal(self, reason: str) -> EngineError:
         """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token."""
-        if reason == "error" and not self._answered and has_grammar(self._sampling):
-            structured = self._sampling.structured
-            field = "structured_outputs" if structured is None else structured.request_field
-            return InvalidSampling(f"{field}: the engine cannot compile its grammar")
+        structured = self._sampling.structured
+        if reason == "error" and not self._answered and structured is not None:
+            return InvalidSampling(f"{structured.request_field}: the engine cannot compile its grammar")
         return EngineError(f"the engine ended the request: {reason}")
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:

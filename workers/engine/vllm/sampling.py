@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,48 +10,19 @@ from vllm import SamplingParams
 from vllm.exceptions import VLLMError
 from vllm.sampling_params import RequestOutputKind
 
+from app.protocol.requests.bodies.vllm_params import ENGINE_PARAMS
 from workers.engine.base import InvalidSampling, Sampling
+from workers.engine.extras import check_extra
 from workers.engine.vllm.errors import error_message
 
-_EXTRAS = frozenset(
-    {
-        "allowed_token_ids",
-        "bad_words",
-        "cache_salt",
-        "ignore_eos",
-        "logit_bias",
-        "min_p",
-        "min_tokens",
-        "repetition_detection",
-        "repetition_penalty",
-        "seed",
-        "stop_token_ids",
-        "structured_outputs",
-        "thinking_token_budget",
-        "top_k",
-    }
-)
-"""Parameters that a request may set besides `Sampling`'s own fields. Excluded are stop strings (the engine has no
-detokenizer), several choices, and what decides the form of the output."""
-_NOT_SAMPLED = frozenset({"cache_salt"})
-_MAX = {"top_k": 2**31 - 1, "min_tokens": 2**31 - 1, "seed": 2**63 - 1}
-"""Bounds that vLLM does not check: a larger number would break the engine for all requests."""
 MAX_STOP_TOKENS = 128
 MAX_BAD_TOKENS = 1024
 """What vLLM's second model runner holds of a request, end tokens of the model included, and words with and without a
 blank before them. More of them end the engine."""
 _MAX_BAD_CHARS = 16_384
 """Characters of bad words that are worth counting their tokens."""
-_STATEFUL: Mapping[str, tuple[Any, ...]] = {
-    "bad_words": (None, []),
-    "min_tokens": (None, 0),
-    "repetition_detection": (None,),
-    "repetition_penalty": (None, 1.0),
-    "seed": (None,),
-    "structured_outputs": (None,),
-    "thinking_token_budget": (None,),
-}
-"""Parameters that give the sampler a state, each with the values that do not."""
+_STATELESS = {name: param.stateless for name, param in ENGINE_PARAMS.items() if param.stateless is not None}
+"""Parameters that may give the sampler a state, each with the values that do not."""
 _PARAMS: TypeAdapter[Any] = TypeAdapter(SamplingParams)
 
 
@@ -66,22 +37,14 @@ def has_state(sampling: Sampling) -> bool:
         sampling.structured
         or sampling.presence_penalty
         or sampling.frequency_penalty
-        or any(sampling.extra.get(name) not in without for name, without in _STATEFUL.items())
+        or any(sampling.extra.get(name) not in without for name, without in _STATELESS.items())
     )
-
-
-def has_grammar(sampling: Sampling) -> bool:
-    return sampling.structured is not None or sampling.extra.get("structured_outputs") is not None
 
 
 def sampling_params(sampling: Sampling, room: int) -> SamplingParams:
     """Parameters for deltas of token ids without text, at most `room` tokens. Raises InvalidSampling, which names the
     parameter."""
-    for name, value in sampling.extra.items():
-        if name not in _EXTRAS:
-            raise InvalidSampling(f"{name} is not a sampling parameter of this engine")
-        if name in _MAX and isinstance(value, int) and abs(value) > _MAX[name]:
-            raise InvalidSampling(f"{name} must be at most {_MAX[name]}")
+    check_extra(sampling.extra)
     try:
         params = _PARAMS.validate_python(_values(sampling, room))
     except (ValidationError, VLLMError, ValueError, TypeError) as error:
@@ -114,7 +77,7 @@ def check_bad_words(sampling: Sampling, count: Callable[[str], int]) -> None:
 
 def _values(sampling: Sampling, room: int) -> dict[str, Any]:
     structured = {"structural_tag": sampling.structured.tag} if sampling.structured else None
-    extra = {name: value for name, value in sampling.extra.items() if name not in _NOT_SAMPLED}
+    extra = {name: value for name, value in sampling.extra.items() if ENGINE_PARAMS[name].reader == "sampler"}
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.protocol.requests.bodies.vllm_params import RESERVED
 from workers.engine.base import InvalidSampling
 from workers.formats.reasoning import ALL_TURNS_ARGS, shows_all_turns
 
 _EFFORTS_WITHOUT_REASONING = frozenset({"none", "minimal"})
-_RESERVED = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
-"""Arguments that a request must not set: a template of its own, for instance, would run a program here."""
 
 
 def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def template_args_of(request: Mapping[str, Any], defaults: Mapping[str, Any]) ->
     if verbosity is not None:
         args["verbosity"] = verbosity
     own = request["extra"].get("chat_template_kwargs") or {}
-    for name in _RESERVED:
+    for name in RESERVED:
         if name in own:
             raise InvalidSampling(f"chat_template_kwargs.{name} cannot be set")
     return args | own

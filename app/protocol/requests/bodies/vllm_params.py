@@ -1,10 +1,14 @@
-"""vLLM's own parameters, in vLLM's ranges: a request may have them beside the fields of OpenAI's API."""
+"""vLLM's own parameters, in vLLM's ranges: a request may have them beside the fields of OpenAI's API.
+
+`Extras` is the table of them: each field has its range and its `Param`. Every other list of them is made from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -52,56 +56,100 @@ def _check_template_args(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One of vLLM's parameters."""
+
+    meaning: str
+    """As docs/protocol.md has it."""
+    reader: Literal["sampler", "engine", "worker"] = "sampler"
+    """Who heeds it: vLLM's sampler, another part of the engine, or Longhaul's own code, which hides it from engines."""
+    stateless: tuple[Any, ...] | None = None
+    """If it can give the sampler a state: the values that do not (workers/engine/vllm/sampling.py)."""
+    about_the_answer: bool = False
+    """Whether it shapes the answer: a summary of the context is made without it."""
+
+
 class Extras(RequestModel):
     """vLLM's parameters in the body of a request."""
 
-    top_k: Annotated[int, Field(ge=-1, le=MAX_INT)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
-    seed: Annotated[int, Field(ge=-MAX_SEED - 1, le=MAX_SEED)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=MAX_INT)] | None = None
-    ignore_eos: bool | None = None
-    stop: Stop | None = None
-    include_stop_str_in_output: bool | None = None
-    stop_token_ids: TokenIds | None = None
-    bad_words: Annotated[list[Word], Field(min_length=1, max_length=MAX_LIST, fail_fast=True)] | None = None
-    logit_bias: LogitBias | None = None
-    allowed_token_ids: TokenIds | None = None
-    skip_special_tokens: bool | None = None
-    thinking_token_budget: Annotated[int, Field(ge=0, le=MAX_INT)] | None = None
-    chat_template_kwargs: Annotated[Json | None, BeforeValidator(_check_template_args)] = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    priority: Annotated[int, Field(ge=-(2**31), le=MAX_INT)] | None = None
+    top_k: Annotated[
+        int | None,
+        Field(ge=-1, le=MAX_INT),
+        Param("sample among this many of the most likely tokens; -1 or 0: among all tokens"),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Field(ge=0, le=1),
+        Param("sample among tokens that are at least this likely, as a share of the most likely token"),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        Field(gt=0, le=100),
+        Param("above 1: tokens that the prompt or the output already has become less likely", stateless=(None, 1.0)),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Field(ge=-MAX_SEED - 1, le=MAX_SEED),
+        Param("makes sampling repeatable, as far as the engine can", stateless=(None,)),
+    ] = None
+    min_tokens: Annotated[
+        int | None,
+        Field(ge=0, le=MAX_INT),
+        Param("the output does not end before this many tokens", stateless=(None, 0), about_the_answer=True),
+    ] = None
+    ignore_eos: Annotated[bool | None, Param("continue after the model's end token", about_the_answer=True)] = None
+    stop: Annotated[
+        Stop | None,
+        Param(f"a string, or up to {MAX_STOPS}, before which the output ends", "worker", about_the_answer=True),
+    ] = None
+    include_stop_str_in_output: Annotated[
+        bool | None, Param("the output ends after the stop string", "worker", about_the_answer=True)
+    ] = None
+    stop_token_ids: Annotated[TokenIds | None, Param("tokens that end the output", about_the_answer=True)] = None
+    bad_words: Annotated[
+        Annotated[list[Word], Field(min_length=1, max_length=MAX_LIST, fail_fast=True)] | None,
+        Param("words that the model never writes", stateless=(None, []), about_the_answer=True),
+    ] = None
+    logit_bias: Annotated[LogitBias | None, Param("token id -> bias between -100 and 100", about_the_answer=True)] = (
+        None
+    )
+    allowed_token_ids: Annotated[
+        TokenIds | None, Param("the only tokens that the model may write", about_the_answer=True)
+    ] = None
+    skip_special_tokens: Annotated[
+        bool | None, Param("false: special tokens are part of the text", "worker", about_the_answer=True)
+    ] = None
+    thinking_token_budget: Annotated[
+        int | None, Field(ge=0, le=MAX_INT), Param("the maximum number of reasoning tokens", stateless=(None,))
+    ] = None
+    chat_template_kwargs: Annotated[
+        Json | None,
+        BeforeValidator(_check_template_args),
+        Param("arguments of the chat template; they override the model's `chat_template_args`", "worker"),
+    ] = None
+    cache_salt: Annotated[
+        Annotated[str, Field(min_length=1, max_length=1024)] | None,
+        Param("requests share cached prefixes only if they have the same salt", "engine"),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Field(ge=-(2**31), le=MAX_INT),
+        Param("the engine's scheduler takes lower numbers first; it overrides the order of `service_tier`", "worker"),
+    ] = None
 
     def extra(self) -> Json:
         """Returns the parameters that the client sent; `stop` is always a list."""
-        sent = {name: value for name in EXTRAS if (value := getattr(self, name)) is not None}
+        sent = {name: value for name in ENGINE_PARAMS if (value := getattr(self, name)) is not None}
         if isinstance(stop := sent.get("stop"), str):
             sent["stop"] = [stop]
         return sent
 
 
-MEANINGS: Mapping[str, str] = MappingProxyType(
+ENGINE_PARAMS: Mapping[str, Param] = MappingProxyType(
     {
-        "top_k": "sample among this many of the most likely tokens; -1 or 0: among all tokens",
-        "min_p": "sample among tokens that are at least this likely, as a share of the most likely token",
-        "repetition_penalty": "above 1: tokens that the prompt or the output already has become less likely",
-        "seed": "makes sampling repeatable, as far as the engine can",
-        "min_tokens": "the output does not end before this many tokens",
-        "ignore_eos": "continue after the model's end token",
-        "stop": f"a string, or up to {MAX_STOPS}, before which the output ends",
-        "include_stop_str_in_output": "the output ends after the stop string",
-        "stop_token_ids": "tokens that end the output",
-        "bad_words": "words that the model never writes",
-        "logit_bias": "token id -> bias between -100 and 100",
-        "allowed_token_ids": "the only tokens that the model may write",
-        "skip_special_tokens": "false: special tokens are part of the text",
-        "thinking_token_budget": "the maximum number of reasoning tokens",
-        "chat_template_kwargs": "arguments of the chat template; they override the model's `chat_template_args`",
-        "cache_salt": "requests share cached prefixes only if they have the same salt",
-        "priority": "the engine's scheduler takes lower numbers first; it overrides the order of `service_tier`",
+        name: next(mark for mark in field.metadata if isinstance(mark, Param))
+        for name, field in Extras.model_fields.items()
     }
 )
-"""The table in docs/protocol.md; tests compare it with the page and with the fields."""
-
-EXTRAS = tuple(MEANINGS)
+"""By name; tests compare them with docs/protocol.md."""
