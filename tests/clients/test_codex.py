@@ -119,6 +119,18 @@ async def test_a_command_prints_a_nul_and_the_session_goes_on(codex: Codex) -> N
     assert again.text == "Still here."
 
 
+async def test_a_goal_comes_as_an_output_that_nothing_called_for(codex: Codex) -> None:
+    script = turns(
+        call("create_goal", objective="count to ten"), call("update_goal", status="complete"), "All done: {results}"
+    )
+    turn = await codex.say(script)
+    assert turn.text.startswith("All done:")
+    outputs = [each["payload"] for each in codex.written("response_item") if "namespace" in each["payload"]]
+    assert [(each["type"], each["name"], each.get("call_id")) for each in outputs] == [
+        ("function_call_output", "goal_objective", None)
+    ]
+
+
 @pytest.mark.parametrize("websockets", BOTH, ids=TRANSPORTS)
 async def test_a_dropped_stream_is_repeated(tmp_path: Path, line: Line, websockets: bool) -> None:
     codex = Codex(tmp_path, line.url, websockets=websockets)

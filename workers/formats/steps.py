@@ -71,8 +71,9 @@ class Returned:
     """The output of a client's tool."""
 
     call_id: str
+    """Of its call; of an output that nothing called for, the id of the item."""
     name: str | None
-    """What the model called the tool; None: the call is not there."""
+    """What the model calls the tool; None: the call is not there."""
     output: Result
 
 
@@ -167,7 +168,10 @@ class _Walk:
         return self._returned(item, loaded_text(item, self._client))
 
     def _returned(self, item: Item, output: Result) -> Step:
-        return Returned(item["call_id"], self._names.get(item["call_id"]), output)
+        call_id = item.get("call_id")
+        if call_id is None:  # nothing called for it
+            return Returned(item["id"], self._client.called_name(item), output)
+        return Returned(call_id, self._names.get(call_id), output)
 
     def _ran(self, item: Item) -> Step | None:
         if item.get("approval_request_id") in self._requests:

@@ -82,7 +82,7 @@ def droppable_units(items: Sequence[Item]) -> list[list[int]]:
     for index, item in enumerate(items):
         if item["type"] == "reasoning":
             reasoning.append(index)
-        elif item["type"].endswith("_output") and item["call_id"] in calls:
+        elif item["type"].endswith("_output") and item.get("call_id") in calls:
             calls[item["call_id"]].append(index)
         elif item.get("role") not in _KEPT_ROLES:
             units.append([*reasoning, index])

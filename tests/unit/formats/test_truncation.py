@@ -40,7 +40,8 @@ def test_a_call_goes_with_its_output_and_its_reasoning() -> None:
 
 
 def test_an_output_without_its_call_is_a_unit_of_its_own() -> None:
-    assert droppable_units([output("a"), said("user")]) == [[0], [1]]
+    uncalled = {"type": "function_call_output", "name": "f", "output": "1"}
+    assert droppable_units([output("a"), uncalled, said("user")]) == [[0], [1], [2]]
 
 
 def test_remaining_items_keep_their_order() -> None:

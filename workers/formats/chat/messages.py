@@ -72,7 +72,7 @@ class _Builder:
             case Called():
                 self._call(step.call_id, step.name, as_object(step.arguments))
             case Returned():
-                self._result(step.call_id, step.output)
+                self._result(step.call_id, step.output, step.name)
             case Ran():
                 self._turn = step.turn
                 self._call(step.id, step.call.name, step.call.text)
@@ -116,9 +116,11 @@ class _Builder:
         else:
             self.message(role, content_of(step.content))
 
-    def _result(self, call_id: str, output: Result) -> None:
-        shown = self._ids.get(call_id, call_id)
-        self._append({"role": "tool", "tool_call_id": shown, "content": content_of(output)})
+    def _result(self, call_id: str, output: Result, name: str | None = None) -> None:
+        """`name`: of the tool, which is shown if the call is not there."""
+        shown = self._ids.get(call_id) or self._id_of(call_id, name or "", len(self._ids))
+        own_name = {"name": name} if name is not None and call_id not in self._ids else {}
+        self._append({"role": "tool", "tool_call_id": shown, **own_name, "content": content_of(output)})
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         shown = self._ids[call_id] = self._id_of(call_id, name, len(self._ids))

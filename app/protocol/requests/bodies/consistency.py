@@ -137,15 +137,15 @@ def _check_obfuscation(fields: CreateResponse) -> None:
 
 
 def outputs_without_call(items: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Returns the index of each output that has no call before it, by `call_id`. `items` are stored items."""
+    """Returns the index of each output whose call is not before it, by `call_id`. `items` are stored items."""
     calls: set[tuple[str, str]] = set()
     found: dict[str, int] = {}
     for index, item in enumerate(items):
         item_type = item["type"]
         if item_type in CLIENT_CALLS:
             calls.add((OUTPUT_OF[item_type], item["call_id"]))
-        elif item_type in CLIENT_OUTPUTS and (item_type, item["call_id"]) not in calls:
-            found.setdefault(item["call_id"], index)
+        elif item_type in CLIENT_OUTPUTS and (call_id := item.get("call_id")) and (item_type, call_id) not in calls:
+            found.setdefault(call_id, index)
     return found
 
 

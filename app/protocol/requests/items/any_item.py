@@ -7,9 +7,9 @@ of `Item`. docs/where.md lists the other steps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from app.protocol.item_types import COMPACTION_TRIGGER, ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.base import CallId, ItemId, check_type, unsupported_value
@@ -26,7 +26,7 @@ from app.protocol.requests.items.content import (
 from app.protocol.requests.items.hosted import AnyHostedItem
 from app.protocol.requests.items.stored_item import InputItemModel, StatusItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchCall, ToolSearchOutput
-from app.protocol.requests.validation import wrong_kind
+from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json
 
 CalledName = Annotated[str, Field(min_length=1, max_length=256)]
@@ -72,7 +72,6 @@ class OutputMessage(StatusItem):
 class _CallItem(StatusItem):
     """A call, or its output. Calls by programs are not supported yet."""
 
-    call_id: CallId
     caller: Annotated[Json | None, SupportedValues(({"type": "direct"},))] = None
     async_: Annotated[bool | None, SupportedValues((False,)), Field(alias="async")] = None
 
@@ -83,6 +82,7 @@ class _NamedCall(_CallItem):
     """A call of a tool by its name; `namespace` is that of the tool, if it has one."""
 
     type: str
+    call_id: CallId
     name: CalledName
     namespace: CalledName | None = None
 
@@ -116,17 +116,32 @@ class CustomToolCall(_NamedCall):
 
 
 class FunctionCallOutput(_CallItem):
-    """What a function returned: text, or parts. Its call has the name of the function, and says what it is."""
+    """What a function returned: text, or parts. Its call has the name of the function, and says what it is.
+
+    Without a `call_id` nothing called for it, and it says itself which tool it is from: so Codex tells a model what
+    happens elsewhere.
+    """
 
     prefix = "fco"
 
     type: Literal["function_call_output"]
+    call_id: CallId | None = None
     output: InputContent
     name: CalledName | None = None
     namespace: CalledName | None = None
 
+    @model_validator(mode="after")
+    def _check_origin(self) -> Self:
+        if self.call_id is None and self.name is None:
+            raise refused("Missing required parameter: '{path}'.", "missing_required_parameter", "call_id")
+        return self
+
     def _fields(self) -> Json:
-        return {"type": self.type, "call_id": self.call_id, "output": _output(self.output)}
+        output = {"output": _output(self.output)}
+        if self.call_id is not None:
+            return {"type": self.type, "call_id": self.call_id, **output}
+        namespace = {} if self.namespace is None else {"namespace": self.namespace}
+        return {"type": self.type, "name": self.name, **namespace, **output}
 
 
 class CustomToolCallOutput(_CallItem):
@@ -135,6 +150,7 @@ class CustomToolCallOutput(_CallItem):
     prefix = "ctco"
 
     type: Literal["custom_tool_call_output"]
+    call_id: CallId
     output: InputContent
 
     def _fields(self) -> Json:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.requests import message, stored_request
 from workers.engine.base import EngineError, InvalidSampling
+from workers.formats.calls.client_tools import client_tools_of
 from workers.formats.chat.messages import messages_of
 from workers.formats.chat.template import template_args_of
 
@@ -42,6 +43,16 @@ def test_instructions_and_the_system_messages_at_the_head_are_one() -> None:
         {"role": "system", "content": "i\n\na\n\nb"},
         {"role": "user", "content": "c"},
         {"role": "system", "content": "d"},
+    ]
+
+
+@pytest.mark.parametrize(("parser", "shown"), [(None, "fco_7"), ("kimi_k2", "functions.app__wake_up:0")])
+def test_an_output_that_nothing_called_for_names_its_tool(parser: str | None, shown: str) -> None:
+    item = {"type": "function_call_output", "id": "fco_7", "name": "wake_up", "namespace": "app", "output": "Nine."}
+    client = client_tools_of(stored_request(), [item])
+    assert messages_of([message("q"), item], None, parser, client) == [
+        {"role": "user", "content": "q"},
+        {"role": "tool", "tool_call_id": shown, "name": "app__wake_up", "content": "Nine."},
     ]
 
 

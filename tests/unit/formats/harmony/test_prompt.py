@@ -55,6 +55,12 @@ def output(text: Any = "18", call_id: str = "call_1") -> Json:
     return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
+def test_an_output_that_nothing_called_for_is_a_result_of_its_tool() -> None:
+    item = {"type": "function_call_output", "id": "fco_7", "name": "wake_up", "output": "Nine."}
+    result = "<|start|>functions.wake_up to=assistant<|channel|>commentary<|message|>Nine.<|end|>"
+    assert result in text_of(Conversation(Preface(DAY), [message("q"), item]).tokens())
+
+
 def test_the_system_message_has_the_day_of_creation_the_effort_and_the_native_tools() -> None:
     system = text_of(Conversation(Preface(DAY), ()).tokens())
     assert system == (

@@ -299,6 +299,19 @@ class TestCalls:
         assert outputs_without_call(items([output, CALL])) == {"call_1": 0}
         assert outputs_without_call(items([CALL, {**output, "call_id": "call_2"}])) == {"call_2": 1}
 
+    @pytest.mark.parametrize("absent", [{}, {"call_id": None}])
+    def test_an_output_that_nothing_called_for_names_its_tool(self, absent: Json) -> None:
+        """So Codex tells a model what happens elsewhere; OpenAI's API takes it."""
+        output = {"type": "function_call_output", "namespace": "codex_app", "name": "wake_up", "output": "It is nine."}
+        kept = items([*user("x"), {**output, **absent}])
+        assert kept[1] == {"id": "fco_ab_in1", "status": "completed", **output}
+        assert outputs_without_call(kept) == {}
+        assert items([kept[1]]) == [kept[1]]
+
+    def test_an_output_without_a_call_and_without_a_name_is_refused(self) -> None:
+        found = error([*user("x"), {"type": "function_call_output", "output": "It is nine."}])
+        assert (found.param, found.code) == ("input[1].call_id", "missing_required_parameter")
+
     def test_a_custom_output_does_not_follow_a_functions_call(self) -> None:
         output = {"type": "custom_tool_call_output", "call_id": "call_1", "output": ""}
         assert outputs_without_call(items([CALL, output])) == {"call_1": 1}
