@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 ServerKind = Literal["python", "browser", "mcp"]
 """`python` runs code_interpreter, and `browser` runs web_search; a request may use either as `mcp`, too."""
+
+BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "browser": "browser"})
+"""The kinds that run the hosted tools of OpenAI's API, by the label that sets the kind in LONGHAUL_TOOL_SERVERS."""
+
+SERVER_PREFIXES = tuple(f"LONGHAUL_{kind.upper()}_" for kind in BUILT_IN)
+"""Of the environment variables of the servers that come with Longhaul."""

@@ -15,10 +15,11 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from config.process import CHECKOUT as CHECKOUT
+from config.server_kind import SERVER_PREFIXES
 from config.urls import split_hosts
 
 PREFIX = "LONGHAUL_"
-PREFIXES_OF_OTHERS = ("LONGHAUL_BROWSER_", "LONGHAUL_PYTHON_", "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
+_PREFIXES_OF_OTHERS = (*SERVER_PREFIXES, "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
@@ -331,5 +332,5 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     known = {variable_of(field) for field in Settings.model_fields}
     names = (name for name in environ if name.upper().startswith(PREFIX))
     return sorted(
-        name for name in names if name.upper() not in known and not name.upper().startswith(PREFIXES_OF_OTHERS)
+        name for name in names if name.upper() not in known and not name.upper().startswith(_PREFIXES_OF_OTHERS)
     )

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from config.server_kind import ServerKind
+from config.server_kind import BUILT_IN, ServerKind
 from config.settings import ConfigError, Seconds
 
 AfterCrash = Literal["again", "fail"]
@@ -26,7 +26,6 @@ TIMEOUT_SECONDS = 60.0
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_BUILT_IN: Mapping[str, ServerKind] = MappingProxyType({"python": "python", "browser": "browser"})
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -117,7 +116,7 @@ def servers_of_variable(value: str) -> tuple[McpServer, ...]:
             _check_url(url, f"MCP server {label!r}")
         except ConfigError as error:
             raise ConfigError(f"{VARIABLE}: {error}") from None
-        servers.append(McpServer(label, _BUILT_IN.get(label, "mcp"), url))
+        servers.append(McpServer(label, BUILT_IN.get(label, "mcp"), url))
     try:
         _check_unique(servers)
     except ConfigError as error:

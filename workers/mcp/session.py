@@ -27,6 +27,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
 from config.process import command_of
+from config.server_kind import SERVER_PREFIXES
 from config.tools import McpServer
 from workers.mcp import stdio_supervisor
 from workers.mcp.errors import Unreachable
@@ -38,7 +39,7 @@ CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_LIST_PAGES = 20
-PASSED_VARIABLES = ("LONGHAUL_PYTHON_", "LONGHAUL_BROWSER_", "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
+PASSED_VARIABLES = (*SERVER_PREFIXES, "LONGHAUL_LOG_LEVEL", "EXA_API_KEY")
 """A command gets the environment variables with these prefixes alone: it must not see DATABASE_URL and the like."""
 
 _CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(

@@ -30,7 +30,7 @@ class Capabilities:
     fetches_images: bool = False
     """Whether its workers may fetch images from URLs (vLLM's `allowed_media_domains`)."""
     harmony: bool = False
-    """Whether it speaks gpt-oss's format: its prompt is made of messages, and it has no log probmodel."""
+    """Whether it speaks gpt-oss's format: its prompt is made of messages, and it gives no log probabilities."""
 
 
 def check_capabilities(request: Mapping[str, Any], model: Capabilities) -> None:
