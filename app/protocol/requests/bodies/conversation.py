@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from app.protocol.requests.base import RequestModel
-from app.protocol.requests.bodies.create_response import Included
+from app.protocol.requests.bodies.create_response import IncludeValue
 from app.protocol.requests.fields import MAX_INCLUDED, Metadata
 from app.protocol.requests.items.any_item import Item
 
@@ -41,4 +41,4 @@ class CreateItems(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"items": [{"role": "user", "content": "Hello!"}]}]})
 
     items: Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
-    include: Annotated[list[Included], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
+    include: Annotated[list[IncludeValue], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None

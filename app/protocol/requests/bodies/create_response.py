@@ -49,7 +49,7 @@ def _refuse_unsupported(value: Any) -> Any:
     return value
 
 
-Included = Annotated[str, OneOf(SUPPORTED_INCLUDES), BeforeValidator(_refuse_unsupported)]
+IncludeValue = Annotated[str, OneOf(SUPPORTED_INCLUDES), BeforeValidator(_refuse_unsupported)]
 """One value of `include`."""
 
 ResponseId = Annotated[str, Field(min_length=1, max_length=128)]
@@ -174,7 +174,7 @@ class CreateResponse(Prompt, Extras):
     frequency_penalty: Penalty | None = None
     max_output_tokens: Tokens | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    include: Annotated[list[Included], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
+    include: Annotated[list[IncludeValue], Field(max_length=MAX_INCLUDED, fail_fast=True)] | None = None
 
     max_tool_calls: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
