@@ -15,7 +15,8 @@ from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind
 from app.protocol.include import REFUSED_INCLUDES, SUPPORTED_INCLUDES
 from app.protocol.item_types import ITEM_REFERENCE, ITEM_TYPES, UNSUPPORTED_ITEMS
 from app.protocol.requests.items.any_item import Item
-from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool, ToolChoice
+from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS, Tool
+from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.requests.tools.hosted import tool_tag
 from config.server_kind import ServerKind
 from tests.support.deltas import new_stream

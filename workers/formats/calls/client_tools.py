@@ -18,13 +18,12 @@ from itertools import count
 from typing import Any
 
 from app.protocol.item_types import TOOL_SEARCH_OUTPUT, TOOL_SOURCES
+from app.protocol.requests.tools.any_tool import CLIENT_TYPES
 from app.protocol.types import Json
 from workers.formats.calls.hosted import MAX_NAME_CHARS, HostedTools, function_name
 
 TOOL_SEARCH = "tool_search"
 """The type, and the name, of the client's tool search."""
-CLIENT_TYPES = ("function", "custom")
-"""Types of tools that the client runs."""
 _HASH_CHARS = 8
 
 Item = Mapping[str, Any]

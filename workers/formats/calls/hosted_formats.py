@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from app.protocol.requests.tools.any_tool import CLIENT_TYPES
 from app.protocol.types import Json
 from config.server_kind import ServerKind
 from workers.engine.base import InvalidSampling
 from workers.formats.calls.browser import BROWSER
-from workers.formats.calls.client_tools import CLIENT_TYPES
 from workers.formats.calls.hosted import (
     HostedTool,
     HostedToolFormat,

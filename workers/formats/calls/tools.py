@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.protocol.requests.tools.any_tool import CLIENT_TYPES
 from app.protocol.types import Json
 from workers.engine.base import InvalidSampling
 from workers.engine.output_format import OutputSpec, Tool, ToolChoice
 from workers.formats.calls.client_tools import (
-    CLIENT_TYPES,
     TOOL_SEARCH,
     ClientName,
     ClientTool,

@@ -10,7 +10,8 @@ from app.protocol.item_types import CLIENT_CALLS, CLIENT_OUTPUTS, OUTPUT_OF
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.requests.items.any_item import CompactionTrigger
 from app.protocol.requests.items.tools import AdditionalTools
-from app.protocol.requests.tools.any_tool import AllowedTools, NamespaceTool, ToolSearchTool
+from app.protocol.requests.tools.any_tool import NamespaceTool, ToolSearchTool
+from app.protocol.requests.tools.choice import AllowedTools
 from app.protocol.text import shortened
 
 

@@ -30,7 +30,8 @@ from app.protocol.requests.fields import (
 )
 from app.protocol.requests.items.any_item import CompactionTrigger, InputItem
 from app.protocol.requests.items.tools import AdditionalTools, ToolSearchOutput
-from app.protocol.requests.tools.any_tool import ToolChoice, Tools
+from app.protocol.requests.tools.any_tool import Tools
+from app.protocol.requests.tools.choice import ToolChoice
 from app.protocol.requests.tools.omitted import OmittedTool
 from app.protocol.requests.validation import refused, wrong_kind
 from app.protocol.types import Json

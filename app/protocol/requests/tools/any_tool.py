@@ -1,27 +1,19 @@
-"""`tools` and `tool_choice`: what a model may call, in the client's own code and on the server (hosted_tools.py)."""
+"""`tools`: what a model may call, in the client's own code and on the server (hosted.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from app.protocol.hosted_kinds import KIND_OF_TOOL
-from app.protocol.requests.base import (
-    ChosenName,
-    RequestModel,
-    ToolName,
-    check_object_type,
-    check_type,
-    missing_type,
-    tag_of,
-)
+from app.protocol.requests.base import RequestModel, ToolName, check_object_type, tag_of
 from app.protocol.requests.fields import MAX_TOOLS, DirectCallers, SupportedValues
-from app.protocol.requests.tools.hosted import AnyHostedChoice, AnyHostedTool, tool_tag
+from app.protocol.requests.tools.hosted import AnyHostedTool, tool_tag
 from app.protocol.requests.tools.omitted import OmittedTool
-from app.protocol.requests.validation import refused, wrong_kind
+from app.protocol.requests.validation import refused
 from app.protocol.types import Json
 
 UNSUPPORTED_TOOLS = frozenset(
@@ -38,13 +30,11 @@ UNSUPPORTED_TOOLS = frozenset(
 )
 """Tool types of openai's ToolParam that are refused; a test compares the list with the package."""
 
-UNSUPPORTED_CHOICES = UNSUPPORTED_TOOLS | {"computer_use", "namespace", "tool_search"}
-
-_CLIENT_TYPES = ("function", "custom")
-LOADED_TYPES = (*_CLIENT_TYPES, "namespace")
+CLIENT_TYPES = ("function", "custom")
+"""Types of tools that the client runs."""
+LOADED_TYPES = (*CLIENT_TYPES, "namespace")
 """What items of `input` may bring."""
 TOOL_TYPES = (*LOADED_TYPES, "tool_search", *KIND_OF_TOOL)
-_CHOICE_TYPES = (*_CLIENT_TYPES, *KIND_OF_TOOL)
 MAX_NAMESPACE_TOOLS = 1024
 """Of one namespace; as many as one MCP server may list."""
 
@@ -175,7 +165,7 @@ def _tool_tag(value: Any) -> str:
 ClientTool = Annotated[
     Annotated[FunctionTool, Tag("<function>")] | Annotated[CustomTool, Tag("<custom>")],
     Discriminator(tag_of),
-    BeforeValidator(check_object_type(_CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *KIND_OF_TOOL})),
+    BeforeValidator(check_object_type(CLIENT_TYPES, {*UNSUPPORTED_TOOLS, "namespace", *KIND_OF_TOOL})),
 ]
 
 
@@ -280,80 +270,3 @@ Tool = Annotated[
     _unless_omitted(check_object_type(TOOL_TYPES, UNSUPPORTED_TOOLS)),
 ]
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(check_names)]
-
-
-class _ChosenByName(RequestModel):
-    """A tool of the client, by its name or, in a namespace, by `namespace.name`."""
-
-    type: str
-    name: ChosenName
-
-    key: ClassVar[str] = "name"
-    """The key that an error names if no tool matches."""
-
-    @property
-    def described(self) -> str:
-        return f"{self.type} tool '{self.name}'"
-
-    def stored(self) -> Json:
-        return {"type": self.type, "name": self.name}
-
-    def matches(self, tool: Any) -> bool:
-        if tool.type == "namespace":
-            return any(mine.type == self.type and f"{tool.name}.{mine.name}" == self.name for mine in tool.tools)
-        return bool(tool.type == self.type and tool.name == self.name)
-
-
-class ChosenFunction(_ChosenByName):
-    """The model must call this function."""
-
-    type: Literal["function"]
-
-
-class ChosenCustom(_ChosenByName):
-    """The model must call this custom tool."""
-
-    type: Literal["custom"]
-
-
-_Chosen = Annotated[ChosenFunction, Tag("<function>")] | Annotated[ChosenCustom, Tag("<custom>")] | AnyHostedChoice
-
-Chosen = Annotated[
-    _Chosen,
-    Discriminator(tool_tag),
-    BeforeValidator(check_object_type(_CHOICE_TYPES, UNSUPPORTED_CHOICES)),
-]
-
-
-class AllowedTools(RequestModel):
-    """The model may call only these of the tools. The prompt shows all of them, so that it stays cached."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"]
-    tools: Annotated[list[Chosen], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
-
-    def stored(self) -> Json:
-        return {"type": self.type, "mode": self.mode, "tools": [tool.stored() for tool in self.tools]}
-
-
-def _check_choice(value: Any) -> Any:
-    if isinstance(value, dict):
-        if "type" not in value:
-            raise missing_type()
-        check_type(value["type"], (*_CHOICE_TYPES, "allowed_tools"), UNSUPPORTED_CHOICES)
-    elif not isinstance(value, str):
-        raise wrong_kind("a string or an object", value)
-    return value
-
-
-def _choice_tag(value: Any) -> str:
-    return "<mode>" if isinstance(value, str) else tool_tag(value)
-
-
-ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("<mode>")]
-    | _Chosen
-    | Annotated[AllowedTools, Tag("<allowed_tools>")],
-    Discriminator(_choice_tag),
-    BeforeValidator(_check_choice),
-]

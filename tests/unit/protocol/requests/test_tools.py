@@ -15,7 +15,8 @@ from app.protocol.requests.bodies.conversation import CreateItems
 from app.protocol.requests.bodies.request import ResponseRequest, checked_request, parse_request
 from app.protocol.requests.capabilities import Capabilities, check_capabilities
 from app.protocol.requests.items.any_item import stored_items
-from app.protocol.requests.tools.any_tool import UNSUPPORTED_CHOICES, UNSUPPORTED_TOOLS
+from app.protocol.requests.tools.any_tool import UNSUPPORTED_TOOLS
+from app.protocol.requests.tools.choice import UNSUPPORTED_CHOICES
 from app.protocol.requests.tools.omitted import omit_tools
 from app.protocol.requests.validation import validate
 from app.protocol.response import response_object
