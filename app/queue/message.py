@@ -30,11 +30,16 @@ class Message:
         return list_of(self.priority)
 
     @property
-    def summary(self) -> str:
-        """What Flower shows as the task's arguments. As Python's dict, so that Flower finds `kwargs:project=...`."""
+    def shown_mode(self) -> str:
+        """What Flower shows as args: tier, mode and attempt, like `flex, background, stream, attempt 1`."""
         tier, background = _CLASSES.get(self.priority, ("urgent", False))
-        about = {"model": self.model, "project": self.project, "tier": tier}
-        return repr({**about, "background": background, "stream": self.stream, "attempt": self.attempt})
+        mode = ["background" if background else "foreground", *(["stream"] if self.stream else [])]
+        return ", ".join([tier, *mode, f"attempt {self.attempt}"])
+
+    @property
+    def shown_owner(self) -> str:
+        """What Flower shows as kwargs: a Python dict, which Flower's search reads (`kwargs:project=team-a`)."""
+        return repr({"project": self.project, "model": self.model})
 
 
 class Priority(IntEnum):

@@ -1,10 +1,10 @@
 """Templates of Celery's messages, filled in with other ids.
 
 Celery's `send_task` takes about 0.4 ms of CPU for one message and its event (docs/decisions/message-template.md). All
-messages of one queue and list are alike but for the id, the summary, the tag, and the event's time and clock. So Celery
-sends one into memory, and its bytes become the template. A test compares a filled template with what Celery sends. This
-relies on kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that `_get_client`
-returns.
+messages of one queue and list are alike but for the id, what Flower shows, the tag, and the event's time and clock. So
+Celery sends one into memory, and its bytes become the template. A test compares a filled template with what Celery
+sends. This relies on kombu's Redis channel (kombu 5.7), which runs every command on a client of the class that
+`_get_client` returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kombu.transport.redis import Channel, Transport
 from app.queue.message import TASK, Message
 
 _SALT = "0f1e2d3c4b5a6978"
-_ID, _SUMMARY, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "summary", "tag", "body"))
+_ID, _MODE, _OWNER, _TAG, _BODY = (f"{name}{_SALT}" for name in ("id", "mode", "owner", "tag", "body"))
 _NUMBERS = _TIME, _CLOCK, _OFFSET = tuple(f"{name}{_SALT}" for name in ("time", "clock", "offset"))
 
 
@@ -67,7 +67,7 @@ class _JsonTemplate:
 def _with_fields(message: Any) -> bytes:
     """JSON for the `%` operator of bytes."""
     template = orjson.dumps(message).replace(b"%", b"%%")
-    for field in (_ID, _SUMMARY, _TAG, _BODY, *_NUMBERS):
+    for field in (_ID, _MODE, _OWNER, _TAG, _BODY, *_NUMBERS):
         written = f'"{field}"' if field in _NUMBERS else field
         template = template.replace(written.encode(), b"%%(%b)b" % field.removesuffix(_SALT).encode())
     return template
@@ -101,7 +101,8 @@ class MessageTemplate:
         numbers = {b"time": time.time(), b"clock": self._clock.forward(), b"offset": utcoffset()}
         values = {name: repr(number).encode() for name, number in numbers.items()}
         values[b"id"] = message.response_id.encode()
-        values[b"summary"] = orjson.dumps(message.summary)[1:-1]
+        values[b"mode"] = orjson.dumps(message.shown_mode)[1:-1]
+        values[b"owner"] = orjson.dumps(message.shown_owner)[1:-1]
         return self._message.filled(values), self._event.filled(values)
 
 
@@ -112,7 +113,8 @@ def _record(celery: Celery, queue: str, list_: int) -> _Recorder:
         celery.send_task(
             TASK,
             kwargs={"response_id": _ID},
-            kwargsrepr=_SUMMARY,
+            argsrepr=_MODE,
+            kwargsrepr=_OWNER,
             task_id=_ID,
             queue=queue,
             priority=list_,

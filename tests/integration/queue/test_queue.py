@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import base64
 import json
@@ -87,14 +86,8 @@ async def test_a_message_holds_the_id_and_what_operators_see_and_little_else(que
     assert message["headers"]["task"] == TASK
     assert message["headers"]["id"] == "resp_1"
     assert json.loads(base64.b64decode(message["body"]))[:2] == [[], {"response_id": "resp_1"}]
-    assert ast.literal_eval(message["headers"]["kwargsrepr"]) == {
-        "model": "demo",
-        "project": "default",
-        "tier": "urgent",
-        "background": False,
-        "stream": False,
-        "attempt": 1,
-    }
+    assert message["headers"]["argsrepr"] == "urgent, foreground, attempt 1"
+    assert message["headers"]["kwargsrepr"] == "{'project': 'default', 'model': 'demo'}"
     assert len(raw) < 1200
 
 
@@ -135,7 +128,8 @@ async def test_a_message_from_a_template_is_what_celery_sends(
         queue._celery.send_task(
             TASK,
             kwargs={"response_id": "resp_1"},
-            kwargsrepr=message.summary,
+            argsrepr=message.shown_mode,
+            kwargsrepr=message.shown_owner,
             task_id="resp_1",
             queue=QUEUE,
             priority=list_of(priority),
