@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,20 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(limits, name="limits")
 cli.add_typer(projects, name="projects")
 cli.add_typer(tools, name="tools")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("longhaul"))
+        raise typer.Exit
+
+
+_VERSION = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+
+
+@cli.callback()
+def _options(_: Annotated[bool, _VERSION] = False) -> None:
+    """What every command takes."""
 
 
 def _settings(**overrides: Any) -> Settings:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from functools import partial
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -32,9 +33,6 @@ from config.logging import setup_logging
 from config.models import ModelCatalog, load_catalog
 from config.settings import ConfigError, Settings, load_settings
 
-VERSION = "0.2.0"
-"""The version in pyproject.toml; a test compares them."""
-
 DESCRIPTION = "A self-hosted Responses API whose work outlives connections, processes and GPUs."
 
 
@@ -54,7 +52,7 @@ def create_app(settings: Settings | None = None, catalog: ModelCatalog | None = 
         raise SystemExit(f"longhaul: {error}") from None
     app = FastAPIOffline(
         title="Longhaul",
-        version=VERSION,
+        version=version("longhaul"),
         description=DESCRIPTION,
         lifespan=partial(_lifespan, settings=settings, catalog=catalog),
         redirect_slashes=False,

@@ -1,15 +1,23 @@
-"""One version, wherever it is written."""
+"""One version, wherever it is read."""
 
 from __future__ import annotations
 
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
-from app.main import VERSION
+from typer.testing import CliRunner
+
+from app.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_api_has_the_version_of_the_project() -> None:
+def test_the_installed_version_is_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == VERSION
+    assert version("longhaul") == project["version"], "run `make install`: the version was installed before it changed"
+
+
+def test_the_command_tells_the_version() -> None:
+    shown = CliRunner().invoke(cli, ["--version"])
+    assert (shown.exit_code, shown.stdout.strip()) == (0, version("longhaul"))
