@@ -54,6 +54,8 @@ def _check_postgres(url: SplitResult, hosts: Sequence[str]) -> None:
         raise ValueError("must name its servers as host:port, separated by commas: postgresql://a:5432,b:5432/longhaul")
     if not {"read-write", "primary"}.issuperset(parse_qs(url.query).get("target_session_attrs", ())):
         raise ValueError("its target_session_attrs must be read-write, which is the default")
+    if "ssl" in parse_qs(url.query):
+        raise ValueError("its option is sslmode, not ssl: postgresql://a:5432/longhaul?sslmode=require")
 
 
 def _check_redis(url: SplitResult, hosts: Sequence[str]) -> None:
@@ -118,8 +120,8 @@ def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-MAX_LIMIT = 2**53
-"""The largest value of a project's limit: beyond it, a double counts no longer by one."""
+MAX_LIMIT = 2**53 - 2
+"""The largest value of a project's limit. In OpenAI's admin API the next number stands for "no limit"."""
 
 LimitName = Literal[
     "requests_per_minute",
@@ -240,7 +242,7 @@ class Settings(BaseSettings):
     event_retention_seconds: Seconds = 86400.0
     """Seconds after its end during which a response can be streamed again."""
     usage_retention_seconds: Seconds = 400 * 86400.0
-    """Seconds for which the ledger of usage keeps what projects used, by the minute."""
+    """Seconds for which the ledger, the audit log, and keys that were revoked or expired are kept."""
     reserved_output_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] = 4096
     """Output tokens that a response without `max_output_tokens` reserves, if its project has limits."""
 

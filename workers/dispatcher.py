@@ -15,7 +15,7 @@ from app.queue.publisher import QueueUnavailable, TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.queue import dispatch as store
 from app.store.queue import redelivery
-from app.store.queue.dispatch import DEFAULT_COST, Flow, FlowCorrection
+from app.store.queue.dispatch import Flow, FlowCorrection
 from app.store.rows import ResponseRow
 
 log = logging.getLogger("longhaul.dispatch")
@@ -53,8 +53,8 @@ class Dispatcher:
         """
         self._ends.append(self._clock())
         if row.charged is not None:
-            cost = DEFAULT_COST if row.cost is None else row.cost
-            self._correct(Flow(row.queue, row.project, row.priority), FlowCorrection(1, cost, row.charged, used))
+            correction = FlowCorrection(1, row.cost, row.charged, used)
+            self._correct(Flow(row.queue, row.project, row.priority), correction)
 
     def nudge(self, queue: str) -> None:
         """Dispatches from this queue, soon: there is room."""

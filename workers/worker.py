@@ -72,7 +72,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         runs = ActiveRuns()
         stop = partial(stop_worker, PART_DIED)
         slots = min(settings.worker_concurrency, engine.slots)
-        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, stop, slots)
+        lease = Lease(db, model, settings.lease_seconds, runs, engine.context_length, slots, stop)
         stack.push_async_callback(lease.close)
         await lease.start()
 

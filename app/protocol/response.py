@@ -65,7 +65,7 @@ def response_object(
         "status": status.value,
         "error": error,
         "incomplete_details": incomplete_details,
-        # A version before may have accepted the request: its events have no field that it did not know.
+        # Another version may have accepted the request: its events have no field that it did not know.
         **{name: request[name] for name in _ECHOED if name in request},
         **({"omitted_tools": omitted} if (omitted := request.get("omitted_tools")) else {}),
         "output": output or [],

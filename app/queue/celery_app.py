@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 
-from app.queue.message import Priority
+from app.queue.message import LISTS
 from config.settings import ConfigError, Settings, load_settings
 
 
@@ -25,7 +25,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
     return {
         "broker_url": _kombu_url(settings.broker_url),
         "broker_transport_options": {
-            "priority_steps": [priority.value for priority in Priority],
+            "priority_steps": [each.value for each in LISTS],
             # A worker of several queues takes from them in turn, so that a full one starves none.
             "queue_order_strategy": "round_robin",
             # Redis may vanish without closing the connection. By default kombu waits forever.

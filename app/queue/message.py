@@ -88,13 +88,12 @@ WEIGHTS: Mapping[int, float] = MappingProxyType(
 """The share of each class where several of a project wait. `flex` keeps 2 % beside a full `default`: 0.125 of 6.125."""
 
 LISTS = (Priority.URGENT, Priority.FOREGROUND)
-"""The lists of a queue in Redis that messages are sent to."""
+"""The lists of a queue in Redis."""
 
 
 def list_of(priority: int) -> int:
     """The list, named by a priority, in which messages of this priority wait, first in, first out.
 
-    All that is not urgent shares one, because the order was decided when the messages were sent. Workers still take
-    from the lists of the other priorities: processes of 0.2 send to them.
+    All that is not urgent shares one, because the order was decided when the messages were sent.
     """
     return Priority.URGENT if priority == Priority.URGENT else Priority.FOREGROUND

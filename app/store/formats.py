@@ -6,5 +6,5 @@ claimed it. A worker claims only rows of a format it knows. An older worker leav
 
 from __future__ import annotations
 
-FORMAT = 2
-"""This version's format. 1: versions before 0.3, which know no formats."""
+FORMAT = 1
+"""This version's format."""

@@ -23,9 +23,18 @@ Behind a migration that waits, every other statement on that table waits, too.
 _LOCK = 0x10_9A_11  # an advisory lock, so that migrations run one at a time; any unused number
 
 
+class SchemaTooOld(Exception):
+    """The database is of a version that nothing upgrades. The message is one line, for operators."""
+
+
 def head() -> str:
-    """The newest revision, by the names of the files: workers and maintenance do without Alembic, 0.2 s of CPU."""
-    return max(file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
+    """The newest revision."""
+    return max(_revisions())
+
+
+def _revisions() -> list[str]:
+    """By the names of the files: workers and maintenance do without Alembic, 0.2 s of CPU."""
+    return [file.name.partition("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")]
 
 
 def _config(connection: Connection) -> Any:
@@ -39,9 +48,17 @@ def _config(connection: Connection) -> Any:
 
 def _upgrade(connection: Connection) -> None:
     from alembic import command
+    from alembic.runtime.migration import MigrationContext
 
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and found < min(_revisions()):
+        raise SchemaTooOld(
+            f"it has revision {found}, of a version before 0.3.0, which nothing upgrades. Give this version an empty "
+            "database (DATABASE_URL) or, without one, an empty data folder (LONGHAUL_HOME), and keep the old one for "
+            "the version that made it"
+        )
     command.upgrade(_config(connection), "head")
 
 
@@ -49,7 +66,7 @@ async def migrate(db: Database) -> None:
     """Runs the missing migrations in one transaction; concurrent callers wait for each other.
 
     Other transactions that hold the tables delay it. They are not delayed themselves by more than LOCK_SECONDS at a
-    time. Raises StoreUnavailable: StoreBusy if the tables were held for too long.
+    time. Raises SchemaTooOld, and StoreUnavailable: StoreBusy if the tables were held for too long.
     """
     patience = Patience()
     while True:

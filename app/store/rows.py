@@ -61,9 +61,9 @@ class NewResponse:
     run_seconds: float | None = None
     """How long the response may be in progress; None: no limit."""
     idempotency: Idempotency | None = None
-    chain_length: int | None = None
+    chain_length: int = 1
     """Responses in its chain, itself included."""
-    context_bytes: int | None = None
+    context_bytes: int = 0
     """Of the responses in its chain before it (context/size.py)."""
     key_id: str | None = None
     """Of the API key that its caller has; None: no key was asked for."""
@@ -102,10 +102,10 @@ class ResponseRow:
     """`live`, `merged` (one compressed row), or `deleted` by retention."""
     fingerprint: bytes | None
     """Of the body of a request with an Idempotency-Key; None without a key."""
-    context_bytes: int | None
-    """Of the responses in its chain before it; None: a process of version 0.2 inserted it."""
-    cost: int | None
-    """Estimated tokens; None: a process of a version without a fair queue inserted it."""
+    context_bytes: int
+    """Of the responses in its chain before it."""
+    cost: int
+    """Estimated tokens."""
     charged: int | None
     """The tokens that its flow was charged when it was sent; None: it waits, or was sent without waiting."""
     sent_at: datetime | None

@@ -6,8 +6,6 @@ too, but within one time limit: a host that is switched off answers nothing and 
 
 from __future__ import annotations
 
-import re
-
 import asyncpg
 
 from config.urls import split_hosts
@@ -16,15 +14,12 @@ CONNECT_SECONDS = 5
 """How long one server may take to let a connection in."""
 STATEMENT_SECONDS = 60
 
-_ALIAS = re.compile(r"(?<=[?&])ssl=")
-"""Up to 0.2 the URL was SQLAlchemy's, which has `ssl` where libpq has `sslmode`."""
-
 
 class Servers:
     """Connects to the first server that is not a standby; begins with the one that was it the last time."""
 
     def __init__(self, url: str) -> None:
-        self._urls = _one_for_each_host(_ALIAS.sub("sslmode=", url))
+        self._urls = _one_for_each_host(url)
         self._last = 0
         """The index of the server that was connected to last."""
 

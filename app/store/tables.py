@@ -1,10 +1,12 @@
 """The tables. Alembic's migrations make them; a test compares both.
 
-What must always hold is a CHECK: a final status has its time, `failed` has an error, and only a response in progress
-has an owner.
+What must always hold is a constraint: a final status has its time, `failed` has an error, only a response in progress
+has an owner, and what operators and clients make in a project names one that exists.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from sqlalchemy import (
     BigInteger,
@@ -27,7 +29,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BOOLEAN, JSON
 
+from app.protocol.limits import TIERS, LimitKind
 from app.protocol.status import FINAL, Status
+from app.queue.message import Priority
+from config.settings import MAX_LIMIT
 
 metadata = MetaData(
     naming_convention={
@@ -40,7 +45,15 @@ metadata = MetaData(
 
 
 def _names(statuses: frozenset[Status]) -> str:
-    return ", ".join(f"'{status.value}'" for status in sorted(statuses, key=lambda status: status.value))
+    return _list(sorted(status.value for status in statuses))
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _project(nullable: bool = False) -> Column[object]:
+    return Column("project", Text, ForeignKey("projects.id"), nullable=nullable)
 
 
 def _time(name: str, nullable: bool = True) -> Column[object]:
@@ -48,12 +61,13 @@ def _time(name: str, nullable: bool = True) -> Column[object]:
 
 
 DEFAULT_PROJECT = "default"
-"""The project of callers without a key. Migration 0007 makes it."""
+"""The project of callers without a key. The first migration makes it."""
 
 responses = Table(
     "responses",
     metadata,
     Column("id", Text, primary_key=True),
+    # That of a key, or the default. A foreign key would cost an insert a sixth of its time (25 us of 150, in batches).
     Column("project", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("queue", Text, nullable=False),
@@ -64,9 +78,9 @@ responses = Table(
     Column("store", BOOLEAN, nullable=False),
     Column("previous_response_id", Text),
     Column("conversation_id", Text),
-    # Responses in its chain, and bytes of all before it (context/size.py); NULL: a process of version 0.2 inserted it.
-    Column("chain_length", Integer),
-    Column("context_bytes", BigInteger),
+    # Responses in its chain, itself included, and the bytes of all before it (context/size.py).
+    Column("chain_length", Integer, nullable=False),
+    Column("context_bytes", BigInteger, nullable=False),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
@@ -80,13 +94,16 @@ responses = Table(
     Column("usage", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),
     Column("incomplete_details", JSON(none_as_null=True)),
+    # By the API's clock, and shown to clients: it orders nothing.
     _time("created_at", nullable=False),
+    # Where it stands among all responses: the order in which Postgres inserted them, whatever any clock says.
+    Column("position", BigInteger, Identity(always=True), nullable=False),
     _time("started_at"),
     _time("finished_at"),
     _time("sent_at"),
     Column("sends", Integer, nullable=False, server_default=text("0")),
-    # Estimated tokens; NULL: a process of a version without a fair queue inserted it.
-    Column("cost", Integer),
+    # Estimated tokens.
+    Column("cost", Integer, nullable=False),
     # The tokens that its flow was charged (dispatch.py); NULL: none, because it waits, or was sent without waiting.
     Column("charged", Integer),
     # How long the response may run. Its first claim sets `run_deadline` from it.
@@ -98,7 +115,7 @@ responses = Table(
     # Where the events are: `live` chunks, `merged` into one compressed row, or `deleted` by retention.
     Column("log", Text, nullable=False, server_default=text("'live'")),
     # Of the newest process that may have written to the row or its log (formats.py).
-    Column("format", SmallInteger, nullable=False, server_default=text("1")),
+    Column("format", SmallInteger, nullable=False),
     # The API key of its caller; NULL: no key was asked for.
     Column("key_id", Text),
     # What the response has reserved of its project's limits, and when; NULL: the project had none (limits.py).
@@ -106,6 +123,7 @@ responses = Table(
     Column("reserved_input", BigInteger),
     Column("reserved_output", BigInteger),
     Column("reserved_bytes", BigInteger),
+    CheckConstraint(f"priority IN ({', '.join(str(each.value) for each in Priority)})", name="priority_known"),
     CheckConstraint(f"status IN ({_names(frozenset(Status))})", name="status_known"),
     CheckConstraint(f"(finished_at IS NOT NULL) = (status IN ({_names(FINAL)}))", name="finished_when_final"),
     CheckConstraint(f"(output IS NOT NULL) = (status IN ({_names(FINAL)}))", name="output_when_final"),
@@ -120,6 +138,12 @@ responses = Table(
     CheckConstraint("log IN ('live', 'merged', 'deleted')", name="log_known"),
     CheckConstraint("log = 'live' OR finished_at IS NOT NULL", name="log_live_while_unfinished"),
     CheckConstraint("(idempotency_key IS NULL) = (fingerprint IS NULL)", name="fingerprint_of_idempotent"),
+    CheckConstraint("chain_length > 0 AND context_bytes >= 0", name="place_in_chain"),
+    CheckConstraint("cost >= 0 AND charged >= 0", name="cost_not_negative"),
+    # Half a reservation would make the settling trigger fail, and the response could never end.
+    CheckConstraint(
+        "num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4)", name="reserved_all_or_none"
+    ),
     Index(
         "responses_idempotency_key_idx",
         "project",
@@ -139,7 +163,7 @@ responses = Table(
     ),
     Index(
         "responses_released_idx",
-        "created_at",
+        "position",
         postgresql_where=text("status = 'in_progress' AND worker IS NULL"),
     ),
     # Queued responses: those that wait here, by flow and arrival, and those whose message is in Redis.
@@ -148,7 +172,7 @@ responses = Table(
         "queue",
         "project",
         "priority",
-        "created_at",
+        "position",
         postgresql_where=text("status = 'queued' AND sent_at IS NULL"),
     ),
     Index(
@@ -179,13 +203,14 @@ chunks = Table(
     Column("steps", JSON(none_as_null=True)),
     Column("compressed", BOOLEAN, nullable=False, server_default=text("false")),
     CheckConstraint("first >= 0 AND last >= first", name="numbers_in_order"),
+    Index("chunks_final_idx", "response_id", unique=True, postgresql_where=text("final")),
 )
 
 conversations = Table(
     "conversations",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("project", Text, nullable=False),
+    _project(),
     Column("metadata", JSON, nullable=False),
     _time("created_at", nullable=False),
 )
@@ -198,8 +223,8 @@ conversation_items = Table(
     Column("position", BigInteger, Identity(always=True), nullable=False),
     Column("item", JSON, nullable=False),
     Column("tool_results", JSON(none_as_null=True)),
-    # Of both; NULL: a process of version 0.2 inserted the row.
-    Column("bytes", Integer),
+    # Of both.
+    Column("bytes", Integer, nullable=False),
     Index("conversation_items_position_idx", "conversation_id", "position", unique=True),
     Index("conversation_items_id_idx", "id"),
 )
@@ -216,12 +241,13 @@ workers = Table(
     _time("lease_until", nullable=False),
     # When the worker's advisory lock was first found missing; NULL while it holds the lock.
     _time("absent_since"),
-    # Tokens of prompt and output together, as the engine says; NULL: a worker of version 0.2 wrote the row.
-    Column("context_length", Integer),
+    # Tokens of prompt and output together, as the engine says.
+    Column("context_length", Integer, nullable=False),
     # The format that the worker knows (formats.py).
-    Column("format", SmallInteger, nullable=False, server_default=text("1")),
-    # The most responses that it runs at once; NULL: a worker of a version without a fair queue wrote the row.
-    Column("slots", Integer),
+    Column("format", SmallInteger, nullable=False),
+    # The most responses that it runs at once.
+    Column("slots", Integer, nullable=False),
+    CheckConstraint("context_length > 0 AND slots > 0", name="engine_has_room"),
 )
 
 # One row for each queue that was dispatched from: its lock, and its virtual time (dispatch.py).
@@ -270,7 +296,7 @@ projects = Table(
     # Its share of every queue, beside the other projects that wait there.
     Column("weight", Double, nullable=False, server_default=text("1")),
     CheckConstraint("weight BETWEEN 0.001 AND 1000", name="weight_in_bounds"),
-    CheckConstraint("top_tier IN ('flex', 'default', 'priority')", name="top_tier_known"),
+    CheckConstraint(f"top_tier IN ({_list(TIERS)})", name="top_tier_known"),
     CheckConstraint("archived_at IS NULL OR id <> 'default'", name="default_stays"),
     CheckConstraint("models IS NULL OR denied_models = '{}'", name="allow_or_deny"),
     Index("projects_created_idx", "created_at", "id"),
@@ -281,7 +307,7 @@ service_accounts = Table(
     "service_accounts",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("project", Text, ForeignKey("projects.id"), nullable=False),
+    _project(),
     Column("name", Text, nullable=False),
     Column("role", Text, nullable=False),
     _time("created_at", nullable=False),
@@ -295,7 +321,7 @@ api_keys = Table(
     metadata,
     Column("id", Text, primary_key=True),
     # NULL: a key of the operators, which belongs to no project.
-    Column("project", Text, ForeignKey("projects.id")),
+    _project(nullable=True),
     # The service account that the key belongs to, if it belongs to one.
     Column("service_account", Text, ForeignKey("service_accounts.id")),
     Column("name", Text, nullable=False),
@@ -309,6 +335,10 @@ api_keys = Table(
     _time("last_used_at"),
     _time("revoked_at"),
     CheckConstraint("octet_length(hash) = 32", name="hash_is_sha256"),
+    CheckConstraint(
+        "cardinality(scopes) > 0 AND scopes <@ ARRAY['responses', 'batches', 'files', 'read', 'operator', 'admin']",
+        name="scopes_known",
+    ),
     CheckConstraint("(project IS NULL) = (scopes && ARRAY['admin', 'operator'])", name="operators_have_no_project"),
     CheckConstraint("service_account IS NULL OR project IS NOT NULL", name="accounts_are_of_projects"),
     Index("api_keys_hash_idx", "hash", unique=True),
@@ -325,7 +355,7 @@ audit_logs = Table(
     Column("type", Text, nullable=False),
     # The id of the API key; NULL: a command on a machine of the operators.
     Column("actor", Text),
-    Column("project", Text),
+    _project(nullable=True),
     Column("resource", Text, nullable=False),
     Column("details", JSON, nullable=False),
     Index("audit_logs_time_idx", "effective_at", "id"),
@@ -345,12 +375,13 @@ limits = Table(
     Column("used", Double, nullable=False, server_default=text("0")),
     Column("drained_per_second", Double, nullable=False, server_default=text("0")),
     _time("as_of", nullable=False),
-    CheckConstraint("value > 0", name="value_positive"),
+    CheckConstraint(f"kind IN ({_list(kind.value for kind in LimitKind)})", name="kind_known"),
+    CheckConstraint(f"value BETWEEN 1 AND {MAX_LIMIT}", name="value_in_bounds"),
     CheckConstraint("used >= 0", name="used_not_negative"),
 )
 
-# Notes of a trigger (migration 0009): a response with a reservation left the queue, or ended. Whoever adds them to the
-# project's limits deletes them.
+# Notes of the trigger `responses_settle`: a response with a reservation left the queue, or ended. Whoever adds them to
+# the project's limits deletes them.
 settlements = Table(
     "settlements",
     metadata,

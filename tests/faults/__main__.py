@@ -51,7 +51,10 @@ def _plan() -> tuple[Plan, int]:
         help="inflict only this kind of fault (repeatable)",
     )
     parser.add_argument(
-        "--upgrade", action="store_true", default=None, help="begin with the version before; upgrade in the middle"
+        "--upgrade",
+        action="store_true",
+        default=None,
+        help="upgrade to a version with another row format in the middle",
     )
     parser.add_argument(
         "--standby", action="store_true", default=None, help="run Postgres with a standby, and fail over to it"
@@ -69,8 +72,6 @@ def _plan() -> tuple[Plan, int]:
     if "kinds" in chosen:
         chosen["kinds"] = frozenset(chosen["kinds"])
     base = plan_for(chosen["broken"]) if "broken" in chosen else WHOLE
-    if "upgrade" in chosen:  # the version before knows neither keys nor limits
-        base = replace(base, keys=False)
     return replace(base, **chosen), handovers
 
 

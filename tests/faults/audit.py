@@ -18,7 +18,8 @@ _INSTALL = (
     """
     CREATE TABLE fault_audit (
         id bigserial PRIMARY KEY, response text NOT NULL, what text NOT NULL, before text, after text,
-        attempt int NOT NULL, attempt_before int, worker text, worker_before text, at timestamptz NOT NULL
+        attempt int NOT NULL, attempt_before int, worker text, worker_before text, format int, format_before int,
+        at timestamptz NOT NULL
     )
     """,
     """
@@ -32,9 +33,10 @@ _INSTALL = (
             VALUES (OLD.id, TG_OP, OLD.status, OLD.attempt, OLD.worker, clock_timestamp());
         ELSIF (OLD.status, OLD.attempt, OLD.worker) IS DISTINCT FROM (NEW.status, NEW.attempt, NEW.worker) THEN
             INSERT INTO fault_audit
-                (response, what, before, after, attempt, attempt_before, worker, worker_before, at)
+                (response, what, before, after, attempt, attempt_before, worker, worker_before, format, format_before,
+                at)
             VALUES (NEW.id, TG_OP, OLD.status, NEW.status, NEW.attempt, OLD.attempt, NEW.worker, OLD.worker,
-                clock_timestamp());
+                NEW.format, OLD.format, clock_timestamp());
         END IF;
         RETURN NULL;
     END $$
@@ -84,6 +86,9 @@ class Transition:
     attempt_before: int | None
     worker: str | None
     worker_before: str | None
+    format: int = 0
+    """Of the row, after the change and before it; 0: it was inserted or deleted."""
+    format_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +115,13 @@ async def install(db: Database) -> None:
 
 async def transitions(db: Database, ids: Sequence[str] | None = None) -> dict[str, list[Transition]]:
     """The transitions in order of every response there ever was, or of `ids`."""
-    columns = "response, before, after, attempt, attempt_before, worker, worker_before"
+    columns = "response, before, after, attempt, attempt_before, worker, worker_before, format, format_before"
     found: dict[str, list[Transition]] = {}
     async with db.autocommit() as connection:
         for row in await connection.execute(_of_responses(f"SELECT {columns} FROM fault_audit", ids)):
             before, after = (None if status is None else Status(status) for status in (row.before, row.after))
-            transition = Transition(
-                row.response, before, after, row.attempt, row.attempt_before, row.worker, row.worker_before
-            )
+            owners = (row.attempt, row.attempt_before, row.worker, row.worker_before)
+            transition = Transition(row.response, before, after, *owners, row.format or 0, row.format_before or 0)
             found.setdefault(row.response, []).append(transition)
     return found
 
@@ -157,6 +161,8 @@ def violations(steps: list[Transition]) -> list[str]:
             found.append(f"attempt {step.attempt_before} became {step.attempt}")
         if claimed and step.worker_before is not None:
             found.append(f"attempt {step.attempt} was claimed while {step.worker_before} owned it")
+        if step.format < step.format_before:
+            found.append(f"a worker of format {step.format} claimed one of format {step.format_before}")
         if not claimed and step.worker not in (None, step.worker_before):
             found.append("a new owner without a new attempt")
     return found

@@ -104,4 +104,7 @@ def _count(report: Report, load: Load, schedule: Schedule, evidence: Evidence) -
     report.events = sum(chunks[-1].last + 1 for chunks in evidence.logs.values() if chunks)
     report.refused = sum(story.posts.count(str(int(codes.TOO_MANY_REQUESTS))) for story in load.stories)
     report.attempts = sum(max(0, steps[-1].attempt - 1) for steps in evidence.transitions.values())
+    report.upgraded = sum(
+        any(step.format > step.format_before > 0 for step in steps) for steps in evidence.transitions.values()
+    )
     report.pauses = pauses(schedule.takeovers, load.stories)

@@ -36,7 +36,7 @@ from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
 from tests.faults.proxy import HOST, Connect, Proxy
 from tests.faults.tenants import Tenants
-from tests.support import version_before
+from tests.support import next_version
 from tests.support.services import Services
 from tests.support.waiting import until
 
@@ -77,7 +77,7 @@ class Fleet:
         self.tenants: Tenants | None = None
         """The projects of a plan with keys. `http` then sends the key of the first."""
         self._mark = services.folder.name
-        self._code = "before" if plan.upgrade else "code"
+        self._code = "code"
         """The folder of the code that processes start with."""
 
     def of(self, role: Role) -> list[Member]:
@@ -164,7 +164,7 @@ class Fleet:
         for name in CODE:
             shutil.copytree(CHECKOUT / name, self.folder / "code" / name)
         if self.plan.upgrade:
-            version_before.unpack(self.folder / "before", CODE)
+            next_version.write(self.folder / "next", CODE)
         if self.plan.models is not None:
             self.models.write_text(self.plan.models, encoding="utf-8")
         await self._migrate()
@@ -176,8 +176,8 @@ class Fleet:
             self.http.headers.update(self.tenants.projects[0].headers)
 
     async def upgrade(self) -> None:
-        """Migrates the database; from then on, a process that starts runs this version's code."""
-        self._code = "code"
+        """Migrates the database; from then on, a process that starts runs the next version's code."""
+        self._code = "next"
         await self._migrate()
 
     async def _migrate(self) -> None:
@@ -211,14 +211,11 @@ class Fleet:
         settings = load_settings(**urls, home=home, models=self.models, port=port, flower_port=port)
         env = {**os.environ, **self.plan.settings, **urls, **programs.absolute_paths(settings)}
         env |= {MARK: self._mark, "PYTHONUNBUFFERED": "1"} | (clock.environment if clock else {})
-        if self._code == "before":  # the older command knows how to start the older code
-            env |= {"LONGHAUL_PORT": str(port), "LONGHAUL_FLOWER_PORT": str(port)}
-            return Program((*COMMAND, role.value), env, self.folder / "before", grace=STOP_GRACE_SECONDS)
         launch = _LAUNCH[role](settings)
         env |= launch.env
         if self.plan.broken is not None:
             env |= {"PYTHONPATH": str(BROKEN), "LONGHAUL_TEST_BREAK": self.plan.broken}
-        return Program((sys.executable, *launch.argv), env, self.folder / "code", grace=STOP_GRACE_SECONDS)
+        return Program((sys.executable, *launch.argv), env, self.folder / self._code, grace=STOP_GRACE_SECONDS)
 
 
 _LAUNCH: dict[Role, Callable[[Settings], programs.Launch]] = {

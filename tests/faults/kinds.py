@@ -111,23 +111,3 @@ KINDS: dict[str, tuple[int, Inflict]] = {
     "postgres: failed over": (4, postgres_failed_over),
 }
 """Name -> its weight in random schedules, and the fault. Weight 0: only if it is asked for by name."""
-
-NEW: frozenset[str] = frozenset(
-    {
-        "postgres: queries cancelled",
-        "postgres: heartbeats cancelled",
-        "postgres: statements time out",
-        "postgres: deadlock",
-        "postgres: disk full",
-        "postgres: failed over",
-        "queue: worker killed before its dispatch",
-        "queue: apis killed before they send",
-        "queue: flushed without maintenance",
-        "valkey: password changed",
-        "clock: of a worker",
-        "clock: of an api",
-        "clock: of maintenance",
-        *DAMAGES,
-    }
-)
-"""Kinds that the version before does not promise to survive: a run that upgrades has them only after the upgrade."""

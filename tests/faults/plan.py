@@ -67,7 +67,7 @@ class Plan:
     standby: bool = False
     """Run Postgres with a synchronous standby, and fail over to it now and then."""
     upgrade: bool = False
-    """Start with the version before, and upgrade to this one in the middle of the run."""
+    """Upgrade from this version to the next one (tests/support/next_version.py) in the middle of the run."""
     demo: bool = False
     """Run the demo model on real vLLM instead of the scripted engine."""
 

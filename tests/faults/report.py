@@ -40,6 +40,8 @@ class Report:
     """Requests that a limit of their project refused; their clients repeated them."""
     attempts: int = 0
     """Claims beyond each response's first."""
+    upgraded: int = 0
+    """Responses that a worker of a later format claimed."""
     pauses: dict[str, list[float]] = field(default_factory=dict)
     """Signal -> seconds from it to the next event of each stream of its worker."""
 
@@ -55,6 +57,8 @@ class Report:
         yield f"{self.responses:6} responses: {_counts(self.statuses)}; {_counts(self.forms)}"
         yield f"{self.events:6} events; {self.readers} readers resumed {self.resumed} times"
         yield f"{self.attempts:6} takeovers of responses; limits refused {self.refused} requests"
+        if self.upgraded:
+            yield f"{self.upgraded:6} responses of the version before were run by the next one"
         for name, pauses in self.pauses.items():
             yield f"{len(pauses):6} streams continued after {name} of their worker: {spread(pauses)}"
         for line, count in Counter(map(_without_details, self.error_lines)).most_common(SHOWN):

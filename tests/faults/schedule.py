@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from tests.faults.arena import Arena, Takeover
 from tests.faults.fleet import Fleet
-from tests.faults.kinds import KINDS, NEW
+from tests.faults.kinds import KINDS
 from tests.faults.member import Member
 from tests.faults.plan import Plan
 from tests.faults.polling import with_pause
@@ -54,16 +54,14 @@ class Schedule:
 
     async def _at_random(self, names: list[str]) -> None:
         random = Random(f"faults {self._plan.seed}")
-        known = [name for name in names if name not in NEW] if self._plan.upgrade else names
         slots = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for number in range(self._plan.faults):
                 await asyncio.sleep(random.expovariate(1 / self._plan.pause))
                 if self._plan.upgrade and number == self._plan.faults // 2:
                     await self._upgrade(slots)
-                    known = names
                 await slots.acquire()
-                name = random.choices(known, self._weights(known))[0]
+                name = random.choices(names, self._weights(names))[0]
                 task = group.create_task(self._inflict(name, self._arena(number)))
                 task.add_done_callback(lambda _: slots.release())
 

@@ -79,7 +79,14 @@ def test_legal_transitions_break_no_rule() -> None:
 def test_illegal_transitions_are_noticed() -> None:
     stolen = (Status.IN_PROGRESS, Status.IN_PROGRESS, 2, 1, "b", "a")
     revived = (Status.COMPLETED, Status.IN_PROGRESS, 2, 1, "b", None)
-    for steps in ((INSERTED, CLAIMED, stolen), (INSERTED, CLAIMED, DONE, revived), (CLAIMED, DONE), (INSERTED, DONE)):
+    too_new = (Status.QUEUED, Status.IN_PROGRESS, 1, 0, "a", None, 1, 2)
+    for steps in (
+        (INSERTED, too_new),
+        (INSERTED, CLAIMED, stolen),
+        (INSERTED, CLAIMED, DONE, revived),
+        (CLAIMED, DONE),
+        (INSERTED, DONE),
+    ):
         assert broken_rules(Evidence([], transitions=transitions(*steps))) == {"transitions_are_legal"}
 
 

@@ -18,6 +18,7 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.tasks import COUNT
 from app.protocol.usage import Usage
+from app.store.context.size import get_with_chain_size
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity
@@ -25,9 +26,12 @@ from app.store.responses import claims, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.logs import Entry
 from app.store.rows import Ending, Idempotency, LargeRow, NewResponse, ResponseRow
+from app.store.tables import DEFAULT_PROJECT
 from tests.support.requests import stored_request
 
 WORKER = "worker-1"
+SLOTS = 32
+"""Of a worker that `alive` registers."""
 
 
 async def a_key() -> bytes:
@@ -35,14 +39,18 @@ async def a_key() -> bytes:
     return b"k" * 32
 
 
-async def queued(db: Database, project: str = "default", **request: Any) -> str:
+async def queued(db: Database, project: str = DEFAULT_PROJECT, **request: Any) -> str:
     """A response as the API leaves it; returns its id."""
     new = new_response(None, project, **request)
+    if (previous := request.get("previous_response_id")) is not None:
+        found = await get_with_chain_size(db, project, previous)
+        assert found is not None
+        new = replace(new, chain_length=found[1].count + 1, context_bytes=found[1].bytes)
     await Inserter(db).create(new)
     return new.id
 
 
-def new_response(idempotency: Idempotency | None = None, project: str = "default", **request: Any) -> NewResponse:
+def new_response(idempotency: Idempotency | None = None, project: str = DEFAULT_PROJECT, **request: Any) -> NewResponse:
     """A response before its insert."""
     response_id = f"resp_{uuid.uuid4().hex}"
     created = datetime.now(UTC)
@@ -57,7 +65,7 @@ def new_response(idempotency: Idempotency | None = None, project: str = "default
 
 async def alive(db: Database, worker: str = WORKER, lease_seconds: float = 60.0, model: str = "scripted") -> str:
     """Registers a worker with a lease of `lease_seconds`, but without its lock (`workers.presence`)."""
-    await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1), lease_seconds)
+    await workers.register(db, WorkerIdentity(worker, model, f"model.{model}", "host", 1, 4096, SLOTS), lease_seconds)
     return worker
 
 

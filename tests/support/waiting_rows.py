@@ -21,10 +21,10 @@ _numbers = itertools.count(1)
 _INSERT = text(
     """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        cost, format)
+        cost, chain_length, context_bytes, format)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
-        CAST(:request AS json), now() + make_interval(secs => (:since + n) / 1000.0), :cost, 2
-    FROM generate_series(1, :count) n
+        CAST(:request AS json), now(), :cost, 1, 0, 1
+    FROM generate_series(1, :count) n ORDER BY n
     """
 )
 
@@ -35,7 +35,7 @@ async def waiting(
     count: int = 1,
     *,
     priority: Priority = Priority.BACKGROUND,
-    cost: int | None = 100,
+    cost: int = 100,
     queue: str = QUEUE,
 ) -> list[str]:
     """So many more responses of a project, which wait behind all that were made before; returns their ids in order."""
@@ -48,14 +48,13 @@ async def waiting(
     }
     values["request"] = json.dumps(stored_request())
     async with db.autocommit() as connection:
-        since = (await connection.execute(text("SELECT count(*) FROM responses"))).scalar_one()
-        await connection.execute(_INSERT, {**values, "priority": priority.value, "since": since, "count": count})
+        await connection.execute(_INSERT, {**values, "priority": priority.value, "count": count})
     return [f"{values['prefix']}-{each}" for each in range(1, count + 1)]
 
 
-async def with_slots(db: Database, slots: int | None, worker: str = "w", queue: str = QUEUE) -> None:
+async def with_slots(db: Database, slots: int, worker: str = "w", queue: str = QUEUE) -> None:
     """A living worker with so many slots."""
-    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, None, slots), 3600.0)
+    await register(db, WorkerIdentity(worker, "scripted", queue, "host", 1, 4096, slots), 3600.0)
 
 
 async def weigh(db: Database, project: str, weight: float) -> None:
@@ -78,8 +77,7 @@ async def take(db: Database, ids: Sequence[str]) -> None:
     """What a claim does to the queue."""
     columns = "status = 'in_progress', attempt = 1, started_at = now(), worker = 'w'"
     claim = f"UPDATE responses SET {columns} WHERE id = ANY(:ids)"
-    async with db.begin() as connection:
-        await connection.execute(text("SET LOCAL longhaul.format = '2'"))
+    async with db.autocommit() as connection:
         await connection.execute(text(claim), {"ids": list(ids)})
 
 

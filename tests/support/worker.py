@@ -87,7 +87,7 @@ class Worker:
         """The ids of released responses."""
         self.engine_deaths = 0
         self.runs = ActiveRuns()
-        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length)
+        self.lease = Lease(db, model, lease_seconds, self.runs, self.engine.context_length, self.engine.slots)
         self.runner = Runner(
             WorkerParts(
                 db=db,

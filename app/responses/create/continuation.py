@@ -74,12 +74,10 @@ class ContextLimits:
         """Raises InvalidRequest if a response that continues a chain of this size would be too long."""
         way_out = "Compact it (POST /v1/responses/compact), and continue with the output of that as 'input'."
         if size.count >= self.responses:
-            message = (
-                f"'previous_response_id' continues {size.count} responses or more; a chain may have {self.responses}."
-            )
+            message = f"'previous_response_id' continues {size.count} responses; a chain may have {self.responses}."
             raise _too_large("previous_response_id", f"{message} {way_out}")
         if size.bytes > self.bytes:
-            message = f"'previous_response_id' continues {size.bytes} bytes or more; at most {self.bytes} are accepted."
+            message = f"'previous_response_id' continues {size.bytes} bytes; at most {self.bytes} are accepted."
             raise _too_large("previous_response_id", f"{message} {way_out}")
 
     def check_conversation(self, size: ContextSize, param: str = "conversation") -> None:
@@ -142,8 +140,7 @@ async def check_outputs(db: Database, continued: Continuation, items: Sequence[J
 async def _check_previous(
     db: Database, project: str, response_id: str, unstored: Collection[str], limits: ContextLimits
 ) -> Continuation:
-    most = ContextSize(limits.responses, limits.bytes)
-    found = await get_with_chain_size(db, project, response_id, most) if may_exist(response_id) else None
+    found = await get_with_chain_size(db, project, response_id) if may_exist(response_id) else None
     if found is None or not (found[0].store or response_id in unstored):
         raise _no_such_previous(response_id)
     row, chain = found

@@ -30,8 +30,6 @@ from app.store.queue.window import room, slots, some_wait, waits
 MAX_SENT = 64
 """Responses of one dispatch, if the window has room. It reads so many of each flow that is among the first."""
 MAX_CHARGE = 2**31 - 1
-DEFAULT_COST = 1024
-"""Of a response that a process of another version inserted."""
 SCALE_RESPONSES = 32.0
 """A flow's scale follows about so many of its latest responses."""
 MIN_SCALE, MAX_SCALE = 0.01, 100.0
@@ -119,13 +117,13 @@ _CORRECT = text(
 _DISPATCH = text(
     f"""
     WITH RECURSIVE {_WEIGHTS}, busy AS (
-        (SELECT r.project, r.priority, r.created_at FROM responses r WHERE r.queue = :queue AND {waits("r")}
-        ORDER BY r.project, r.priority, r.created_at LIMIT 1)
+        (SELECT r.project, r.priority, r.position FROM responses r WHERE r.queue = :queue AND {waits("r")}
+        ORDER BY r.project, r.priority, r.position LIMIT 1)
         UNION ALL
-        SELECT n.project, n.priority, n.created_at FROM busy b CROSS JOIN LATERAL (
-            SELECT r.project, r.priority, r.created_at FROM responses r
+        SELECT n.project, n.priority, n.position FROM busy b CROSS JOIN LATERAL (
+            SELECT r.project, r.priority, r.position FROM responses r
             WHERE r.queue = :queue AND {waits("r")} AND (r.project, r.priority) > (b.project, b.priority)
-            ORDER BY r.project, r.priority, r.created_at LIMIT 1
+            ORDER BY r.project, r.priority, r.position LIMIT 1
         ) n
     ), first AS MATERIALIZED (
         SELECT b.project, b.priority, greatest(f.tag, :virtual_time) AS start, coalesce(f.scale, 1) AS scale,
@@ -135,26 +133,26 @@ _DISPATCH = text(
             SELECT * FROM flows f WHERE f.queue = :queue AND f.project = b.project AND f.priority = b.priority LIMIT 1
         ) f ON true
         LEFT JOIN weights w ON w.priority = b.priority
-        ORDER BY start, was_idle DESC, b.created_at LIMIT :room
+        ORDER BY start, was_idle DESC, b.position LIMIT :room
     ), next AS MATERIALIZED (
-        SELECT o.id, o.created_at, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
+        SELECT o.id, o.position, o.charge, f.project, f.priority, f.start + o.before / f.weight AS tag,
             o.charge / f.weight AS length, f.was_idle AND o.number = 1 AS was_idle
         FROM first f CROSS JOIN LATERAL (
             SELECT c.*, sum(c.charge) OVER o - c.charge AS before, row_number() OVER o AS number FROM (
-                SELECT r.id, r.created_at, CASE WHEN r.charged IS NULL
-                    THEN least(ceil(coalesce(r.cost, {DEFAULT_COST}) * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
+                SELECT r.id, r.position, CASE WHEN r.charged IS NULL
+                    THEN least(ceil(r.cost * f.scale), {MAX_CHARGE}) ELSE 0 END AS charge
                 FROM responses r
                 WHERE r.queue = :queue AND r.project = f.project AND r.priority = f.priority AND {waits("r")}
-                ORDER BY r.created_at LIMIT :room
-            ) c WINDOW o AS (ORDER BY c.created_at, c.id ROWS UNBOUNDED PRECEDING)
-        ) o ORDER BY tag, was_idle DESC, o.created_at LIMIT :room
+                ORDER BY r.position LIMIT :room
+            ) c WINDOW o AS (ORDER BY c.position ROWS UNBOUNDED PRECEDING)
+        ) o ORDER BY tag, was_idle DESC, o.position LIMIT :room
     ), locked AS MATERIALIZED (
         SELECT n.*, r.status, r.sent_at FROM next n JOIN responses r ON r.id = n.id FOR NO KEY UPDATE OF r SKIP LOCKED
     ), sent AS (
         UPDATE responses r
         SET sent_at = now(), sends = r.sends + 1, charged = coalesce(r.charged, CAST(l.charge AS int))
         FROM locked l WHERE r.id = l.id AND {waits("l")}
-        RETURNING r.id, r.model, r.priority, r.stream, l.project, l.created_at, l.was_idle, l.tag,
+        RETURNING r.id, r.model, r.priority, r.stream, l.project, l.position, l.was_idle, l.tag,
             l.tag + l.length AS finish
     ), charged AS (
         INSERT INTO flows (queue, project, priority, tag)
@@ -164,7 +162,7 @@ _DISPATCH = text(
         UPDATE queues q SET virtual_time = s.tag FROM (SELECT max(tag) AS tag FROM sent) s
         WHERE q.name = :queue AND s.tag > q.virtual_time
     )
-    SELECT s.id, s.model, s.priority, s.project, s.stream FROM sent s ORDER BY s.tag, s.was_idle DESC, s.created_at
+    SELECT s.id, s.model, s.priority, s.project, s.stream FROM sent s ORDER BY s.tag, s.was_idle DESC, s.position
     """
 )
 

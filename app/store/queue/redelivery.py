@@ -23,7 +23,7 @@ from app.store.tables import responses
 MAX_DOUBLINGS = 5
 """The wait before a redelivery doubles this many times at most."""
 CLOCK_WENT_BACK = timedelta(minutes=1)
-"""More than the clocks of hosts differ: times of creation are those of API processes."""
+"""A time so far in the future is one from before the clock of Postgres went back."""
 
 _MESSAGE = ("id", "model", "queue", "priority", "project", "stream", "attempt")
 
@@ -41,7 +41,7 @@ async def take_released(db: Database, limit: int = 500) -> list[Message]:
     released = (
         select(responses.c.id)
         .where(may("take_over"), responses.c.worker.is_(None), responses.c.sent_at.is_(None))
-        .order_by(responses.c.created_at)
+        .order_by(responses.c.position)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
@@ -95,7 +95,7 @@ async def take_undelivered(
     """
     undelivered = _undelivered(heads, seconds, limit)
     urgent = undelivered.where(_is_sent(), responses.c.priority == Priority.URGENT.value).order_by(*_BY_QUEUE)
-    released = undelivered.where(_is_released()).order_by(responses.c.created_at)
+    released = undelivered.where(_is_released()).order_by(responses.c.position)
     return [*(await _mark_sent(db, urgent)), *(await _mark_sent(db, released))]
 
 
@@ -104,7 +104,7 @@ _BY_QUEUE = (responses.c.queue, responses.c.priority)
 _IS_DISPATCHED = responses.c.priority > Priority.URGENT.value
 """Urgent ones never wait."""
 _LIST = case(
-    *((responses.c.priority == each.value, literal_column(str(list_of(each)))) for each in Priority),
+    (responses.c.priority == Priority.URGENT.value, literal_column(str(list_of(Priority.URGENT)))),
     else_=literal_column(str(list_of(max(Priority)))),
 )
 """`message.list_of` of a row."""
@@ -147,13 +147,12 @@ def _is_released() -> ColumnElement[bool]:
 
 def _sent_at(table: FromClause) -> ColumnElement[datetime]:
     # A released response has no time until its message was sent again.
-    return func.coalesce(table.c.sent_at, table.c.created_at)
+    return func.coalesce(table.c.sent_at, table.c.started_at)
 
 
 def _is_due(seconds: float) -> ColumnElement[bool]:
     doublings = func.least(func.greatest(responses.c.sends - 1, 0), MAX_DOUBLINGS)
     wait = func.power(2, doublings) * timedelta(seconds=seconds)
-    # A time that is still to come is one from before the clock of Postgres went back.
     return (_sent_at(responses) < func.now() - wait) | (_sent_at(responses) > func.now() + CLOCK_WENT_BACK)
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 RESERVE = 8
 """Messages in Redis of a queue without a living worker: the first worker that comes finds something to claim."""
-UNKNOWN_SLOTS = 32
-"""What counts as the slots of a worker of a version that does not tell."""
 
 
 def waits(table: str) -> str:
@@ -21,7 +19,7 @@ def waits(table: str) -> str:
 
 def some_wait(queue: str) -> str:
     """Whether any response of the queue waits."""
-    order = "x.queue, x.project, x.priority, x.created_at"
+    order = "x.queue, x.project, x.priority, x.position"
     return (
         f"(SELECT true FROM responses x WHERE x.queue = {queue} AND {waits('x')} ORDER BY {order} LIMIT 1) IS NOT NULL"
     )
@@ -29,7 +27,7 @@ def some_wait(queue: str) -> str:
 
 def slots(queue: str, most: str) -> str:
     """The slots of the queue's living workers, at most so many of each; RESERVE if there is no worker."""
-    each = f"least(coalesce(w.slots, {UNKNOWN_SLOTS}), {most})"
+    each = f"least(w.slots, {most})"
     living = f"w.queue = {queue} AND w.lease_until > now()"
     return f"(SELECT coalesce(sum({each}), {RESERVE}) FROM workers w WHERE {living})"
 

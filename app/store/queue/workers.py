@@ -34,10 +34,10 @@ class WorkerIdentity:
     queue: str
     host: str
     pid: int
-    context_length: int | None = None
+    context_length: int
     """Tokens of prompt and output together, in its engine."""
-    slots: int | None = None
-    """The most responses that it runs at once; None counts as `window.UNKNOWN_SLOTS`."""
+    slots: int
+    """The most responses that it runs at once."""
 
 
 class LeaseLost(Exception):
@@ -213,7 +213,7 @@ async def context_lengths(db: Database) -> dict[str, int]:
     """The context length of each model with a living worker: the shortest, if its workers differ."""
     lengths = (
         select(workers.c.model, func.min(workers.c.context_length).label("shortest"))
-        .where(workers.c.lease_until > func.now(), workers.c.context_length.is_not(None))
+        .where(workers.c.lease_until > func.now())
         .group_by(workers.c.model)
     )
     async with db.autocommit() as connection:

@@ -41,8 +41,7 @@ _RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots
 # it too. If Postgres crashes before that, the claim was never made: the worker is refused at its first chunk, and
 # maintenance sends the response again (docs/decisions/first-token.md).
 #
-# The log is from now on that of this version: older workers leave it alone. `longhaul.format` tells the trigger of
-# migration 0006 that this statement looks at formats itself.
+# The log is from now on that of this version: older workers leave it alone.
 #
 # Only a living worker claims: what another one claimed would be taken from it as from a dead one, and counted as a
 # crash. The lock makes a removal of the worker (workers.py) come before the claim or after it, never in between.
@@ -58,15 +57,14 @@ _CLAIM = text(
         SELECT w.id FROM workers w WHERE w.id IN (SELECT worker FROM batch) AND w.lease_until > now()
         FOR KEY SHARE OF w
     ), unflushed AS MATERIALIZED (
-        SELECT set_config('synchronous_commit', 'off', true) AS setting,
-            set_config('longhaul.format', '{FORMAT}', true) AS format
+        SELECT set_config('synchronous_commit', 'off', true) AS setting
     )
     UPDATE responses r SET
         status = '{TRANSITIONS["claim"].target.value}', attempt = r.attempt + 1, worker = l.claimant, format = {FORMAT},
         started_at = coalesce(r.started_at, now()),
         run_deadline = coalesce(r.run_deadline, now() + make_interval(secs => r.run_seconds))
     FROM locked l JOIN living w ON w.id = l.claimant, unflushed
-    WHERE unflushed.setting = 'off' AND unflushed.format = '{FORMAT}' AND r.id = l.id AND l.format <= {FORMAT} AND (
+    WHERE unflushed.setting = 'off' AND r.id = l.id AND l.format <= {FORMAT} AND (
         l.status IN ({sources("claim")}) AND coalesce(l.queue_deadline > now(), true)
         OR l.status IN ({sources("take_over")}) AND l.worker IS NULL AND l.attempt < :max_claims
     )

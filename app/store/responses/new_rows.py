@@ -47,8 +47,8 @@ class NewRow:
     run_seconds: float | None
     idempotency_key: str | None
     fingerprint: bytes | None
-    chain_length: int | None
-    context_bytes: int | None
+    chain_length: int
+    context_bytes: int
     format: int
     key_id: str | None
     reserved_input: int | None
@@ -86,7 +86,7 @@ class NewRow:
             reserved_input=None if reserved is None else reserved.input_tokens,
             reserved_output=None if reserved is None else reserved.output_tokens,
             reserved_bytes=None if reserved is None else reserved.bytes,
-            cost=estimated_cost(len(encoded) + (new.context_bytes or 0), request.get("max_output_tokens")),
+            cost=estimated_cost(len(encoded) + new.context_bytes, request.get("max_output_tokens")),
         )
 
     @property
@@ -146,24 +146,25 @@ _OPENING: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
 # messages right after.
 #
 # The order of the keys is that of every batch, so that two batches with the same keys do not wait for each other. If a
-# key comes twice in a batch, one of the two is inserted.
+# key comes twice in a batch, one of the two is inserted. Rows without a key keep their order: Postgres gives positions
+# as it inserts.
 _SLOTS = slots("q.queue", "NULL")
 _INSERT = text(
     f"""
     WITH batch AS (
-        SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) AS b({names(_ROW, _OPENING)})
+        SELECT * FROM unnest({named_arrays(_ROW, _OPENING)}) WITH ORDINALITY AS b({names(_ROW, _OPENING)}, number)
     ), rooms AS MATERIALIZED (
         SELECT q.queue, CASE WHEN {some_wait("q.queue")} THEN 0 ELSE {room("q.queue", _SLOTS)} END AS room
         FROM (SELECT DISTINCT queue FROM batch) q
     ), numbered AS (
         SELECT b.*, CASE WHEN b.priority = {Priority.URGENT.value} OR q.room >= row_number() OVER (
-            PARTITION BY b.queue, b.priority = {Priority.URGENT.value} ORDER BY b.created_at) THEN 1 ELSE 0 END AS sends
+            PARTITION BY b.queue, b.priority = {Priority.URGENT.value} ORDER BY b.number) THEN 1 ELSE 0 END AS sends
         FROM batch b JOIN rooms q ON q.queue = b.queue
     ), created AS (
         INSERT INTO responses ({_ROW.names}, status, sent_at, sends, reserved_at)
         SELECT {_ROW.select("b")}, 'queued', CASE b.sends WHEN 1 THEN now() END, b.sends,
             CASE WHEN reserved_bytes IS NOT NULL THEN clock_timestamp() END
-        FROM numbered b ORDER BY project, idempotency_key
+        FROM numbered b ORDER BY project, idempotency_key, number
         ON CONFLICT (project, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         RETURNING id, sends
     ), opened AS (

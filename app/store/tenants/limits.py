@@ -1,7 +1,7 @@
 """Limits of projects: reserved with the insert, settled by the end.
 
-A reservation locks the project's row, reads its limits, and adds what a trigger has noted since (`settlements`,
-migration 0009). Whoever ends a response or claims it only adds such a note: nobody waits for a reservation but other
+A reservation locks the project's row, reads its limits, and adds what the trigger `responses_settle` has noted since
+(`settlements`). Whoever ends a response or claims it only adds such a note: nobody waits for a reservation but other
 reservations of the same project. Projects are locked in the order of their ids.
 
 Time never gives room twice: unused tokens of a minute are given back less what has been refilled since they were

@@ -38,10 +38,12 @@ _SIZES = """
 """
 _FILL = """
     INSERT INTO responses (id, project, created_at, {columns})
-    SELECT 'resp_' || md5(n::text), 'p' || n % {flows}, now() + make_interval(secs => n / 1000.0), {columns}
-    FROM generate_series(CAST(:begin AS int), CAST(:end AS int)) n, responses r WHERE r.id = :first
+    SELECT 'resp_' || md5(n::text), 'p' || n % {flows}, now(), {columns}
+    FROM generate_series(CAST(:begin AS int), CAST(:end AS int)) n, responses r WHERE r.id = :first ORDER BY n
 """
-_COLUMNS = "model, queue, status, background, stream, store, request, cost, format, priority"
+_COLUMNS = (
+    "model, queue, status, background, stream, store, request, cost, chain_length, context_bytes, format, priority"
+)
 
 Row = dict[str, Any]
 

@@ -14,7 +14,6 @@ from app.protocol.events.machine import ResponseStream
 from app.protocol.response import response_object
 from app.protocol.usage import Usage
 from app.store.database import Database
-from app.store.formats import FORMAT
 from app.store.responses.logs import Entry
 from app.store.rows import Ending
 from tests.support.requests import stored_request
@@ -25,15 +24,13 @@ OPENED = 2
 
 _COLUMNS = """
     SELECT string_agg(quote_ident(column_name), ', ') FROM information_schema.columns
-    WHERE table_name = :table AND column_name <> :own AND is_generated = 'NEVER'
+    WHERE table_name = :table AND column_name <> :own AND is_generated = 'NEVER' AND is_identity = 'NO'
 """
 _COPY = """
     INSERT INTO {table} ({columns}, {own})
     SELECT {columns}, CAST(:prefix AS text) || lpad(i::text, 8, '0')
     FROM {table} t, generate_series(1, CAST(:count AS int)) i WHERE t.{own} = :template
 """
-_AS_NEWEST = "SELECT set_config('longhaul.format', CAST(:format AS text), true)"
-"""Without it Postgres takes the claim for that of an older worker (migration 0006)."""
 _CLAIM = """
     UPDATE responses SET status = 'in_progress', attempt = 1, worker = :worker, started_at = now()
     WHERE id = ANY(CAST(:ids AS text[]))
@@ -65,7 +62,6 @@ async def make_running(db: Database, count: int, prefix: str, worker: str, *, no
     """So many responses that `worker` has claimed; `noticed`: and Postgres' statistics know of it."""
     ids = await make_queued(db, count, prefix)
     async with db.begin() as connection:
-        await connection.execute(text(_AS_NEWEST), {"format": str(FORMAT)})
         await connection.execute(text(_CLAIM), {"ids": ids, "worker": worker})
     if noticed:
         await vacuum(db)

@@ -123,7 +123,7 @@ async def _claims(rig: Rig) -> Found:
 async def _alive(rig: Rig) -> Found:
     """A heartbeat of a worker with 64 responses, and the check of its presence."""
     worker = "alive"
-    await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1), 3600.0)
+    await workers.register(rig.db, WorkerIdentity(worker, "bench", "model.bench", "host", 1, 4096, 32), 3600.0)
     running = dict.fromkeys(await make_running(rig.db, 64, "resp_alive", worker), 1)
     count = rig.times(400)
     beats = await _repeated(rig, count, lambda: workers.heartbeat(rig.db, worker, 3600.0, running))
@@ -175,8 +175,9 @@ async def _register(rig: Rig, ids: Sequence[str]) -> None:
     async with rig.db.begin() as other:
         await other.execute(text("DELETE FROM workers"))
         register = """
-            INSERT INTO workers (id, model, queue, host, pid, started_at, lease_until)
-            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour'
+            INSERT INTO workers
+                (id, model, queue, host, pid, started_at, lease_until, format, context_length, slots)
+            SELECT id, 'bench', 'model.bench', 'host', 1, now(), now() + interval '1 hour', 1, 4096, 32
             FROM unnest(CAST(:ids AS text[])) id
         """
         await other.execute(text(register), {"ids": list(ids)})

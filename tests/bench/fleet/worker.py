@@ -131,7 +131,7 @@ class PaperWorker:
         self._streams: list[Stream] = []
         self._runs = PaperRuns(self._streams)
         self._events = SampleEvents()
-        self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs)
+        self._lease = Lease(self._db, model, LEASE_SECONDS, self._runs, 4096, 256)
 
     async def start(self, ids: Sequence[str], claims: Database) -> None:
         """Returns with its lease, and with these claimed by `claims`, for claims keep a connection of their own, and

@@ -64,7 +64,7 @@ _COPY_CHUNKS = """
 """
 _COLUMNS = """
     SELECT string_agg(quote_ident(column_name), ', ') FROM information_schema.columns
-    WHERE table_name = :table AND NOT column_name = ANY(:own) AND is_generated = 'NEVER'
+    WHERE table_name = :table AND NOT column_name = ANY(:own) AND is_generated = 'NEVER' AND is_identity = 'NO'
 """
 _OWN = {"responses": ["id", "created_at", "started_at", "finished_at", "log"], "chunks": ["response_id"]}
 _SOME = "SELECT array_agg(id) FROM (SELECT id FROM responses WHERE finished_at IS NOT NULL ORDER BY md5(id) LIMIT :n) s"

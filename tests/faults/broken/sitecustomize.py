@@ -55,7 +55,7 @@ def _without_claim(claims: Any) -> None:
     """Any message makes its worker the owner, whatever the row says."""
     from sqlalchemy import func
 
-    _require(claims, "claim_all", "responses", "update", "text", "response_row", "RESPONSE_COLUMNS")
+    _require(claims, "claim_all", "responses", "update", "response_row", "RESPONSE_COLUMNS")
     table = claims.responses
 
     async def claim(db: Any, response_id: str, worker: str) -> Any:
@@ -77,7 +77,6 @@ def _without_claim(claims: Any) -> None:
             .returning(*claims.RESPONSE_COLUMNS)
         )
         async with db.autocommit() as connection:
-            await connection.execute(claims.text("SET longhaul.format = 'any'"))
             row = (await connection.execute(statement)).one_or_none()
         return None if row is None else claims.response_row(row)
 

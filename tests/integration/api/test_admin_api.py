@@ -23,7 +23,7 @@ from app.access.new_keys import CreatedKey
 from app.access.objects import COMMAND_LINE
 from app.api.routes.organization import ROUTERS
 from app.protocol.limits import ALL_MODELS
-from app.protocol.requests.bodies.organization import MAX_LIMIT_VALUE
+from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from config.models import ModelCatalog
 from config.tools import McpServer
@@ -330,14 +330,14 @@ class TestRateLimits:
         limits = client.admin.organization.projects.rate_limits
         listed = [limit async for limit in limits.list_rate_limits(project, limit=2)]
         assert [limit.model for limit in listed] == [ALL_MODELS, MODEL, OTHER_MODEL]
-        assert {limit.max_requests_per_1_minute for limit in listed} == {MAX_LIMIT_VALUE}
+        assert {limit.max_requests_per_1_minute for limit in listed} == {NO_LIMIT}
         other = listed[-1].id
         first = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=7)
-        assert (first.max_requests_per_1_minute, first.max_tokens_per_1_minute) == (7, MAX_LIMIT_VALUE)
+        assert (first.max_requests_per_1_minute, first.max_tokens_per_1_minute) == (7, NO_LIMIT)
         second = await limits.update_rate_limit(other, project_id=project, max_tokens_per_1_minute=1000)
         assert (second.max_requests_per_1_minute, second.max_tokens_per_1_minute) == (7, 1000)
-        again = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=MAX_LIMIT_VALUE)
-        assert (again.max_requests_per_1_minute, again.max_tokens_per_1_minute) == (MAX_LIMIT_VALUE, 1000)
+        again = await limits.update_rate_limit(other, project_id=project, max_requests_per_1_minute=NO_LIMIT)
+        assert (again.max_requests_per_1_minute, again.max_tokens_per_1_minute) == (NO_LIMIT, 1000)
         before = (await limits.list_rate_limits(project, before=other, limit=1)).data
         assert [limit.model for limit in before] == [MODEL]
         assert await audited(client, resource_ids=[other]) == ["rate_limit.updated"] * 3

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import text
 
 from app.api import schemas
 from app.store.context import conversations as store
@@ -68,8 +70,6 @@ class TestConversation:
     async def test_a_bad_field_is_named_and_no_conversation_is_created(
         self, api: Api, db: Database, body: Json, named: str
     ) -> None:
-        from sqlalchemy import text
-
         answer = await api.client.post("/v1/conversations", json=body)
         assert answer.status_code in (400, 404)
         assert error_of(answer)["param"] == named
@@ -92,8 +92,8 @@ class TestConversation:
             assert {error_of(answer)["code"] for answer in answers} == {"conversation_not_found"}
 
     async def test_another_projects_conversation_is_unknown(self, api: Api, db: Database) -> None:
-        from datetime import UTC, datetime
-
+        async with db.autocommit() as connection:
+            await connection.execute(text("INSERT INTO projects (id, name, created_at) VALUES ('theirs', 'a', now())"))
         await store.create(db, store.ConversationRow("conv_theirs", "theirs", {}, datetime.now(UTC)), [])
         assert (await api.client.get("/v1/conversations/conv_theirs")).status_code == 404
         assert (await api.client.delete("/v1/conversations/conv_theirs")).status_code == 404

@@ -34,8 +34,8 @@ class TestModels:
         assert [model["slug"] for model in body["models"]] == [model["id"] for model in body["data"]]
 
     async def test_the_context_length_is_the_shortest_of_the_living_workers(self, api: Api, db: Database) -> None:
-        for name, length, seconds in (("w1", 4096, 60.0), ("w2", 2048, 60.0), ("w3", 16, 0.0), ("w4", None, 60.0)):
-            await workers.register(db, WorkerIdentity(name, MODEL, f"model.{MODEL}", "host", 1, length), seconds)
+        for name, length, seconds in (("w1", 4096, 60.0), ("w2", 2048, 60.0), ("w3", 16, 0.0)):
+            await workers.register(db, WorkerIdentity(name, MODEL, f"model.{MODEL}", "host", 1, length, 8), seconds)
         query = {"client_version": "0.169.0"}
         body = (await api.client.get("/v1/models", params=query)).json()
         assert [model["context_length"] for model in body["data"]] == [2048, None]
@@ -77,7 +77,7 @@ class TestHealth:
         schemas.Ready.model_validate(answer.json())
 
     async def test_a_worker_of_a_model_that_is_not_served_does_not_count(self, api: Api, db: Database) -> None:
-        await workers.register(db, WorkerIdentity("w", "nobody", "model.nobody", "host", 1), 60.0)
+        await workers.register(db, WorkerIdentity("w", "nobody", "model.nobody", "host", 1, 4096, 8), 60.0)
         assert (await api.client.get("/health/ready")).status_code == 503
 
     async def test_readiness_names_postgres_while_it_is_away_and_recovers(

@@ -17,6 +17,7 @@ from app.access.administration import Administration
 from app.access.changes import AdministrationError
 from app.api.rate_limits import HEADERS
 from app.protocol.limits import LimitKind
+from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
 from app.store.tenants.limits import states
 from app.streaming.pubsub import PubSub
@@ -303,7 +304,7 @@ class TestAdministration:
         with pytest.raises(AdministrationError, match="no such limit"):
             await admin.remove_limit(mine.project, LimitKind.TOKENS_PER_DAY)
 
-    @pytest.mark.parametrize("value", [0, -1, 2**53 + 1])
+    @pytest.mark.parametrize("value", [0, -1, NO_LIMIT, 2**53 + 1])
     async def test_a_limit_has_bounds(self, admin: Administration, mine: Tenant, value: int) -> None:
         with pytest.raises(AdministrationError, match="a number from 1 to"):
             await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, value)

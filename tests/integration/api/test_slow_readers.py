@@ -50,6 +50,7 @@ async def long_log(db: Database) -> str:
         rows[-1] |= {"tokens": b"", "frames": frames.encode_all([event])}
     rows[-1]["final"] = True
     async with db.begin() as connection:
+        await connection.execute(chunks.update().where(chunks.c.response_id == row.id).values(final=False))
         await connection.execute(chunks.insert(), rows)
     return row.id
 

@@ -11,7 +11,7 @@ import redis
 from kombu import Consumer, Producer, Queue
 
 from app.queue.celery_app import make_celery
-from app.queue.message import Priority
+from app.queue.message import LISTS, Priority
 from config.settings import load_settings
 from tests.support.celery_processes import own_database
 from workers.celery_host.connection import FastReconnectConnection
@@ -110,16 +110,16 @@ def test_a_message_that_arrives_while_the_worker_waits_is_taken_at_once(taking: 
 
 def test_a_reply_has_messages_of_the_first_priority_only(taking: Callable[..., Taker]) -> None:
     taker = taking()
-    for priority in reversed(Priority):
+    for priority in reversed(LISTS):
         taker.send(f"{priority.name} 1", f"{priority.name} 2", priority=priority)
-    assert [taker.take() for _ in Priority] == [[f"{each.name} 1", f"{each.name} 2"] for each in Priority]
+    assert [taker.take() for _ in LISTS] == [[f"{each.name} 1", f"{each.name} 2"] for each in LISTS]
 
 
 def test_urgent_messages_are_taken_first(taking: Callable[..., Taker]) -> None:
     taker = taking()
-    for priority in reversed(Priority):
+    for priority in reversed(LISTS):
         taker.send(priority.name, priority=priority)
-    assert [taker.take() for _ in Priority] == [[each.name] for each in Priority]
+    assert [taker.take() for _ in LISTS] == [[each.name] for each in LISTS]
 
 
 def test_queues_are_taken_from_in_turn(taking: Callable[..., Taker]) -> None:

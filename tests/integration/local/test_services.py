@@ -14,8 +14,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from app.local.errors import LocalError
 from app.local.home import Home
-from app.local.services.postgres import PASSWORD_FILE, RULES, Postgres
+from app.local.services.postgres import PASSWORD_FILE, Postgres
 from app.local.services.service_account import KEPT_VARIABLES, ServiceFolders
 from tests.support.services import Services
 
@@ -129,42 +130,14 @@ def own_services() -> Iterator[Services]:
     running.close()
 
 
-AS_IN_0_2 = """\
-SET allow_system_table_mods = on;
-
-CREATE TABLE kept (n int);
-
-INSERT INTO kept VALUES (7);
-
-CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1';
-
-ALTER TABLE kept OWNER TO longhaul;
-
-ALTER DATABASE longhaul OWNER TO longhaul;
-
-DROP ROLE longhaul_app;
-
-"""
-
-
-async def test_data_of_0_2_keep_what_they_have_and_lose_the_trust(own_services: Services) -> None:
-    """There the superuser owned everything, and everybody who reached the socket was the superuser."""
-    server, home = own_services.postgres, own_services.folder / "home"
-    data = next(home.glob("postgres-*/data"))
-    server.kill()
-    made = Postgres(ServiceFolders.choose(Home.prepare(home)))
-    (data / "postmaster.pid").unlink()
-    await made._execute(data, "longhaul", AS_IN_0_2)
-    (data / "pg_hba.conf").write_text("local all all trust\n")
-    (home / PASSWORD_FILE).unlink()
-    server.start()
-    assert (data / "pg_hba.conf").read_text() == RULES
-    assert await fetch(own_services, "SELECT n FROM kept") == 7
-    await fetch(own_services, "ALTER TABLE kept ADD COLUMN more int")
-    await fetch(own_services, "DROP FUNCTION one()")
-    await fetch(own_services, "CREATE TABLE new (n int)")
-    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
-        await asyncpg.connect(host=str(socket_folder(own_services)), user="longhaul", database="longhaul")
+async def test_a_data_folder_that_lets_in_others_is_refused(own_services: Services) -> None:
+    home = own_services.folder / "home"
+    file = next(home.glob("postgres-*/data")) / "pg_hba.conf"
+    own_services.postgres.stop()
+    file.write_text("local all all trust\n")
+    with pytest.raises(LocalError, match=r"data of a version before 0\.3 cannot be used, so move .* away"):
+        await Postgres(ServiceFolders.choose(Home.prepare(home))).prepare()
+    assert file.read_text() == "local all all trust\n"
 
 
 async def test_a_lost_password_is_written_again(own_services: Services) -> None:

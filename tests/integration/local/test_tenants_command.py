@@ -28,7 +28,7 @@ def home(services: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home
         db = Database(load_settings(DATABASE_URL=services.database_url).database_dsn, 2)
         await migrate(db)
         async with db.begin() as connection:
-            await connection.execute(text("TRUNCATE api_keys, limits"))
+            await connection.execute(text("TRUNCATE api_keys, limits, audit_logs"))
             await connection.execute(text("DELETE FROM projects WHERE id <> 'default'"))
         await db.close()
 

@@ -1,4 +1,4 @@
-"""The size of what a request continues: without reading it, also for rows of the version before."""
+"""The size of what a request continues, without reading it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import Row, event, text
 from app.protocol.requests.bodies.request import parse_request
 from app.responses.create.continuation import ContextLimits, check_continuation
 from app.sizes import LARGE_BYTES
-from app.store.context.contents import NO_LIMIT, chain_items
+from app.store.context.contents import chain_items
 from app.store.context.conversations import ConversationRow, create
 from app.store.context.size import ContextSize, ConversationSize, conversation_size, get_with_chain_size
 from app.store.database import Database
@@ -25,8 +25,6 @@ from tests.support.requests import message
 from tests.support.rows import claimed
 from tests.support.worker import items_of
 from workers.generation.turns.inputs import ContextTooLong
-
-MOST = ContextSize(1000, NO_LIMIT)
 
 
 def size_of(items: list[dict[str, Any]]) -> int:
@@ -41,18 +39,18 @@ async def chain(db: Database, length: int) -> str:
     return str(previous["previous_response_id"])
 
 
-async def chain_size(db: Database, response_id: str, most: ContextSize = MOST) -> ContextSize:
-    found = await get_with_chain_size(db, "default", response_id, most)
+async def chain_size(db: Database, response_id: str) -> ContextSize:
+    found = await get_with_chain_size(db, "default", response_id)
     assert found is not None
     assert found[0] == await get(db, "default", response_id)
     return found[1]
 
 
 async def test_a_response_of_another_project_has_no_size(db: Database) -> None:
-    assert await get_with_chain_size(db, "theirs", await chain(db, 1), MOST) is None
+    assert await get_with_chain_size(db, "theirs", await chain(db, 1)) is None
 
 
-async def test_rows_of_the_version_before_are_counted(db: Database) -> None:
+async def test_a_chain_has_the_size_of_all_its_responses(db: Database) -> None:
     newest = await chain(db, 3)
     size = await chain_size(db, newest)
     items = size_of(await chain_items(db, "default", newest))
@@ -114,12 +112,6 @@ async def test_nothing_before_a_row_that_knows_its_place_is_looked_at(db: Databa
     assert 1000 < size.bytes < 1000 + whole.bytes
 
 
-async def test_a_walk_ends_where_the_bound_is_passed(db: Database) -> None:
-    newest = await chain(db, 3)
-    assert (await chain_size(db, newest, ContextSize(1, NO_LIMIT))).count == 2
-    assert (await chain_size(db, newest, ContextSize(1000, 1))).count == 1
-
-
 async def test_a_worker_refuses_to_read_more_than_it_may_hold(db: Database) -> None:
     row = await claimed(db, previous_response_id=await chain(db, 3))
     size = (await chain_size(db, row.request["previous_response_id"])).bytes
@@ -141,8 +133,6 @@ async def test_items_of_a_conversation_know_their_size(db: Database) -> None:
             (await connection.execute(text("SELECT bytes FROM conversation_items ORDER BY position"))).scalars()
         )
         assert sizes[:2] == [size_of([item]) for item in items]
-        await connection.execute(text("UPDATE conversation_items SET bytes = NULL"))
-    assert found == await conversation_size(db, "default", conversation.id)
     assert (found.size.count, found.size.bytes) == (3, sum(sizes))
     row = await claimed(db, conversation={"id": conversation.id})
     assert len(await items_of(db, row, found.size.bytes)) == 4

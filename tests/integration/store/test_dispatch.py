@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -15,8 +16,8 @@ from app.queue.message import Priority
 from app.store.database import Database
 from app.store.queue import dispatch, redelivery
 from app.store.queue.dispatch import MAX_SENT, Flow, FlowCorrection
-from app.store.queue.window import RESERVE, UNKNOWN_SLOTS
-from app.store.responses import claims, endings
+from app.store.queue.window import RESERVE
+from app.store.responses import claims, endings, lookup
 from app.store.responses.inserts import Inserter
 from app.store.responses.new_rows import estimated_cost
 from app.store.rows import NewResponse
@@ -165,11 +166,17 @@ async def test_what_a_response_took_beyond_its_estimate_counts_against_its_flow(
     await dispatch.dispatch(db, QUEUE, 4, {Flow(QUEUE, "nobody", 6): FlowCorrection(1, 1000, 0, 1000)})
 
 
-async def test_responses_of_an_older_version_have_a_cost_too(db: Database) -> None:
-    await with_slots(db, 4)
-    await waiting(db, "a", 40, cost=None)
-    await waiting(db, "b", 40, cost=dispatch.DEFAULT_COST)
-    assert projects(await drain(db, 40)) == {"a": 20, "b": 20}
+async def test_the_clocks_of_api_processes_order_nothing(db: Database) -> None:
+    now = datetime.now(UTC)
+    ids = await waiting(db, "default")
+    for ahead in (timedelta(minutes=5), timedelta(), timedelta(minutes=-5)):
+        new = replace(new_response(), created_at=now + ahead)
+        await Inserter(db).create(new)
+        ids.append(new.id)
+    assert await sent(db) == ids
+    row = await lookup.find(db, ids[-1])
+    assert row is not None
+    assert row.created_at == now - timedelta(minutes=5), "what the opening events say"
 
 
 def test_an_estimate_is_bounded_and_counts_input_and_output() -> None:
@@ -190,9 +197,8 @@ async def test_the_window_holds_no_more_than_its_share_of_each_worker(db: Databa
     assert len(await sent(db, window=16)) == 0, "more than half of the window is full"
     await take(db, await _in_redis(db))
     assert len(await sent(db, window=16)) == 16 + 12
-    await with_slots(db, None, "of an older version")
     await take(db, await _in_redis(db))
-    half = (100 + 12 + UNKNOWN_SLOTS) // 2
+    half = (100 + 12) // 2
     assert half <= len(await sent(db, window=1000)) < half + MAX_SENT
 
 

@@ -54,6 +54,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
         ("DATABASE_URL", "mysql://u:hunter2@db/x"),
         ("DATABASE_URL", "postgresql://u:hunter2@db:a/x"),
         ("DATABASE_URL", "postgresql://u:hunter2@db/x?target_session_attrs=any"),
+        ("DATABASE_URL", "postgresql://u:hunter2@db/x?ssl=require"),
         ("REDIS_URL", "valkey://:hunter2@r"),
         ("REDIS_URL", "sentinel://:hunter2@r:26379/main"),
         ("REDIS_URL", "redis://:hunter2@r:6379,s:6379/0"),
@@ -224,7 +225,7 @@ def test_the_limits_of_new_projects_have_the_names_of_all_limits(monkeypatch: py
         ("requests_per_minute=1,", "must be limits, each once"),
         ("requests_per_hour=1", "Input should be 'requests_per_minute'"),
         ("requests_per_minute=0", "greater than or equal to 1"),
-        ("tokens_per_day=9007199254740993", "less than or equal to 9007199254740992"),
+        ("tokens_per_day=9007199254740991", "less than or equal to 9007199254740990"),
         ("tokens_per_day=many", "a valid integer"),
     ],
 )

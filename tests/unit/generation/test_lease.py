@@ -84,7 +84,7 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
 
 @asynccontextmanager
 async def leased(postgres: Postgres, on_end: Callable[[], None] = lambda: None) -> AsyncIterator[Lease]:
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), None, on_end)
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, 8, on_end)
     try:
         await lease.start()
         yield lease
@@ -170,7 +170,7 @@ async def test_a_start_that_is_cancelled_leaves_no_thread(postgres: Postgres, mo
         await asyncio.Event().wait()
 
     monkeypatch.setattr(store, "register", hang)
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns())
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, 8)
     starting = asyncio.create_task(lease.start())
     await until(registering.is_set)
     starting.cancel()

@@ -11,7 +11,7 @@ import pytest
 
 from app.local.errors import LocalError
 from app.local.services import service_account
-from app.local.services.service_account import Account, ServiceFolders, choose_account, hand_over, service_environment
+from app.local.services.service_account import Account, ServiceFolders, choose_account, service_environment
 
 
 def entry(name: str, uid: int) -> pwd.struct_passwd:
@@ -77,18 +77,9 @@ def test_services_see_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.root
-def test_as_root_the_data_of_nobody_change_hands_and_nothing_else_does(tmp_path: Path) -> None:
-    nobody = pwd.getpwnam("nobody").pw_uid
-    data = tmp_path / "valkey" / "deep"
-    data.mkdir(parents=True)
-    (data / "file").touch()
-    (data / "of-root").touch()
-    (tmp_path / "outside").touch()
-    (data / "link").symlink_to(tmp_path / "outside")
-    for path in (tmp_path / "valkey", data, data / "file", tmp_path / "outside"):
-        os.chown(path, nobody, nobody)
-    account = Account("someone", 12345, 12345)
-    ServiceFolders(tmp_path, account).subfolder("valkey")
-    assert [path.stat().st_uid for path in (tmp_path / "valkey", data, data / "file")] == [12345] * 3
-    assert [path.stat().st_uid for path in (data / "of-root", tmp_path / "outside")] == [0, nobody]
-    hand_over(tmp_path / "valkey", nobody, account)  # again: nothing is left to do
+def test_as_root_a_folder_of_another_account_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "valkey").mkdir()
+    os.chown(tmp_path / "valkey", 54321, 54321)
+    with pytest.raises(LocalError, match=f"chown -R 12345:12345 {tmp_path}/valkey"):
+        ServiceFolders(tmp_path, Account("someone", 12345, 12345)).subfolder("valkey")
+    assert (tmp_path / "valkey").stat().st_uid == 54321

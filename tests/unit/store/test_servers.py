@@ -83,8 +83,3 @@ async def test_without_a_server_that_takes_writes_postgres_is_away(network: Netw
 async def test_the_url_of_one_server_is_left_as_it_is(network: Network, url: str) -> None:
     await Servers(url).connect()
     assert network.asked == [url]
-
-
-async def test_ssl_is_understood_as_before(network: Network) -> None:
-    await Servers("postgresql://db/x?ssl=require&sslmode=a").connect()
-    assert network.asked == ["postgresql://db/x?sslmode=require&sslmode=a"]

@@ -16,7 +16,7 @@ from app.api.route_docs import BEFORE, CURSOR_PARAMETERS, body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import NotFound
 from app.protocol.limits import ALL_MODELS, LimitKind
-from app.protocol.requests.bodies.organization import MAX_LIMIT_VALUE, SetRateLimit
+from app.protocol.requests.bodies.organization import NO_LIMIT, SetRateLimit
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.paging import page_object, unknown_cursor
@@ -60,7 +60,7 @@ async def set_limits(
     if model is None:
         raise NotFound(f"There is no rate limit '{shortened(rate_limit_id)}' in this project.", "rate_limit_id")
     values = {
-        kind: None if value == MAX_LIMIT_VALUE else value
+        kind: None if value == NO_LIMIT else value
         for kind, field in LIMIT_FIELDS.items()
         if (value := getattr(sent, field)) is not None
     }
@@ -81,7 +81,7 @@ async def _limits(project_id: str, runtime: Runtime, to: Administration) -> list
 
 def _object(model: str, values: dict[tuple[str, LimitKind], int]) -> Json:
     """What has no limit has the largest number."""
-    limits = {field: values.get((model, kind), MAX_LIMIT_VALUE) for kind, field in LIMIT_FIELDS.items()}
+    limits = {field: values.get((model, kind), NO_LIMIT) for kind, field in LIMIT_FIELDS.items()}
     return {"id": limit_id(model), "object": "project.rate_limit", "model": model, **limits}
 
 

@@ -14,8 +14,8 @@ MAX_KEY_SECONDS = 10 * 366 * 86400
 """The longest lifetime of a key that expires."""
 MAX_MODEL_IDS = 1000
 MAX_SCOPES = 16
-MAX_LIMIT_VALUE = 2**53 - 1
-"""Of a rate limit. This value stands for "no limit"; JavaScript reads larger integers wrong."""
+NO_LIMIT = 2**53 - 1
+"""In place of a rate limit's value. JavaScript reads larger integers wrong."""
 
 READ_ONLY = "api.all.read"
 """OpenAI's name for the scope `read`."""
@@ -25,7 +25,7 @@ Lifetime = Annotated[int, Field(ge=1, le=MAX_KEY_SECONDS)]
 Scopes = Annotated[
     list[Literal["responses", "batches", "files", "read", "api.all.read"]], Field(max_length=MAX_SCOPES, fail_fast=True)
 ]
-LimitValue = Annotated[int, Field(ge=1, le=MAX_LIMIT_VALUE)]
+LimitValue = Annotated[int, Field(ge=1, le=NO_LIMIT)]
 OnlyNull = Annotated[Any, SupportedValues()]
 
 

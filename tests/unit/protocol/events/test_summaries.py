@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.protocol.events import frames
 from app.protocol.events.deltas import Delta, Reasoning, Text
-from app.protocol.events.fold import fold
-from app.protocol.events.machine import ResponseStream
-from app.protocol.events.table import State
 from app.protocol.types import Json
 from tests.support import grammar
 from tests.support.deltas import deltas, end, endings, new_stream, play
@@ -85,24 +81,6 @@ def _without_summary(event: Json) -> Json:
         output = [{**item, "summary": []} for item in event["response"]["output"]]
         event["response"] = {**event["response"], "reasoning": None, "output": output}
     return event
-
-
-def test_reasoning_in_a_log_of_0_2_0_goes_on_without_a_summary_and_the_next_has_one() -> None:
-    """That version accepted `summary: auto` and wrote no summary."""
-    old = new_stream()
-    events = old.accept() + old.begin() + old.feed(Reasoning("a"))
-    for event in events:
-        if "response" in event:
-            event["response"]["reasoning"]["summary"] = "auto"
-    stream = ResponseStream.restore(frames.decode(frames.encode_all(events)))
-    assert stream.state is State.REASONING
-    rest = stream.feed(Reasoning("b")) + stream.feed(Text("c")) + stream.feed(Reasoning("d")) + end(stream, "stop")
-    grammar.check(events + rest)
-    assert [item.get("summary") for item in fold(events + rest).response["output"]] == [
-        [],
-        None,
-        [{"type": "summary_text", "text": "d"}],
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,382 @@
+"""The first schema, of version 0.3.0.
+
+Databases of versions before have the revisions 0001 to 0010, which nothing upgrades (app/store/migrate.py).
+
+One trigger: it settles. It notes that a response left the queue, and what an ended response used. So every ending
+settles, whoever makes it: a worker, a cancel, maintenance, a process of another version. The notes are plain inserts.
+They lock nothing that others wait for; app/store/tenants/limits.py and app/store/tenants/usage.py add them up.
+
+The view `oldest_revision` names the oldest revision whose processes still work with the schema. A later migration that
+takes something away replaces it.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0011"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_SCHEMA = """
+CREATE TABLE projects (
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    models TEXT[],
+    tool_servers TEXT[],
+    denied_models TEXT[] DEFAULT '{}' NOT NULL,
+    denied_tools TEXT[] DEFAULT '{}' NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    archived_at TIMESTAMPTZ,
+    top_tier TEXT DEFAULT 'priority' NOT NULL,
+    weight DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    CONSTRAINT projects_pkey PRIMARY KEY (id),
+    CONSTRAINT projects_weight_in_bounds CHECK (weight BETWEEN 0.001 AND 1000),
+    CONSTRAINT projects_top_tier_known CHECK (top_tier IN ('flex', 'default', 'priority')),
+    CONSTRAINT projects_default_stays CHECK (archived_at IS NULL OR id <> 'default'),
+    CONSTRAINT projects_allow_or_deny CHECK (models IS NULL OR denied_models = '{}')
+);
+CREATE INDEX projects_created_idx ON projects (created_at, id);
+
+CREATE TABLE service_accounts (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    deleted_at TIMESTAMPTZ,
+    CONSTRAINT service_accounts_pkey PRIMARY KEY (id),
+    CONSTRAINT service_accounts_role_known CHECK (role IN ('member', 'none')),
+    CONSTRAINT service_accounts_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX service_accounts_project_idx ON service_accounts (project, created_at, id);
+
+CREATE TABLE api_keys (
+    id TEXT NOT NULL,
+    project TEXT,
+    service_account TEXT,
+    name TEXT NOT NULL,
+    hash BYTEA NOT NULL,
+    shown TEXT NOT NULL,
+    scopes TEXT[] NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    expires_at TIMESTAMPTZ,
+    last_used_at TIMESTAMPTZ,
+    revoked_at TIMESTAMPTZ,
+    CONSTRAINT api_keys_pkey PRIMARY KEY (id),
+    CONSTRAINT api_keys_hash_is_sha256 CHECK (octet_length(hash) = 32),
+    CONSTRAINT api_keys_scopes_known
+        CHECK (cardinality(scopes) > 0
+            AND scopes <@ ARRAY['responses', 'batches', 'files', 'read', 'operator', 'admin']),
+    CONSTRAINT api_keys_operators_have_no_project
+        CHECK ((project IS NULL) = (scopes && ARRAY['admin', 'operator'])),
+    CONSTRAINT api_keys_accounts_are_of_projects CHECK (service_account IS NULL OR project IS NOT NULL),
+    CONSTRAINT api_keys_project_fkey FOREIGN KEY (project) REFERENCES projects (id),
+    CONSTRAINT api_keys_service_account_fkey FOREIGN KEY (service_account) REFERENCES service_accounts (id)
+);
+CREATE INDEX api_keys_account_idx ON api_keys (service_account) WHERE service_account IS NOT NULL;
+CREATE UNIQUE INDEX api_keys_hash_idx ON api_keys (hash);
+CREATE INDEX api_keys_project_idx ON api_keys (project);
+
+CREATE TABLE audit_logs (
+    id TEXT NOT NULL,
+    effective_at TIMESTAMPTZ NOT NULL,
+    type TEXT NOT NULL,
+    actor TEXT,
+    project TEXT,
+    resource TEXT NOT NULL,
+    details JSON NOT NULL,
+    CONSTRAINT audit_logs_pkey PRIMARY KEY (id),
+    CONSTRAINT audit_logs_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+CREATE INDEX audit_logs_project_idx ON audit_logs (project, effective_at, id);
+CREATE INDEX audit_logs_time_idx ON audit_logs (effective_at, id);
+
+CREATE TABLE limits (
+    project TEXT NOT NULL,
+    model TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    value BIGINT NOT NULL,
+    since TIMESTAMPTZ NOT NULL,
+    used DOUBLE PRECISION DEFAULT 0 NOT NULL,
+    drained_per_second DOUBLE PRECISION DEFAULT 0 NOT NULL,
+    as_of TIMESTAMPTZ NOT NULL,
+    CONSTRAINT limits_pkey PRIMARY KEY (project, model, kind),
+    CONSTRAINT limits_kind_known
+        CHECK (kind IN ('requests_per_minute', 'tokens_per_minute', 'tokens_per_day',
+            'queued_responses', 'queued_bytes', 'unfinished_responses')),
+    CONSTRAINT limits_value_in_bounds CHECK (value BETWEEN 1 AND 9007199254740990),
+    CONSTRAINT limits_used_not_negative CHECK (used >= 0),
+    CONSTRAINT limits_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+
+CREATE TABLE settlements (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    project TEXT NOT NULL,
+    model TEXT NOT NULL,
+    reserved_at TIMESTAMPTZ NOT NULL,
+    at TIMESTAMPTZ NOT NULL,
+    left_queue BOOLEAN NOT NULL,
+    ended BOOLEAN NOT NULL,
+    bytes BIGINT NOT NULL,
+    unused_tokens BIGINT NOT NULL,
+    CONSTRAINT settlements_pkey PRIMARY KEY (id)
+);
+CREATE INDEX settlements_project_idx ON settlements (project);
+
+CREATE TABLE usage_entries (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    project TEXT NOT NULL,
+    key_id TEXT,
+    model TEXT NOT NULL,
+    tier TEXT NOT NULL,
+    at TIMESTAMPTZ NOT NULL,
+    input_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    reasoning_tokens BIGINT NOT NULL,
+    CONSTRAINT usage_entries_pkey PRIMARY KEY (id)
+);
+
+CREATE TABLE usage (
+    minute TIMESTAMPTZ NOT NULL,
+    project TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    tier TEXT NOT NULL,
+    requests BIGINT NOT NULL,
+    input_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    reasoning_tokens BIGINT NOT NULL,
+    CONSTRAINT usage_pkey PRIMARY KEY (minute, project, key_id, model, tier)
+);
+
+CREATE TABLE responses (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    model TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    priority SMALLINT NOT NULL,
+    status TEXT NOT NULL,
+    background BOOLEAN NOT NULL,
+    stream BOOLEAN NOT NULL,
+    store BOOLEAN NOT NULL,
+    previous_response_id TEXT,
+    conversation_id TEXT,
+    chain_length INTEGER NOT NULL,
+    context_bytes BIGINT NOT NULL,
+    request JSON NOT NULL,
+    attempt INTEGER DEFAULT 0 NOT NULL,
+    crashes INTEGER DEFAULT 0 NOT NULL,
+    worker TEXT,
+    output JSON,
+    tool_results JSON,
+    messages JSON,
+    usage JSON,
+    error JSON,
+    incomplete_details JSON,
+    created_at TIMESTAMPTZ NOT NULL,
+    position BIGINT GENERATED ALWAYS AS IDENTITY,
+    started_at TIMESTAMPTZ,
+    finished_at TIMESTAMPTZ,
+    sent_at TIMESTAMPTZ,
+    sends INTEGER DEFAULT 0 NOT NULL,
+    cost INTEGER NOT NULL,
+    charged INTEGER,
+    run_seconds FLOAT,
+    queue_deadline TIMESTAMPTZ,
+    run_deadline TIMESTAMPTZ,
+    idempotency_key TEXT,
+    fingerprint BYTEA,
+    log TEXT DEFAULT 'live' NOT NULL,
+    format SMALLINT NOT NULL,
+    key_id TEXT,
+    reserved_at TIMESTAMPTZ,
+    reserved_input BIGINT,
+    reserved_output BIGINT,
+    reserved_bytes BIGINT,
+    CONSTRAINT responses_pkey PRIMARY KEY (id),
+    CONSTRAINT responses_priority_known CHECK (priority IN (0, 1, 2, 3, 6, 8, 9)),
+    CONSTRAINT responses_status_known
+        CHECK (status IN ('cancelled', 'completed', 'failed', 'in_progress', 'incomplete', 'queued')),
+    CONSTRAINT responses_finished_when_final
+        CHECK ((finished_at IS NOT NULL) = (status IN ('cancelled', 'completed', 'failed', 'incomplete'))),
+    CONSTRAINT responses_output_when_final
+        CHECK ((output IS NOT NULL) = (status IN ('cancelled', 'completed', 'failed', 'incomplete'))),
+    CONSTRAINT responses_error_when_failed CHECK ((error IS NOT NULL) = (status = 'failed')),
+    CONSTRAINT responses_incomplete_details_when_incomplete
+        CHECK ((incomplete_details IS NOT NULL) = (status = 'incomplete')),
+    CONSTRAINT responses_queued_never_started
+        CHECK (status <> 'queued' OR (started_at IS NULL AND attempt = 0)),
+    CONSTRAINT responses_in_progress_started
+        CHECK (status <> 'in_progress' OR (started_at IS NOT NULL AND attempt > 0)),
+    CONSTRAINT responses_worker_while_in_progress CHECK (worker IS NULL OR status = 'in_progress'),
+    CONSTRAINT responses_crashes_within_attempts CHECK (crashes >= 0 AND crashes <= attempt),
+    CONSTRAINT responses_log_known CHECK (log IN ('live', 'merged', 'deleted')),
+    CONSTRAINT responses_log_live_while_unfinished CHECK (log = 'live' OR finished_at IS NOT NULL),
+    CONSTRAINT responses_fingerprint_of_idempotent
+        CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
+    CONSTRAINT responses_place_in_chain CHECK (chain_length > 0 AND context_bytes >= 0),
+    CONSTRAINT responses_cost_not_negative CHECK (cost >= 0 AND charged >= 0),
+    CONSTRAINT responses_reserved_all_or_none
+        CHECK (num_nulls(reserved_at, reserved_input, reserved_output, reserved_bytes) IN (0, 4))
+);
+CREATE UNIQUE INDEX responses_idempotency_key_idx ON responses (project, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX responses_live_log_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND log = 'live';
+CREATE INDEX responses_merged_log_idx ON responses (finished_at) WHERE log = 'merged';
+CREATE INDEX responses_queue_deadline_idx ON responses (queue_deadline)
+    WHERE status = 'queued' AND queue_deadline IS NOT NULL;
+CREATE INDEX responses_released_idx ON responses (position) WHERE status = 'in_progress' AND worker IS NULL;
+CREATE INDEX responses_run_deadline_idx ON responses (run_deadline)
+    WHERE status = 'in_progress' AND run_deadline IS NOT NULL;
+CREATE INDEX responses_sent_idx ON responses (queue, priority) WHERE status = 'queued' AND sent_at IS NOT NULL;
+CREATE INDEX responses_stored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND store;
+CREATE INDEX responses_unstored_idx ON responses (finished_at) WHERE finished_at IS NOT NULL AND NOT store;
+CREATE INDEX responses_waiting_idx ON responses (queue, project, priority, position)
+    WHERE status = 'queued' AND sent_at IS NULL;
+CREATE INDEX responses_worker_idx ON responses (worker) WHERE worker IS NOT NULL;
+
+CREATE TABLE chunks (
+    response_id TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    final BOOLEAN NOT NULL,
+    tokens BYTEA NOT NULL,
+    frames BYTEA NOT NULL,
+    steps JSON,
+    compressed BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT chunks_pkey PRIMARY KEY (response_id, first),
+    CONSTRAINT chunks_numbers_in_order CHECK (first >= 0 AND last >= first),
+    CONSTRAINT chunks_response_id_fkey FOREIGN KEY (response_id) REFERENCES responses (id) ON DELETE CASCADE
+);
+CREATE UNIQUE INDEX chunks_final_idx ON chunks (response_id) WHERE final;
+
+CREATE TABLE conversations (
+    id TEXT NOT NULL,
+    project TEXT NOT NULL,
+    metadata JSON NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    CONSTRAINT conversations_pkey PRIMARY KEY (id),
+    CONSTRAINT conversations_project_fkey FOREIGN KEY (project) REFERENCES projects (id)
+);
+
+CREATE TABLE conversation_items (
+    conversation_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    position BIGINT GENERATED ALWAYS AS IDENTITY,
+    item JSON NOT NULL,
+    tool_results JSON,
+    bytes INTEGER NOT NULL,
+    CONSTRAINT conversation_items_pkey PRIMARY KEY (conversation_id, id),
+    CONSTRAINT conversation_items_conversation_id_fkey
+        FOREIGN KEY (conversation_id) REFERENCES conversations (id) ON DELETE CASCADE
+);
+CREATE INDEX conversation_items_id_idx ON conversation_items (id);
+CREATE UNIQUE INDEX conversation_items_position_idx ON conversation_items (conversation_id, position);
+
+CREATE TABLE workers (
+    id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started_at TIMESTAMPTZ NOT NULL,
+    lease_until TIMESTAMPTZ NOT NULL,
+    absent_since TIMESTAMPTZ,
+    context_length INTEGER NOT NULL,
+    format SMALLINT NOT NULL,
+    slots INTEGER NOT NULL,
+    CONSTRAINT workers_pkey PRIMARY KEY (id),
+    CONSTRAINT workers_engine_has_room CHECK (context_length > 0 AND slots > 0)
+);
+
+CREATE TABLE queues (
+    name TEXT NOT NULL,
+    virtual_time DOUBLE PRECISION NOT NULL,
+    CONSTRAINT queues_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE flows (
+    queue TEXT NOT NULL,
+    project TEXT NOT NULL,
+    priority SMALLINT NOT NULL,
+    tag DOUBLE PRECISION NOT NULL,
+    scale DOUBLE PRECISION DEFAULT 1 NOT NULL,
+    CONSTRAINT flows_pkey PRIMARY KEY (queue, project, priority)
+);
+
+CREATE TABLE keys (
+    name TEXT NOT NULL,
+    value BYTEA NOT NULL,
+    CONSTRAINT keys_pkey PRIMARY KEY (name)
+);
+"""
+
+# Tokens of a response that ran and ended without a usage are counted in its log, four bytes each. Priority 0 is the
+# server's own work: counting tokens, which uses none.
+_SETTLE = """
+    CREATE FUNCTION settle_response() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE
+        has_ended boolean := NEW.finished_at IS NOT NULL;
+        input bigint := coalesce(CAST(NEW.usage->>'input_tokens' AS bigint), 0);
+        output bigint := coalesce(CAST(NEW.usage->>'output_tokens' AS bigint), 0);
+        unused bigint := 0;
+    BEGIN
+        IF NEW.reserved_at IS NOT NULL THEN
+            IF has_ended AND OLD.status = 'queued' THEN
+                unused := NEW.reserved_input + NEW.reserved_output;
+            ELSIF has_ended AND NEW.priority = 0 THEN
+                unused := 0;
+            ELSIF has_ended AND NEW.usage IS NOT NULL THEN
+                unused := NEW.reserved_input + NEW.reserved_output - input - output;
+            ELSIF has_ended THEN
+                unused := NEW.reserved_output - (
+                    SELECT coalesce(sum(octet_length(tokens)), 0) / 4 FROM chunks WHERE response_id = NEW.id);
+            END IF;
+            INSERT INTO settlements
+                (project, model, reserved_at, at, left_queue, ended, bytes, unused_tokens)
+            VALUES (NEW.project, NEW.model, NEW.reserved_at, clock_timestamp(), OLD.status = 'queued', has_ended,
+                NEW.reserved_bytes, unused);
+        END IF;
+        IF has_ended AND NEW.usage IS NOT NULL AND NEW.priority > 0 THEN
+            INSERT INTO usage_entries
+                (project, key_id, model, tier, at, input_tokens, cached_tokens, output_tokens, reasoning_tokens)
+            VALUES (NEW.project, NEW.key_id, NEW.model,
+                CASE WHEN NEW.priority IN (1, 2) THEN 'priority' WHEN NEW.priority >= 8 THEN 'flex'
+                    ELSE 'default' END,
+                clock_timestamp(), input,
+                coalesce(CAST(NEW.usage->'input_tokens_details'->>'cached_tokens' AS bigint), 0), output,
+                coalesce(CAST(NEW.usage->'output_tokens_details'->>'reasoning_tokens' AS bigint), 0));
+        END IF;
+        RETURN NULL;
+    END $$
+"""
+_TRIGGER = """
+    CREATE TRIGGER responses_settle AFTER UPDATE OF status ON responses FOR EACH ROW
+    WHEN (OLD.finished_at IS NULL AND (NEW.finished_at IS NOT NULL AND
+            (NEW.usage IS NOT NULL OR NEW.reserved_at IS NOT NULL)
+        OR OLD.status = 'queued' AND NEW.status <> 'queued' AND NEW.reserved_at IS NOT NULL))
+    EXECUTE FUNCTION settle_response()
+"""
+
+_TABLES = """
+    chunks, responses, conversation_items, conversations, workers, queues, flows, keys, settlements, usage_entries,
+    usage, limits, audit_logs, api_keys, service_accounts, projects
+"""
+
+
+def upgrade() -> None:
+    for statement in (*_SCHEMA.rstrip("\n;").split(";\n"), _SETTLE, _TRIGGER):
+        op.execute(statement)
+    op.execute("INSERT INTO projects (id, name, created_at) VALUES ('default', 'default', now())")
+    op.execute("CREATE VIEW oldest_revision AS SELECT CAST('0011' AS text) AS revision")
+
+
+def downgrade() -> None:
+    op.execute("DROP VIEW oldest_revision")
+    op.execute(f"DROP TABLE {_TABLES}")
+    op.execute("DROP FUNCTION settle_response()")
