@@ -66,6 +66,7 @@ class Administration:
         check_tier(top_tier)
         check_weight(weight)
         async with self._changes.begin() as change:
+            await projects.lock_operators(change.connection)
             if await projects.count(change.connection) >= MAX_PROJECTS:
                 raise AdministrationError(f"there are {MAX_PROJECTS} projects already, the limit")
             row = await projects.create(change.connection, new_id("proj"), name, models, tool_servers, top_tier, weight)

@@ -66,7 +66,8 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
     Raises StoreUnavailable, and what `keep` raises: then there is no key. (An OSError would pass for one of Postgres.)
     """
     async with db.begin() as connection:
-        if await api_keys.lock_first(connection):
+        await projects.lock_operators(connection)
+        if await api_keys.has_admin(connection):
             return False
         made = await insert_key(Change(connection, None), None, "first key", OPERATOR_SCOPES, None, None)
         keep(made.secret)  # where it is found again, before the key counts
@@ -74,7 +75,9 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
 
 
 async def check_room(change: Change, project: str | None) -> None:
-    """Refuses one more working key than MAX_KEYS with an AdministrationError."""
+    """Refuses one more working key than MAX_KEYS with an AdministrationError. A project is locked already."""
+    if project is None:
+        await projects.lock_operators(change.connection)
     if await api_keys.count_working(change.connection, project) >= MAX_KEYS:
         raise AdministrationError(f"there are {MAX_KEYS} working keys already, the limit; revoke some first")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import orjson
@@ -17,7 +18,7 @@ from app.responses.ids import may_exist, new_conversation_id, random_suffix
 from app.responses.paging import PageQuery, list_object, unknown_cursor
 from app.store.context import conversations as store
 from app.store.context.conversations import ConversationRow, DuplicateItem
-from app.store.context.size import ContextSize, conversation_size
+from app.store.context.size import ContextSize
 from app.store.database import Database
 from config.settings import Settings
 
@@ -36,7 +37,7 @@ class ConversationService:
     async def create(self, project: str, request: CreateConversation) -> Json:
         """Returns the new conversation. Raises InvalidRequest and NotFound for its items."""
         items = await self._stored(project, request.items or [])
-        self._check_size(ContextSize(), items)
+        self._check_size(items)(ContextSize())
         row = ConversationRow(new_conversation_id(), project, request.metadata or {}, datetime.now(UTC))
         try:
             await store.create(self._db, row, items)
@@ -64,13 +65,10 @@ class ConversationService:
 
     async def add_items(self, project: str, conversation_id: str, request: CreateItems) -> Json:
         """Returns a list of the added items. Raises InvalidRequest, and NotFound for an unknown reference."""
-        found = await conversation_size(self._db, project, conversation_id) if may_exist(conversation_id) else None
-        if found is None:
-            raise no_such_conversation(conversation_id)
+        await self._row(project, conversation_id)
         items = await self._stored(project, request.items)
-        self._check_size(found.size, items)
         try:
-            if not await store.add_items(self._db, project, conversation_id, items):
+            if not await store.add_items(self._db, project, conversation_id, items, self._check_size(items)):
                 raise no_such_conversation(conversation_id)
         except DuplicateItem as error:
             raise _duplicate(items, error) from None
@@ -105,10 +103,14 @@ class ConversationService:
     async def _stored(self, project: str, items: list[Item]) -> list[Json]:
         return await self._references.resolve(project, stored_items(items, random_suffix()), "items")
 
-    def _check_size(self, size: ContextSize, items: list[Json]) -> None:
-        """Raises InvalidRequest if the conversation would be too large with these items more."""
+    def _check_size(self, items: list[Json]) -> Callable[[ContextSize], None]:
+        """Returns what raises InvalidRequest if a conversation of a size would be too large with these items more."""
         added = sum(len(orjson.dumps(item)) for item in items)
-        self._limits.check_conversation(ContextSize(size.count + len(items), size.bytes + added), "items")
+
+        def check(size: ContextSize) -> None:
+            self._limits.check_conversation(ContextSize(size.count + len(items), size.bytes + added), "items")
+
+        return check
 
     async def _row(self, project: str, conversation_id: str) -> ConversationRow:
         row = await store.get(self._db, project, conversation_id) if may_exist(conversation_id) else None

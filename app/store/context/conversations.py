@@ -5,7 +5,7 @@ A response's items are added when it ends, in the transaction that ends it (`jou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.types import Json
 from app.store.columns import to_json
+from app.store.context.size import ContextSize, size_on
 from app.store.database import Database
 from app.store.tables import conversation_items as items
 from app.store.tables import conversations
@@ -95,19 +96,23 @@ async def remove(db: Database, project: str, conversation_id: str) -> bool:
 # -- items -------------------------------------------------------------------------------------------------
 
 
-async def add_items(db: Database, project: str, conversation_id: str, new: Sequence[Json]) -> bool:
+async def add_items(
+    db: Database, project: str, conversation_id: str, new: Sequence[Json], check: Callable[[ContextSize], None]
+) -> bool:
     """Adds all items at the end. Returns False if there is no such conversation.
 
-    Raises DuplicateItem; then it adds none.
+    `check` gets the conversation's size, which no other call changes until the items are added, and may raise. Raises
+    DuplicateItem, too; then it adds none. Responses that end meanwhile add theirs, and wait for nothing.
     """
     async with db.begin() as connection:
-        found = await connection.execute(
+        await connection.execute(
             select(conversations.c.id)
             .where(conversations.c.id == conversation_id, conversations.c.project == project)
-            .with_for_update(read=True, key_share=True)
+            .with_for_update(key_share=True)
         )
-        if found.one_or_none() is None:
+        if (found := await size_on(connection, project, conversation_id)) is None:
             return False
+        check(found.size)
         await _add(connection, conversation_id, new)
         return True
 

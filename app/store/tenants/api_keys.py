@@ -14,7 +14,6 @@ from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import api_keys, projects
 
-_FIRST_KEY_LOCK = 0x10_9A_12  # an advisory lock, so that one process makes the first key; any unused number
 _ADMIN = "admin"
 
 
@@ -68,6 +67,19 @@ _WORKS = (
 _KEYS: Select[Any] = select(*_COLUMNS).outerjoin_from(api_keys, projects, projects.c.id == api_keys.c.project)
 # Built once: the first request of each key asks for it.
 _BY_HASH = _KEYS.where(api_keys.c.hash == func.any(bindparam("hashes", type_=ARRAY(api_keys.c.hash.type))))
+
+# Whoever changes several keys locks them in the order of their ids. Two that did not would wait for each other.
+_MARK_USED = text(
+    """
+    WITH used AS MATERIALIZED (
+        SELECT k.id, u.seconds FROM api_keys k
+        JOIN unnest(CAST(:ids AS text[]), CAST(:seconds AS float8[])) AS u(id, seconds) ON u.id = k.id
+        ORDER BY k.id FOR NO KEY UPDATE OF k
+    )
+    UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, now() - make_interval(secs => u.seconds))
+    FROM used u WHERE k.id = u.id
+    """
+)
 
 
 def _row(row: Row[Any]) -> KeyRow:
@@ -139,9 +151,8 @@ async def create(connection: AsyncConnection, new: NewKey) -> KeyRow:
     return row
 
 
-async def lock_first(connection: AsyncConnection) -> bool:
-    """Returns whether an admin key works. One process at a time knows, until its transaction ends."""
-    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _FIRST_KEY_LOCK})
+async def has_admin(connection: AsyncConnection) -> bool:
+    """Whether an admin key works. What the operators have is locked (`projects.lock_operators`)."""
     statement = select(api_keys.c.id).where(api_keys.c.scopes.contains([_ADMIN]), *_WORKS)
     return (await connection.execute(statement.limit(1))).one_or_none() is not None
 
@@ -170,14 +181,8 @@ async def end_after(connection: AsyncConnection, key_id: str, seconds: float) ->
 
 async def mark_used(db: Database, seconds_ago: Mapping[str, float]) -> None:
     """Notes when keys were used last (id -> seconds before now). An earlier note never replaces a later one."""
-    statement = text(
-        """
-        UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, now() - make_interval(secs => u.seconds))
-        FROM unnest(CAST(:ids AS text[]), CAST(:seconds AS float8[])) AS u(id, seconds) WHERE k.id = u.id
-        """
-    )
     async with db.autocommit() as connection:
-        await connection.execute(statement, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
+        await connection.execute(_MARK_USED, {"ids": list(seconds_ago), "seconds": list(seconds_ago.values())})
 
 
 def _of(project: str | None) -> ColumnElement[bool]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ARRAY, Row, Text, bindparam, exists, func, insert, select, update
+from sqlalchemy import ARRAY, Row, Text, bindparam, exists, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
 from app.store.paging import Page, read_page
 from app.store.tables import limits, projects
 
+_OPERATORS_LOCK = 0x10_9A_12  # an advisory lock; any unused number
 # Built once, because every process asks for the projects that it serves every few seconds.
 _COLUMNS = (*projects.c, exists().where(limits.c.project == projects.c.id).label("is_limited"))
 _BY_ID = select(*_COLUMNS).where(projects.c.id == func.any(bindparam("ids", type_=ARRAY(Text))))
@@ -83,8 +84,13 @@ async def create(
 
 
 async def count(connection: AsyncConnection) -> int:
-    """How many projects there are, archived ones included."""
+    """How many projects there are, archived ones included. Nobody adds one while `lock_operators` holds."""
     return (await connection.execute(select(func.count()).select_from(projects))).scalar_one()
+
+
+async def lock_operators(connection: AsyncConnection) -> None:
+    """Locks what belongs to no project, until the transaction ends: the operators' keys, and the list of projects."""
+    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _OPERATORS_LOCK})
 
 
 async def lock(connection: AsyncConnection, project_id: str) -> ProjectRow | None:

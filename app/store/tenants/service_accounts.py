@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import Database
 from app.store.paging import Page, read_page
-from app.store.tables import api_keys, service_accounts
+from app.store.tables import service_accounts
 
 _EXISTS = service_accounts.c.deleted_at.is_(None)
+# In the order of `api_keys.mark_used`.
+_REVOKE_KEYS = text(
+    """
+    WITH owned AS MATERIALIZED (
+        SELECT id FROM api_keys WHERE service_account = :account ORDER BY id FOR NO KEY UPDATE
+    )
+    UPDATE api_keys k SET revoked_at = coalesce(k.revoked_at, now()) FROM owned o WHERE k.id = o.id
+    """
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,4 @@ async def delete(connection: AsyncConnection, account_id: str) -> None:
     """Deletes the account, and revokes its keys."""
     statement = update(service_accounts).where(service_accounts.c.id == account_id).values(deleted_at=func.now())
     await connection.execute(statement)
-    revoked = func.coalesce(api_keys.c.revoked_at, func.now())
-    await connection.execute(
-        update(api_keys).where(api_keys.c.service_account == account_id).values(revoked_at=revoked)
-    )
+    await connection.execute(_REVOKE_KEYS, {"account": account_id})

@@ -122,6 +122,26 @@ async def test_the_number_of_projects_is_bounded(admin: Administration, monkeypa
         await admin.create_project("third")
 
 
+async def test_projects_that_are_made_at_once_keep_the_bound(
+    admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.administration.MAX_PROJECTS", 3)
+    made = await asyncio.gather(*(admin.create_project(f"{n}") for n in range(8)), return_exceptions=True)
+    assert sum(isinstance(each, AdministrationError) for each in made) == 6
+    assert len(await admin.list_projects()) == 3
+
+
+async def test_keys_of_operators_that_are_made_at_once_keep_the_bound(
+    admin: Administration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
+    made = await asyncio.gather(
+        *(admin.create_key(None, f"{n}", OPERATOR_SCOPES) for n in range(8)), return_exceptions=True
+    )
+    assert sum(isinstance(each, AdministrationError) for each in made) == 6
+    assert len(await admin.list_keys(None)) == 2
+
+
 async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.access.new_keys.MAX_KEYS", 2)
     first = await admin.create_key("default", "1", PROJECT_SCOPES)
@@ -216,6 +236,33 @@ async def test_a_first_key_that_cannot_be_kept_is_not_made(db: Database, admin: 
     with pytest.raises(LookupError, match="full"):
         await create_first_key(db, fail)
     assert await admin.list_keys(None) == []
+
+
+async def test_uses_that_processes_note_in_other_orders_wait_for_no_circle(db: Database) -> None:
+    insert = """
+        INSERT INTO api_keys (id, project, name, hash, shown, scopes, created_at)
+        SELECT 'key_' || n, 'default', 'a', sha256(CAST(n AS text)::bytea), 'a', '{read}', now()
+        FROM generate_series(1000, 9999) n
+    """
+    first, middle, last = "key_2000", "key_5000", "key_8000"
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    async with db.autocommit() as connection:
+        await connection.execute(text(insert))
+        await connection.execute(text("ANALYZE api_keys"))
+        async with db.begin() as holder:
+            await holder.execute(text("SELECT id FROM api_keys WHERE id = :id FOR UPDATE"), {"id": middle})
+            notes = [
+                asyncio.create_task(api_keys.mark_used(db, dict.fromkeys(ids, 1.0)))
+                for ids in ((first, middle, last), (last, middle, first))
+            ]
+
+            async def both_wait() -> bool:
+                return bool((await connection.execute(waiting)).scalar_one() == 2)
+
+            await until(both_wait, what="both notes to wait for a key")
+        await asyncio.gather(*notes)
+        used = await connection.execute(text("SELECT id FROM api_keys WHERE last_used_at IS NOT NULL ORDER BY id"))
+        assert list(used.scalars()) == [first, middle, last]
 
 
 async def test_the_time_of_a_use_never_goes_back(db: Database, admin: Administration) -> None:

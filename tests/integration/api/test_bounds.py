@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,15 @@ class TestConversations:
         refused(await api.client.post(path, json={"items": items}), "items", "context_too_large", 25)
         assert (await api.client.post(path, json={"items": items[:5]})).status_code == 200
         assert (await api.post(conversation=conversation, background=True)).status_code == 200
+
+    async def test_items_that_come_at_once_keep_the_bound(self, api: Api) -> None:
+        conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
+        path = f"/v1/conversations/{conversation}/items"
+        sent = {"items": [said(f"{number}") for number in range(10)]}
+        answers = await asyncio.gather(*(api.client.post(path, json=sent) for _ in range(8)))
+        assert sorted(answer.status_code for answer in answers) == [200] * 2 + [400] * 6
+        listed = await api.client.get(path, params={"limit": 100})
+        assert len(listed.json()["data"]) == 20
 
     async def test_a_conversation_has_bounded_bytes(self, api: Api, player: Player) -> None:
         conversation = (await api.client.post("/v1/conversations", json={})).json()["id"]
