@@ -155,12 +155,14 @@ class Maintenance:
             log.info("deleted %d responses at the end of their retention", deleted)
 
     async def add_up(self) -> None:
-        """Adds up what ended responses used and gave back; deletes what the ledger keeps no longer."""
+        """Adds up what ended responses used and gave back; deletes records at the end of their retention."""
         await limits.settle(self._db)
         while await usage.add_up(self._db, ENTRIES) == ENTRIES:
             pass
         kept = timedelta(seconds=self._settings.usage_retention_seconds)
-        await usage.forget(self._db, await retention.now(self._db) - kept)
+        before = await retention.now(self._db) - kept
+        while await retention.delete_records(self._db, before, BATCH):
+            pass
 
     async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         name = getattr(step, "__name__", "maintenance")

@@ -1,4 +1,4 @@
-"""Merging and deleting what is old: logs of finished responses, and the responses themselves."""
+"""Merging and deleting what is old: logs of finished responses, the responses themselves, and records."""
 
 from __future__ import annotations
 
@@ -58,6 +58,18 @@ _MARK_DELETED = text(
     """
 )
 _DELETE_CHUNKS = text("DELETE FROM chunks WHERE response_id = ANY(CAST(:ids AS text[]))")
+
+_RECORDS = {"usage": "minute", "audit_logs": "effective_at", "api_keys": "least(revoked_at, expires_at)"}
+"""Tables of records, and when a row of each ended."""
+_DELETE_RECORDS = [
+    text(
+        f"""
+        DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM {table} WHERE {ended} < :before ORDER BY {ended} LIMIT :limit FOR UPDATE SKIP LOCKED))
+        """
+    )
+    for table, ended in _RECORDS.items()
+]
 
 
 async def now(db: Database) -> datetime:
@@ -146,6 +158,18 @@ async def delete_events(db: Database, before: datetime, limit: int = 1000) -> in
         ids = list((await connection.execute(_MARK_DELETED, {"before": before, "limit": limit})).scalars())
         await connection.execute(_DELETE_CHUNKS, {"ids": ids})
     return len(ids)
+
+
+async def delete_records(db: Database, before: datetime, limit: int = 1000) -> int:
+    """Deletes up to `limit` rows each of the ledger, of the audit log and of keys that ended before then.
+
+    Returns how many it deleted.
+    """
+    deleted = 0
+    async with db.autocommit() as connection:
+        for statement in _DELETE_RECORDS:
+            deleted += (await connection.execute(statement, {"before": before, "limit": limit})).rowcount
+    return deleted
 
 
 async def delete_expired(db: Database, stored: datetime, unstored: datetime, limit: int = 1000) -> int:

@@ -1,6 +1,6 @@
 """The ledger: what projects used, by key, model, tier and minute.
 
-The ending of a response notes its usage in the same transaction (`usage_entries`, by the trigger of migration 0009).
+The ending of a response notes its usage in the same transaction (`usage_entries`, by the trigger `responses_settle`).
 Maintenance adds the notes to the ledger and deletes them in one statement, so each counts once, whatever crashes. A
 reader sees both in one statement: its sum is that of all ended responses, at any time.
 """
@@ -46,7 +46,6 @@ _ADD_UP = text(
     SELECT count(*) FROM taken
     """
 )
-_FORGET = text("DELETE FROM usage WHERE minute < :before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +85,6 @@ async def add_up(db: Database, limit: int) -> int:
     """Adds up to `limit` notes to the ledger; returns how many."""
     async with db.autocommit() as connection:
         return int((await connection.execute(_ADD_UP, {"limit": limit})).scalar_one())
-
-
-async def forget(db: Database, before: datetime) -> None:
-    """Deletes what is older."""
-    async with db.autocommit() as connection:
-        await connection.execute(_FORGET, {"before": before})
 
 
 async def read(db: Database, wanted: UsageFilter, limit: int) -> list[Total]:

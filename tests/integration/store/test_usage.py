@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.protocol.status import Status
+from app.store import retention
 from app.store.database import Database, retry_until_available
 from app.store.responses import claims, endings, logs, lookup
 from app.store.responses.inserts import Inserter
@@ -150,7 +151,31 @@ async def test_the_ledger_forgets_what_is_old(db: Database) -> None:
     await finished(db)
     await usage.add_up(db, 10)
     now = datetime.now(UTC)
-    await usage.forget(db, now - DAY)
+    assert await retention.delete_records(db, now - DAY) == 0
     assert len(await ledger(db)) == 1
-    await usage.forget(db, now + DAY)
+    assert await retention.delete_records(db, now + DAY) == 1
     assert await ledger(db) == []
+
+
+async def test_the_audit_log_and_keys_that_ended_are_deleted_in_batches(db: Database) -> None:
+    entries = """
+        INSERT INTO audit_logs (id, effective_at, type, resource, details)
+        SELECT 'audit_' || n, now() - make_interval(days => n), 'project.created', 'a', '{}'
+        FROM generate_series(1, 5) n
+    """
+    keys = """
+        INSERT INTO api_keys (id, project, name, hash, shown, scopes, created_at, expires_at, revoked_at)
+        SELECT 'key_' || n, 'default', 'a', sha256(CAST(n AS text)::bytea), 'a', '{read}', now() - interval '9 days',
+            CASE WHEN n <= 2 THEN now() - make_interval(days => n) END, CASE n WHEN 3 THEN now() - interval '4 days' END
+        FROM generate_series(1, 4) n
+    """
+    async with db.autocommit() as connection:
+        await connection.execute(text(entries))
+        await connection.execute(text(keys))
+    before = datetime.now(UTC) - 1.5 * DAY
+    assert await retention.delete_records(db, before, 2) == 2 + 2
+    assert await retention.delete_records(db, before, 2) == 2
+    assert await retention.delete_records(db, before, 2) == 0
+    async with db.autocommit() as connection:
+        left = await connection.execute(text("SELECT id FROM audit_logs UNION ALL SELECT id FROM api_keys ORDER BY id"))
+        assert list(left.scalars()) == ["audit_1", "key_1", "key_4"]
