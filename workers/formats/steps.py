@@ -8,7 +8,7 @@ answered, it is not shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from workers.formats.content import Result, text_of
 Item = Mapping[str, Any]
 
 _DENIED = "The user did not allow this call."
+_ABOUT_APPROVAL = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, MCP_CALL})
 _CALLS = frozenset({APPROVAL_REQUEST, *CLIENT_CALLS, *HOSTED_CALLS})
 
 
@@ -91,14 +92,16 @@ class Ran:
 Step = Said | Thought | Called | Returned | Ran
 
 
-def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools = NO_CLIENT_TOOLS) -> list[Step]:
-    """The steps of these items. Raises InvalidPrompt if no model takes one of them.
+def steps_of(items: Sequence[Item], style: NameStyle, client: ClientTools = NO_CLIENT_TOOLS) -> Iterator[Step]:
+    """The steps of these items, one by one: a context may have many thousands.
 
+    Raises InvalidPrompt if no model takes one of them.
     `style`: how the model's format names tools. `client` has the names of the tools that the items call.
     """
     walk = _Walk(items, style, client)
-    steps = (walk.step(item, leads) for item, leads in zip(items, _leading_to_calls(items), strict=True))
-    return [step for step in steps if step is not None]
+    for item, leads_to_call in zip(items, _leading_to_calls(items), strict=True):
+        if (step := walk.step(item, leads_to_call)) is not None:
+            yield step
 
 
 def _leading_to_calls(items: Sequence[Item]) -> list[bool]:
@@ -119,13 +122,14 @@ class _Walk:
         self._client = client
         self._leads_to_call = False
         self._names: dict[str, str] = {}
-        """Of the client's tools, by the id of a call."""
+        """Of the client's tools, by the ids of the calls so far."""
         self._requests: set[str] = set()
         self._answers: dict[str, Item] = {}
         self._approved: dict[str, Item] = {}
         """Calls, and before them the client's answers, by the id of their approval request."""
         for item in items:
-            self._note(item)
+            if item["type"] in _ABOUT_APPROVAL:
+                self._note(item)
 
     def step(self, item: Item, leads_to_call: bool) -> Step | None:
         maker = _MAKERS.get(item["type"])
@@ -136,13 +140,11 @@ class _Walk:
 
     def _note(self, item: Item) -> None:
         kind = item["type"]
-        if kind in CLIENT_CALLS:
-            self._names[item["call_id"]] = self._client.called_name(item)
-        elif kind == APPROVAL_REQUEST:
+        if kind == APPROVAL_REQUEST:
             self._requests.add(item["id"])
         elif kind == APPROVAL_RESPONSE:
             self._answers[item["approval_request_id"]] = item
-        elif kind == MCP_CALL and item.get("approval_request_id"):
+        elif item.get("approval_request_id"):
             self._approved[item["approval_request_id"]] = item
 
     def _said(self, item: Item) -> Step:
@@ -152,14 +154,18 @@ class _Walk:
         return Thought(text_of(item.get("content") or ()) or text_of(item.get("summary") or ()))
 
     def _function_call(self, item: Item) -> Step:
-        return Called(item["call_id"], self._client.called_name(item), item["arguments"])
+        return self._called(item, self._client.called_name(item), item["arguments"])
 
     def _custom_call(self, item: Item) -> Step:
         arguments = json.dumps({INPUT_ARGUMENT: item["input"]}, ensure_ascii=False)
-        return Called(item["call_id"], self._client.called_name(item), arguments)
+        return self._called(item, self._client.called_name(item), arguments)
 
     def _search(self, item: Item) -> Step:
-        return Called(item["call_id"], TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))
+        return self._called(item, TOOL_SEARCH, json.dumps(item["arguments"], ensure_ascii=False))
+
+    def _called(self, item: Item, name: str, arguments: str) -> Step:
+        self._names[item["call_id"]] = name
+        return Called(item["call_id"], name, arguments)
 
     def _output(self, item: Item) -> Step:
         return self._returned(item, item["output"])

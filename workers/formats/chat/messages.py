@@ -62,7 +62,7 @@ class _Builder:
         """By field, the texts of the last message. They are joined once: a message may have many thousands."""
 
     def add(self, step: Step) -> None:
-        if not isinstance(step, Called | Ran) or (isinstance(step, Ran) and step.turn != self._turn):
+        if self._results and not (isinstance(step, Called) or (isinstance(step, Ran) and step.turn == self._turn)):
             self.add_results()
         match step:
             case Said():
