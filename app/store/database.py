@@ -16,6 +16,7 @@ import orjson
 from sqlalchemy import ExceptionContext, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.store.servers import CONNECT_SECONDS, Servers
 from app.store.trouble import Trouble, trouble_of
@@ -60,10 +61,20 @@ def _named_troubles() -> Iterator[None]:
         raise
 
 
-def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
-    """Makes the pool replace a connection that was closed while it was idle, for example by a restart of Postgres."""
-    if connection.driver_connection.is_closed():
+_HANDED_OUT = "longhaul.handed_out"
+
+
+def _refuse_closed(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """Makes the pool replace a connection that was closed while it was idle, for example by a restart of Postgres.
+
+    Raises ConnectionResetError if a new connection is closed already: then Postgres is away.
+    """
+    if not connection.driver_connection.is_closed():
+        record.info[_HANDED_OUT] = True  # the pool clears `info` with each new connection
+    elif _HANDED_OUT in record.info:
         raise DisconnectionError
+    else:
+        raise ConnectionResetError("Postgres closed a new connection")
 
 
 def _leave_a_standby(context: ExceptionContext) -> None:

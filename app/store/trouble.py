@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError, InvalidRequestError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 
@@ -47,9 +47,6 @@ _BY_SQLSTATE = {
 }
 """By code, or by the first characters of one; the longest entry that fits decides."""
 
-_CLOSED_AT_CHECKOUT = "This connection is closed"
-"""SQLAlchemy 2.1's text for a checkout that `database.py` refused twice."""
-
 
 def by_sqlstate(code: str) -> Trouble:
     for length in range(len(code), 1, -1):
@@ -60,8 +57,6 @@ def by_sqlstate(code: str) -> Trouble:
 
 def trouble_of(error: BaseException) -> Trouble | None:
     """None: the error does not come from Postgres, its driver or the pool of connections."""
-    if isinstance(error, InvalidRequestError):  # a new connection was closed, too, before the pool could hand it over
-        return Trouble.AWAY if str(error) == _CLOSED_AT_CHECKOUT else None
     if isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return Trouble.AWAY
     for cause in _causes(error):
@@ -83,10 +78,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _of_driver(error: BaseException) -> Trouble | None:
     """The trouble that an error of asyncpg, or of a socket, means."""
     match error:
-        case asyncpg.exceptions._base.DataError():  # a value that the driver cannot send
-            return Trouble.BAD_DATA
         case asyncpg.PostgresError() if error.sqlstate:
             return by_sqlstate(error.sqlstate)
+        case asyncpg.ClientConfigurationError():
+            return Trouble.AWAY
+        case asyncpg.InterfaceError() if isinstance(error, ValueError):  # a value that the driver cannot send
+            return Trouble.BAD_DATA
         case asyncpg.InterfaceError() | asyncpg.InternalClientError() | asyncpg.PostgresError():
             return Trouble.AWAY  # the connection was closed, and the driver has not noticed yet
         case TimeoutError():  # the driver waited for a statement; of a connect, `database.py` makes a ConnectionError

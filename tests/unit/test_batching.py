@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.batching import Batcher
+from tests.support.waiting import until
 
 
 class Doubling:
@@ -139,3 +140,122 @@ async def test_a_batcher_works_on_after_an_error() -> None:
     with pytest.raises(ValueError, match="negative"):
         await batcher.submit(-1)
     assert await batcher.submit(1) == 2
+
+
+async def test_an_item_that_cannot_be_weighed_is_refused_and_the_others_go_on() -> None:
+    def weigh(number: int) -> int:
+        if number < 0:
+            raise ValueError("no weight")
+        return number
+
+    double = Doubling()
+    batcher = Batcher(double, max_items=5, weight=weigh)
+    first, second = await gathered(batcher, 1, 2)
+    with pytest.raises(ValueError, match="no weight"):
+        batcher.submit(-1)
+    third = batcher.submit(4)
+    double.go.set()
+    assert await asyncio.gather(first, second, third) == [2, 4, 8]
+    assert double.batches == [[1], [2], [4]]
+
+
+class Away(Exception):
+    """Everybody's error."""
+
+
+class Service:
+    """Fails what `errors` says of a number, and a batch with the first of its errors; counts how often it was away."""
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        self.errors = errors
+        self.batches: list[list[int]] = []
+        self.recoveries: list[Exception] = []
+        self.back = asyncio.Event()
+        self.batcher = Batcher(
+            self,
+            shared_errors=(Away,),
+            is_unclear=lambda error: isinstance(error, LookupError),
+            recover=self.recover,
+        )
+
+    async def __call__(self, items: Sequence[int]) -> list[int]:
+        self.batches.append(list(items))
+        for item in items:
+            if item in self.errors:
+                raise self.errors[item]
+        return list(items)
+
+    async def recover(self, error: Exception) -> None:
+        self.recoveries.append(error)
+        await self.back.wait()
+
+
+async def test_after_a_shared_error_the_batch_is_repeated_with_what_has_come_meanwhile() -> None:
+    service = Service({1: Away()})
+    futures = await gathered(service.batcher, 1, 2)
+    service.errors.clear()
+    service.back.set()
+    assert await asyncio.gather(*futures) == [1, 2]
+    assert service.batches == [[1], [1, 2]]
+
+
+async def test_items_get_the_error_with_which_the_wait_for_a_repetition_ends() -> None:
+    async def give_up(error: Exception) -> None:
+        raise TimeoutError from error
+
+    service = Service({1: Away()})
+    service.recover = give_up  # type: ignore[method-assign]
+    service.batcher = Batcher(service, shared_errors=(Away,), recover=service.recover)
+    with pytest.raises(TimeoutError):
+        await service.batcher.submit(1)
+    assert await service.batcher.submit(2) == 2
+
+
+async def test_an_unclear_error_is_one_items_if_others_succeed_alone() -> None:
+    service = Service({2: LookupError("2")})
+    futures = [service.batcher.submit(number) for number in (1, 2, 3)]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert [results[0], results[2]] == [1, 3]
+    assert isinstance(results[1], LookupError)
+    assert service.recoveries == []
+
+
+async def test_an_unclear_error_is_everybodys_if_every_item_fails_alone() -> None:
+    service = Service({1: LookupError("1"), 2: LookupError("2")})
+    futures = [service.batcher.submit(number) for number in (1, 2)]
+    await until(lambda: service.recoveries)
+    assert not any(future.done() for future in futures)
+    service.errors.clear()
+    service.back.set()
+    assert await asyncio.gather(*futures) == [1, 2]
+    assert service.batches == [[1, 2], [1], [2], [1, 2]]
+
+
+async def test_an_item_that_fails_alone_unclearly_is_judged_by_the_next_that_comes() -> None:
+    service = Service({1: LookupError("1")})
+    futures = await gathered(service.batcher, 1, 2)
+    service.back.set()
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(results[0], LookupError)
+    assert results[1] == 2
+    assert service.batches == [[1], [1, 2], [1], [2]]
+
+
+async def test_a_shared_error_between_items_that_are_tried_alone_costs_one_wait_for_all_of_them() -> None:
+    service = Service({1: ValueError("bad"), 2: Away(), 3: Away()})
+    futures = [service.batcher.submit(number) for number in (0, 1, 2, 3)]
+    await until(lambda: service.recoveries)
+    del service.errors[2], service.errors[3]
+    service.back.set()
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    assert [results[0], *results[2:]] == [0, 2, 3]
+    assert isinstance(results[1], ValueError)
+    assert len(service.recoveries) == 1
+    assert service.batches == [[0, 1, 2, 3], [0], [1], [2], [1, 2, 3], [1], [2], [3]]
+
+
+async def test_close_cancels_what_waits_for_a_repetition() -> None:
+    service = Service({1: Away()})
+    futures = await gathered(service.batcher, 1, 2)
+    await service.batcher.close()
+    assert all(future.cancelled() for future in futures)

@@ -11,19 +11,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-import orjson
 from sqlalchemy import Row, text
 
 from app.aio import HEAVY
 from app.protocol.events.chunk import Chunk, LogSlice
 from app.protocol.status import Status
 from app.protocol.types import Json
+from app.sizes import is_large, json_size
 from app.store.columns import Column, Columns, names, numbered_arrays, to_json
 from app.store.database import Database
 from app.store.rows import CHUNK_COLUMNS, PAGE_BYTES, Ending, unpack_tokens
@@ -40,34 +40,14 @@ class Entry:
     """The response's input, which goes into its conversation with the output when it ends; None: no conversation."""
     request: Json | None = None
     """Takes the place of the row's request when the response ends, because that has secrets; None: it stays."""
+    size: int = field(init=False)
+    """In bytes. An ending has its output once more, and a conversation gets it and the input. The events hold the
+    output as well, so their bytes stand for its size."""
 
-
-HEAVY_BYTES = 64 * 1024
-"""An entry counts as one more for every so many bytes of it: a batch must stay far below Postgres' limit of 1 GiB."""
-
-
-LARGE_WEIGHT = 8
-"""Half a megabyte takes milliseconds to encode, and tens of them to be committed."""
-
-
-def weight(entry: Entry) -> int:
-    """What the entry counts in a batch. An ending has its output once more, and a conversation gets it and the input.
-
-    The events hold the output as well, so their bytes stand for its size; the input of a conversation and the request
-    are added.
-    """
-    copies = 1 if entry.ending is None else 2 if entry.conversation_input is None else 3
-    sent = sum(map(_size, (*(entry.conversation_input or ()), *(filter(None, [entry.request])))))
-    return 1 + (copies * len(entry.chunk.frames) + sent) // HEAVY_BYTES
-
-
-def is_large(entry: Entry) -> bool:
-    """Whether the entry is committed alone, so that no other one waits for it."""
-    return weight(entry) > LARGE_WEIGHT
-
-
-def _size(item: Json) -> int:
-    return len(orjson.dumps(item))
+    def __post_init__(self) -> None:
+        copies = 1 if self.ending is None else 2 if self.conversation_input is None else 3
+        added = [*(self.conversation_input or ()), *filter(None, [self.request])]
+        object.__setattr__(self, "size", copies * len(self.chunk.frames) + json_size(added))
 
 
 _CHUNK: Columns[Chunk] = Columns(*CHUNK_COLUMNS)
@@ -162,7 +142,7 @@ async def append(db: Database, entries: Sequence[Entry]) -> set[str]:
     A large entry alone is encoded beside the event loop, and takes a connection of the pool: other batches go on.
     Raises StoreUnavailable: then all of them may have been committed, or none; repeating the call is safe.
     """
-    large = len(entries) == 1 and is_large(entries[0])
+    large = len(entries) == 1 and is_large(entries[0].size)
     statement, parameters = await HEAVY.run(partial(_statement, entries)) if large else _statement(entries)
     to_conversation = [entry for entry in entries if entry.conversation_input is not None]
     connecting = db.pooled_driver_connection() if large else db.driver_connection()

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import asyncpg
 import pytest
-from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database, StoreBusy, StoreUnavailable
-
-
-async def test_a_pool_that_finds_only_closed_connections_says_that_postgres_is_away(db: Database) -> None:
-    def refuse(*_: object) -> None:
-        raise DisconnectionError
-
-    event.listen(db.engine.sync_engine, "checkout", refuse)
-    with pytest.raises(StoreUnavailable):
-        await db.ping()
-    event.remove(db.engine.sync_engine, "checkout", refuse)
-    await db.ping()
-
+from app.store.trouble import Trouble, trouble_of
 
 PROVOKED: list[tuple[str, type[Exception]]] = [
     ("SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)", StoreBusy),
@@ -76,4 +65,47 @@ async def test_a_statement_that_the_driver_gives_up_is_busy_and_a_connect_withou
     with pytest.raises(StoreUnavailable) as caught:
         await other.ping()
     assert type(caught.value) is StoreUnavailable
+    await other.close()
+
+
+async def test_a_value_that_the_driver_cannot_send_is_bad_data(db: Database) -> None:
+    with pytest.raises(Exception) as caught:
+        async with db.driver_connection() as connection:
+            await connection.fetch("SELECT $1::int", "x")
+    assert trouble_of(caught.value) is Trouble.BAD_DATA
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced(db: Database) -> None:
+    other = db.sibling(1)
+    await other.ping()
+    async with other.pooled_driver_connection() as connection:
+        pass
+    connection.terminate()
+    await other.ping()
+    await other.close()
+
+
+async def test_new_connections_that_are_closed_at_once_mean_that_postgres_is_away(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = asyncpg.connect
+
+    async def closed(*args: object, **options: object) -> asyncpg.Connection:
+        connection = await connect(*args, **options)
+        if not healthy:
+            connection.terminate()
+        return connection
+
+    monkeypatch.setattr(asyncpg, "connect", closed)
+    other = db.sibling(1)
+    for healthy in (False, True, False):
+        if healthy:
+            await other.ping()
+            async with other.pooled_driver_connection() as idle:
+                pass
+            idle.terminate()
+        else:
+            with pytest.raises(StoreUnavailable) as caught:
+                await other.ping()
+            assert type(caught.value) is StoreUnavailable
     await other.close()

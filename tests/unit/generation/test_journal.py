@@ -10,14 +10,18 @@ import asyncpg
 import pytest
 
 from app.protocol.events.chunk import Chunk
+from app.sizes import LARGE_BYTES, weight
 from app.store import database
 from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.responses import logs as store
 from app.store.responses.logs import Entry
 from app.streaming.pubsub import PubSub
 from workers.generation import journal as module
-from workers.generation.journal import Journal
+from workers.generation.journal import Journal, Refused
 from workers.generation.run import Run
+
+CODES = ("XX001", "P0001", "22P05")
+"""Damaged data, an exception that a trigger raised, and a value that Postgres refuses."""
 
 
 class Postgres:
@@ -58,6 +62,12 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
     monkeypatch.setattr(store, "append", played.append)
     monkeypatch.setattr(database, "RETRY_SECONDS", 0.0)
     return played
+
+
+def error_of(code: str) -> Exception:
+    """As the driver raises it; its text quotes the output."""
+    error: Exception = asyncpg.PostgresError.new({"C": code, "M": "bad: the output"})
+    return error
 
 
 def journal_on(redis: Redis) -> Journal:
@@ -108,19 +118,35 @@ async def test_a_fenced_run_takes_back_the_chunk_that_waits_so_that_the_next_run
     await journal.close()
 
 
-async def test_one_bad_entry_does_not_fail_the_others(postgres: Postgres) -> None:
+@pytest.mark.parametrize("error", [ValueError("bad"), *map(error_of, CODES)])
+async def test_one_bad_entry_fails_alone(postgres: Postgres, error: Exception) -> None:
     def reject(ids: Sequence[str]) -> None:
         if "b" in ids:
-            raise ValueError("bad")
+            raise error
 
     redis = Redis()
     journal = journal_on(redis)
     postgres.fail = reject
     results = await asyncio.gather(*(journal.append(entry(name)) for name in "abc"), return_exceptions=True)
     assert [results[0], results[2]] == [True, True]
-    assert isinstance(results[1], ValueError)
+    assert isinstance(results[1], Refused)
+    assert "bad" not in str(results[1])
+    assert postgres.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
     await journal.close()
     assert redis.published == ["a", "c"]
+
+
+async def test_a_second_open_entry_of_a_response_is_refused(postgres: Postgres) -> None:
+    journal = journal_on(Redis())
+    postgres.open.clear()
+    begun, waiting = journal.append(entry("a")), journal.append(entry("b"))
+    for name in "ab":
+        with pytest.raises(RuntimeError, match=f"{name} has an open entry"):
+            journal.append(entry(name))
+    postgres.open.set()
+    assert await asyncio.gather(begun, waiting) == [True, True]
+    assert await asyncio.gather(journal.append(entry("a")), journal.append(entry("b"))) == [True, True]
+    await journal.close()
 
 
 async def test_entries_wait_while_postgres_is_away(postgres: Postgres) -> None:
@@ -157,7 +183,7 @@ async def test_commits_that_postgres_ends_again_and_again_fail_together_and_are_
 async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no")]
+    failures: list[Exception] = [asyncpg.InsufficientPrivilegeError("no") for _ in range(3)]
 
     def refuse(ids: Sequence[str]) -> None:
         if failures:
@@ -166,15 +192,15 @@ async def test_an_error_of_postgres_that_is_no_entrys_fault_is_not_blamed_on_one
     journal = journal_on(Redis())
     postgres.fail = refuse
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
-    assert postgres.batches == [["a", "b"]] * 2
+    assert postgres.batches == [["a", "b"], ["a"], ["b"], ["a", "b"]]
     await journal.close()
 
 
 async def test_entries_fill_a_batch_by_their_bytes(postgres: Postgres) -> None:
     journal = journal_on(Redis())
     postgres.open.clear()
-    frames = b"x" * (store.HEAVY_BYTES * (store.LARGE_WEIGHT - 1))
-    count = 2 * module.MAX_BATCH // store.LARGE_WEIGHT
+    frames = b"x" * LARGE_BYTES
+    count = 2 * module.MAX_BATCH // weight(LARGE_BYTES)
     commits = [journal.append(entry("a"))]
     await asyncio.sleep(0)
     commits += [journal.append(entry(f"b{number}", frames)) for number in range(count)]
@@ -188,7 +214,7 @@ async def test_others_do_not_wait_for_the_commit_of_a_large_entry(postgres: Post
     redis = Redis()
     journal = journal_on(redis)
     postgres.stuck = {"large"}
-    large = journal.append(entry("large", b"x" * store.HEAVY_BYTES * store.LARGE_WEIGHT))
+    large = journal.append(entry("large", b"x" * (LARGE_BYTES + 1)))
     assert await asyncio.gather(*(journal.append(entry(name)) for name in "ab")) == [True, True]
     assert not large.done()
     await journal.close()

@@ -36,6 +36,10 @@ def wrapped(error: Exception) -> DBAPIError:
     return DBAPIError("SELECT", None, translated)
 
 
+class Unsendable(asyncpg.InterfaceError, ValueError):
+    """As asyncpg's error for a value that it cannot encode, which it does not export."""
+
+
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
@@ -43,8 +47,9 @@ def wrapped(error: Exception) -> DBAPIError:
         (asyncpg.DiskFullError("full"), Trouble.AWAY),
         (asyncpg.ReadOnlySQLTransactionError("standby"), Trouble.AWAY),
         (asyncpg.UniqueViolationError("twice"), Trouble.BAD_DATA),
-        (asyncpg.exceptions._base.DataError("a value that cannot be sent"), Trouble.BAD_DATA),
+        (Unsendable("a value that cannot be sent"), Trouble.BAD_DATA),
         (asyncpg.InterfaceError("connection is closed"), Trouble.AWAY),
+        (asyncpg.ClientConfigurationError("an option"), Trouble.AWAY),
         (asyncpg.InternalClientError("closed meanwhile"), Trouble.AWAY),
         (TimeoutError(), Trouble.BUSY),
         (ConnectionResetError(), Trouble.AWAY),
@@ -58,7 +63,6 @@ def test_an_error_of_the_driver_means_the_same_bare_and_wrapped(error: Exception
 
 def test_errors_of_the_pool_and_errors_of_others() -> None:
     assert trouble_of(PoolTimeout()) is Trouble.AWAY
-    assert trouble_of(InvalidRequestError("This connection is closed")) is Trouble.AWAY
     assert trouble_of(InvalidRequestError("a bug")) is None
     assert trouble_of(ValueError("bad")) is None
     assert trouble_of(DBAPIError("SELECT", None, Exception("?"), connection_invalidated=True)) is Trouble.AWAY
