@@ -288,6 +288,13 @@ async def test_a_response_is_sent_at_once_while_nobody_waits_and_the_workers_hav
     assert len(await sender.insert(new_response())) == 1
 
 
+async def test_requests_that_share_an_insert_keep_their_order(db: Database) -> None:
+    await waiting(db, "default")
+    made = [new_response() for _ in range(20)]
+    assert await Sender(db).insert(*made) == [], "others wait"
+    assert (await sent(db, window=100))[1:] == [new.id for new in made][: RESERVE - 1]
+
+
 async def test_what_is_sent_at_once_is_charged_to_nobody(db: Database) -> None:
     await with_slots(db, 8)
     await Sender(db).insert(*(new_response() for _ in range(8)))
