@@ -1,6 +1,7 @@
-"""`python -m tests.engine.owner plain|vllm|apart...`: a process that owns engine processes, for tests to kill.
+"""`python -m tests.engine.owner plain|hung|vllm|apart...`: a process that owns engine processes, for tests to kill.
 
-It prints `ready` once they run, and then does nothing. `apart`: the model runs in a process of its own, vLLM's default.
+It prints `ready` once they run, and then does nothing. `hung`: they ignore every signal but SIGKILL. `apart`: the model
+runs in a process of its own, vLLM's default.
 `vllm apart` starts one engine after the other, in a process that imports vLLM once.
 """
 
@@ -39,26 +40,31 @@ async def own_vllm(kinds: list[str]) -> None:
     await asyncio.Event().wait()
 
 
-def spin(generations: int, ready: multiprocessing.synchronize.Event) -> None:
-    """Ignores every signal but SIGKILL, like an engine that hangs; starts this many generations of children."""
+def end(*_: object) -> None:
+    """Ends this process as vLLM's handlers of signals do."""
+    raise SystemExit
+
+
+def spin(kind: str, generations: int, ready: multiprocessing.synchronize.Event) -> None:
+    """Handles signals as vLLM does, or ignores them if it is `hung`; starts this many generations of children."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN if kind == "hung" else end)
     if generations:
-        multiprocessing.get_context("spawn").Process(target=spin, args=(generations - 1, ready)).start()
+        multiprocessing.get_context("spawn").Process(target=spin, args=(kind, generations - 1, ready)).start()
     else:
         ready.set()
     while True:
         time.sleep(0.1)
 
 
-def own_plain() -> None:
+def own_plain(kind: str) -> None:
     """Starts processes like vLLM's: a child and a grandchild, from a thread that stays."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
 
     def start() -> None:
         with Lifeline(niceness=5).attached():
-            context.Process(target=spin, args=(1, ready)).start()
+            context.Process(target=spin, args=(kind, 1, ready)).start()
         ready.wait()
         say_ready()
         threading.Event().wait()
@@ -67,7 +73,7 @@ def own_plain() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "plain":
-        own_plain()
+    if sys.argv[1] in ("plain", "hung"):
+        own_plain(sys.argv[1])
     else:
         asyncio.run(own_vllm(sys.argv[1:]))

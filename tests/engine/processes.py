@@ -55,5 +55,14 @@ def _is_engine(pid: int) -> bool:
     return False
 
 
+def pending(pid: int) -> set[int]:
+    """The signals that wait for this process because it blocks them."""
+    for line in (PROC / str(pid) / "status").read_text().splitlines():
+        if line.startswith("ShdPnd:"):
+            bits = int(line.split()[1], 16)
+            return {number for number in range(1, 65) if bits >> (number - 1) & 1}
+    return set()
+
+
 def niceness(pid: int) -> int:
     return os.getpriority(os.PRIO_PROCESS, pid)

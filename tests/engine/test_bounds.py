@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.cases import demo_model
 from workers.engine import make_engine
-from workers.engine.base import EngineError, InvalidSampling, Sampling
+from workers.engine.base import InvalidSampling, RequestAborted, Sampling
 from workers.engine.output_format import OutputSpec, Structured, Tool, ToolChoice
 
 pytestmark = pytest.mark.vllm
@@ -65,8 +65,8 @@ def test_bad_words_that_are_too_long_are_not_even_counted() -> None:
     ("sampling", "tokens", "kind", "message"),
     [
         (Sampling(structured=Structured("{}", "tools[1].format")), [], InvalidSampling, r"^tools\[1\]\.format: "),
-        (Sampling(structured=Structured("{}", "tools")), [1], EngineError, "the engine ended the request"),
-        (Sampling(), [], EngineError, "the engine ended the request"),
+        (Sampling(structured=Structured("{}", "tools")), [1], RequestAborted, "it says 'error'"),
+        (Sampling(), [], RequestAborted, "it says 'error'"),
     ],
 )
 def test_an_error_before_the_first_token_is_the_grammar_s(
@@ -76,9 +76,19 @@ def test_an_error_before_the_first_token_is_the_grammar_s(
 
     generation = Generation([1], sampling, (), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
     completion = SimpleNamespace(token_ids=tokens, finish_reason="error", logprobs=None)
-    with pytest.raises(EngineError, match=message) as raised:
+    with pytest.raises(kind, match=message):
         generation.delta(SimpleNamespace(outputs=[completion], num_cached_tokens=0))
-    assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(("reason", "counts"), [("abort", False), ("error", True), ("a reason of a later vLLM", False)])
+def test_an_end_that_nobody_asked_for_is_no_answer(reason: str, counts: bool) -> None:
+    from workers.engine.vllm.generation import Generation
+
+    generation = Generation([1], Sampling(), (), 10, can_force=False, logprobs=None)  # type: ignore[arg-type]
+    completion = SimpleNamespace(token_ids=[1], finish_reason=reason, logprobs=None)
+    with pytest.raises(RequestAborted, match=reason) as raised:
+        generation.delta(SimpleNamespace(outputs=[completion], num_cached_tokens=0))
+    assert raised.value.counts is counts
 
 
 def tool(index: int, *, strict: bool = False, **made: Any) -> Tool:

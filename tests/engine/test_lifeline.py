@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.cases import GREEDY, asking, demo_model
-from tests.engine.processes import alive, children, engine_processes, marked, niceness
+from tests.engine.processes import alive, children, engine_processes, marked, niceness, pending
 from tests.support.waiting import until, until_sync
 from workers.engine import make_engine
 from workers.engine.base import EngineDead, Sampling
@@ -99,7 +99,7 @@ def own() -> Iterator[Own]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
 def test_killing_the_owner_kills_its_engine_and_their_children(own: Own, number: signal.Signals) -> None:
-    owner = own("plain")
+    owner = own("hung")
     owner.wait_ready()
     assert len(engine_processes(owner.pid)) == 2
     owner.kill(number)
@@ -121,6 +121,42 @@ def test_engine_processes_are_nicer_and_get_no_signals_of_the_terminal(own: Own)
     for pid in engine_processes(owner.pid):
         assert niceness(pid) >= 5
         assert os.getpgid(pid) != os.getpgid(owner.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_engine_processes_do_not_hear_the_signals_that_stop_their_worker(own: Own, number: signal.Signals) -> None:
+    """A control group gets SIGTERM as a whole: systemd does so at each stop."""
+    owner = own("plain")
+    owner.wait_ready()
+    engines = engine_processes(owner.pid)
+    for pid in engines:
+        os.kill(pid, number)
+    until_sync(lambda: all(number in pending(pid) for pid in engines), DEATH_SECONDS, "they are left unheard")
+    assert engine_processes(owner.pid) == engines
+
+
+def test_an_engine_process_is_deaf_from_its_first_moment() -> None:
+    context = multiprocessing.get_context("spawn")
+    answer, question = context.Pipe()
+    with Lifeline().attached():
+        process = context.Process(target=question.send, args=("alive",))
+        process.start()
+    os.kill(process.pid or 0, signal.SIGTERM)  # long before it runs any of its code
+    try:
+        assert answer.poll(DEATH_SECONDS)
+        assert answer.recv() == "alive"
+    finally:
+        process.kill()
+        process.join()
+        answer.close()
+        question.close()
+
+
+def test_a_worker_hears_signals_again_once_its_engine_runs() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with Lifeline().attached():
+        pass
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_a_process_whose_parent_is_already_dead_ends_itself() -> None:

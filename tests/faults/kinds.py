@@ -23,6 +23,7 @@ from tests.faults.queue_faults import (
     worker_killed_before_its_dispatch,
 )
 from tests.faults.service_faults import (
+    all_terminated,
     events_repeated,
     messages_repeated,
     postgres_backend_killed,
@@ -54,6 +55,9 @@ BEYOND = (LEASE_SECONDS + 0.7, LEASE_SECONDS + 2.5)
 KINDS: dict[str, tuple[int, Inflict]] = {
     "worker: kill -9": (8, signalled(Role.WORKER, signal.SIGKILL)),
     "worker: SIGTERM": (8, signalled(Role.WORKER, signal.SIGTERM)),
+    "worker: SIGTERM to its control group": (4, signalled(Role.WORKER, signal.SIGTERM, group=True)),
+    "worker: SIGINT to its control group": (3, signalled(Role.WORKER, signal.SIGINT, group=True)),
+    "fleet: SIGTERM to everything": (1, all_terminated),
     "worker: stopped within its lease": (6, stopped(Role.WORKER, 0.2, LEASE_SECONDS - 1)),
     "worker: stopped beyond its lease": (4, stopped(Role.WORKER, *BEYOND)),
     "worker: stopped with its whole group, beyond its lease": (3, group_stopped(Role.WORKER, *BEYOND)),

@@ -83,6 +83,14 @@ class Member:
             return pid
         return None
 
+    def signal_all(self, number: signal.Signals, *, guardian: bool = False) -> None:
+        """Sends a signal to the program and all its children at once, as systemd stops a control group."""
+        if number is signal.SIGTERM:
+            self.stopped_at.append(time.monotonic())
+        for pid in self.group if guardian else self.group[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     async def close(self) -> int | None:
         """Stops the process in order and for good; returns its exit status."""
         self._closing = True

@@ -21,13 +21,15 @@ from tests.support.waiting import until
 WHOLE_SECONDS = 90.0
 
 
-def signalled(role: Role, number: signal.Signals) -> Inflict:
+def signalled(role: Role, number: signal.Signals, *, group: bool = False) -> Inflict:
+    """A signal to one process, or to its whole control group at once."""
+
     async def inflict(arena: Arena) -> None:
         member = arena.pick(role)
         async with arena.lock(member.name):
             owned = await arena.fleet.owned() if role is Role.WORKER else {}
             at = time.time()
-            member.signal(number)
+            member.signal_all(number) if group else member.signal(number)
             if mine := list(owned.get(member.name, ())):
                 arena.takeovers.append(Takeover(number.name, at, await _committed(arena.fleet, mine)))
 

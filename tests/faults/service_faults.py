@@ -1,4 +1,4 @@
-"""Faults of Valkey and Postgres, and of the messages and events in them."""
+"""Faults of Valkey and Postgres, of the messages and events in them, and of everything at once."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ async def started(server: Server) -> None:
         return False
 
     await until(start, START_SECONDS, "the service is back")
+
+
+# -- everything --------------------------------------------------------------------------------------------
+
+
+async def all_terminated(arena: Arena) -> None:
+    """SIGTERM to every process at once, services included, as when a machine shuts down; then all start again."""
+    async with arena.lock("postgres"), arena.lock("valkey"):
+        services = arena.fleet.services.postgres, arena.fleet.services.valkey
+        for member in arena.fleet.members:
+            member.signal_all(signal.SIGTERM, guardian=True)
+        for server in services:
+            server.terminate_all()
+        for server in services:
+            await asyncio.to_thread(server.stop)
+            await started(server)
 
 
 # -- Valkey ------------------------------------------------------------------------------------------------

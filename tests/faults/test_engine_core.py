@@ -1,4 +1,5 @@
-"""A short run with real vLLM: EngineCore is killed and workers stop, and the text is that of an undisturbed run."""
+"""A short run with real vLLM: engines are killed and workers stop, alone or with their control group, and the text is
+that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ import pytest
 from tests.faults.driver import run
 from tests.faults.plan import Plan
 
-KINDS = frozenset({"engine: EngineCore killed", "worker: SIGTERM"})
+KINDS = frozenset(
+    {
+        "engine: EngineCore killed",
+        "worker: SIGTERM",
+        "worker: SIGTERM to its control group",
+        "worker: SIGINT to its control group",
+    }
+)
 
 
 @pytest.mark.long
@@ -16,7 +24,7 @@ async def test_killed_engine_cores_and_stopped_workers_lose_no_token() -> None:
     plan = Plan(
         seed=5,
         faults=len(KINDS),
-        responses=10,
+        responses=16,
         pause=4,
         at_once=6,
         apis=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -94,6 +95,18 @@ class Longhaul:
         _gone, alive = psutil.wait_procs(known, timeout=10)
         assert not alive, f"left behind: {alive}"
         return status
+
+    def terminate_all(self) -> None:
+        """SIGTERM to every process at once, as a machine that shuts down sends it; returns once all are gone."""
+        assert self._process is not None
+        known = self.processes()
+        for process in known:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        assert self._process.wait(STOP_SECONDS) == 0, self.tail()
+        self._process = None
+        _gone, alive = psutil.wait_procs(known, timeout=10)
+        assert not alive, f"left behind: {alive}"
 
     def processes(self) -> list[psutil.Process]:
         """Every process that belongs to it now."""

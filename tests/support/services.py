@@ -91,6 +91,11 @@ class Server:
             self._thread.run(self._child.stop_and_wait())
             self._child = None
 
+    def terminate_all(self) -> None:
+        """Sends SIGTERM to all processes of the server, and to its guardian. Does not wait."""
+        if self._child is not None:
+            _signal_all([self._child.pid, *self.pids], signal.SIGTERM)
+
     def kill(self) -> None:
         """Kills all processes of the server with SIGKILL."""
         if self._child is not None:

@@ -47,6 +47,17 @@ class CannotContinue(EngineError):
         super().__init__("its worker stopped, and this engine cannot go on exactly where it stopped")
 
 
+class RequestAborted(Exception):
+    """The engine ended the request, and nobody asked it to. That is no answer: another attempt goes on behind it.
+
+    `counts`: the request itself may be why, so it counts as a crash of the engine.
+    """
+
+    def __init__(self, reason: str, *, counts: bool = False) -> None:
+        super().__init__(reason)
+        self.counts = counts
+
+
 class EngineDead(Exception):
     """The engine is gone for good: its process died, or the device fails. Make a new one."""
 
@@ -147,7 +158,7 @@ class Engine(Protocol):
         configured for it. `committed` are output tokens of an engine that is gone. The output continues after them,
         and they count in `max_tokens`, `min_tokens`, penalties, a seed's draws and a grammar as if generated here;
         they are not delivered again. Closing the iterator, or cancelling its consumer, aborts the request and frees
-        its slot. Raises InvalidSampling, CannotContinue, EngineError or EngineDead.
+        its slot. Raises InvalidSampling, CannotContinue, EngineError, RequestAborted or EngineDead.
         """
 
     async def check(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from config.process import CHECKOUT
+from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
 from workers.engine.base import EngineDead, EngineError, InvalidSampling
 from workers.engine.grammar_compiler import CPU_SECONDS, MEMORY_BYTES, read_frame, write_frame
@@ -105,12 +105,13 @@ class GrammarProbe:
         if self._encoded is None:
             self._encoded = self._vocabulary().encode()
         log.info("starting a process that tries grammars")
-        process = self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _CODE, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # xgrammar prints grammars, which are the callers'
-        )
+        with deaf_children():
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _CODE, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # xgrammar prints grammars, which are the callers'
+            )
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -1,5 +1,8 @@
 """Ties every process of an engine to the worker that started it: none outlives the worker, however it died.
 
+Nor does one end before the worker ends it: engine processes do not hear SIGTERM and SIGINT. vLLM would abort all its
+requests at once, while the worker still lets them end, or hands them over.
+
 vLLM starts EngineCore, which starts one process per device, all by `multiprocessing`. `multiprocessing` hands the
 `_config` of a process down to its children and grandchildren, and a child unpickles it first. That is before it imports
 vLLM (seconds), and long before vLLM loads plugins (after a handshake with the parent, for which it waits five minutes).
@@ -17,10 +20,11 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from config.process import die_with_parent
+from config.process import deaf_children, die_with_parent
 
 KEY = "longhaul.lifeline"
 CPU_NICENESS = 10
@@ -41,10 +45,12 @@ class Lifeline:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Processes that `multiprocessing` starts in this block belong to this lifeline, and so do their children."""
+        resource_tracker.ensure_running()  # with the first process it would start, and make this thread hear signals
         handed_down = _handed_down(multiprocessing.current_process())
         handed_down[KEY] = self
         try:
-            yield
+            with deaf_children():
+                yield
         finally:
             del handed_down[KEY]
 
@@ -73,7 +79,7 @@ def _handed_down(process: BaseProcess) -> dict[str, Any]:
 def bind_to_parent(parent: int, niceness: int) -> Lifeline:
     """Runs in a new engine process and makes it die with `parent`, the process that started it."""
     if os.getpid() != parent:
-        os.setpgid(0, 0)  # Ctrl-C and a closed terminal concern the worker, which stops its engine itself
+        os.setpgid(0, 0)  # a closed terminal concerns the worker, which stops its engine itself
         die_with_parent(parent)
         _be_nice(niceness)
     return Lifeline(niceness)

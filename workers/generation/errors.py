@@ -16,7 +16,14 @@ from app.store.guards import has_crashed_out
 from app.store.responses import claims, endings, lookup
 from app.store.responses.logs import Entry
 from app.store.rows import Ending, ResponseRow
-from workers.engine.base import EngineDead, EngineError, InvalidPrompt, InvalidSampling, PromptTooLong
+from workers.engine.base import (
+    EngineDead,
+    EngineError,
+    InvalidPrompt,
+    InvalidSampling,
+    PromptTooLong,
+    RequestAborted,
+)
 from workers.generation.cancellation import Cancelled, why_cancelled
 from workers.generation.journal import Journal
 from workers.generation.outcome import OUTCOME_BY_STATUS, Outcome, ResponseFailed
@@ -94,19 +101,21 @@ class ErrorHandler:
     async def _on_engine_gone(self, run: Run, error: Any) -> Outcome | None:
         return await self._release(run)
 
+    async def _on_abort(self, run: Run, error: RequestAborted) -> Outcome | None:
+        log.error("%s attempt %d: the engine gave up its request: %s", run.row.id, run.row.attempt, error)
+        if error.counts:
+            return await self._release_after_crash(run, f"the engine gave it up {self.max_crashes} times")
+        return await self._release(run)
+
     async def _on_store_trouble(self, run: Run, error: StoreUnavailable) -> Outcome | None:
         """Postgres ended the same statement for minutes; the next attempt may have more luck."""
         log.error("%s attempt %d: Postgres ended its statements: %s", run.row.id, run.row.attempt, error)
         return await self._release(run)
 
     async def _on_engine_death(self, run: Run, error: EngineDead) -> Outcome | None:
-        """Another worker continues the response, unless it has killed too many."""
         log.critical("the engine died: %s", error)
         self.engine_died()
-        if not has_crashed_out(run.row.crashes + 1, self.max_crashes):
-            return await self._release(run, crashed=True)
-        await self._fail(run, "server_error", f"the engine died {self.max_crashes} times while it ran")
-        return None
+        return await self._release_after_crash(run, f"the engine died {self.max_crashes} times while it ran")
 
     async def _on_engine_error(self, run: Run, error: EngineError) -> None:
         await self._fail(run, _ERROR_CODES.get(type(error), "server_error"), str(error))
@@ -114,6 +123,13 @@ class ErrorHandler:
     async def _on_bug(self, run: Run, error: Exception) -> None:
         log.error("%s attempt %d went wrong", run.row.id, run.row.attempt, exc_info=error)
         await self._fail(run, "server_error", "the server had an error while it generated this response")
+
+    async def _release_after_crash(self, run: Run, message: str) -> Outcome | None:
+        """Another worker continues the response, unless too many engines have crashed under it."""
+        if not has_crashed_out(run.row.crashes + 1, self.max_crashes):
+            return await self._release(run, crashed=True)
+        await self._fail(run, "server_error", message)
+        return None
 
     async def _release(self, run: Run, *, crashed: bool = False) -> Outcome | None:
         """None: the response belongs to this run no longer."""
@@ -160,6 +176,7 @@ _HANDLERS: Sequence[tuple[type[BaseException], _Handler]] = (
     (asyncio.CancelledError, ErrorHandler._on_cancellation),
     (EngineGone, ErrorHandler._on_engine_gone),
     (EngineDead, ErrorHandler._on_engine_death),
+    (RequestAborted, ErrorHandler._on_abort),
     (EngineError, ErrorHandler._on_engine_error),
     (StoreUnavailable, ErrorHandler._on_store_trouble),
     (Exception, ErrorHandler._on_bug),

@@ -244,6 +244,17 @@ async def test_a_response_with_a_seed_continues_after_a_release(db: Database, pu
     assert text_of(await whole(db, response_id)).endswith(" 999 1000")
 
 
+async def test_an_end_that_the_worker_did_not_ask_for_releases_the_response(db: Database, pubsub: PubSub) -> None:
+    """vLLM ends all its requests as `abort` when it is told to stop: that is no answer."""
+    response_id = await queued(db, input=asking("/abort 200"))
+    async with worker(db, pubsub, **SLOW) as w:
+        assert await w.run(response_id) is Outcome.RELEASED
+        assert w.redelivered == [response_id]
+        assert await w.run(response_id) is Outcome.COMPLETED
+    row = await whole(db, response_id)
+    assert (row.attempt, row.crashes, len(text_of(row))) == (2, 0, 200)
+
+
 async def test_an_engine_error_fails_the_response_and_nothing_else(db: Database, pubsub: PubSub) -> None:
     bad, good = await queued(db, input=asking("/fail 5")), await queued(db, input=asking("/count 50"))
     async with worker(db, pubsub, **SLOW) as w:

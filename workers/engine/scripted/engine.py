@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, TypeVar
 
@@ -29,6 +29,7 @@ from workers.engine.base import (
     Message,
     Prompt,
     PromptTooLong,
+    RequestAborted,
     Sampling,
 )
 from workers.engine.extras import check_extra
@@ -219,6 +220,8 @@ class ScriptedEngine:
     async def _fail(self, ending: Ending) -> None:
         if ending is Ending.FAIL:
             raise EngineError("the script fails this request")
+        if ending is Ending.ABORT:
+            raise RequestAborted("the script aborts this request")
         if ending is Ending.DIE:
             self._end(EngineState.DEAD)
         await self._ended.wait()
@@ -250,6 +253,8 @@ def _plan(prompt: Sequence[int], committed: Sequence[int], sampling: Sampling, r
         raise EngineError("the prompt asks for no answer")
     answer_at = prompt.index(ANSWER)
     reply = reply_to(prompt[:answer_at])
+    if reply.ending is Ending.ABORT and committed:
+        reply = replace(reply, ending=Ending.STOP)
     begin = len(prompt) - answer_at - 1
     start, limit = begin + len(committed), begin + min(sampling.max_tokens or room, room)
     stops = reply.ending is Ending.STOP

@@ -7,6 +7,7 @@ Tokens are the bytes of UTF-8 text, and marks. The last message of a user or a t
     /count N          1 2 3 ... N
     /repeat N TEXT    TEXT, N times
     /fail N           N tokens, then this request fails (EngineError)
+    /abort N          N tokens, then the engine gives up this request (RequestAborted); what goes on behind some ends
     /die N            N tokens, then the whole engine is dead (EngineDead), for good
     /hang N           N tokens, then nothing until the request is aborted
     /turns A /then B  A, as by /raw or any of the above; B after the results of the tools that A called, and so on; the
@@ -51,6 +52,7 @@ class Ending(Enum):
 
     STOP = "stop"
     FAIL = "fail"
+    ABORT = "abort"
     DIE = "die"
     HANG = "hang"
 
@@ -172,6 +174,7 @@ _COMMANDS: Mapping[str, Callable[[str], Reply]] = {
     "/count": lambda rest: Reply(text_tokens(" ".join(str(number + 1) for number in range(int(rest))))),
     "/repeat": _repeated,
     "/fail": _cut_short(Ending.FAIL),
+    "/abort": _cut_short(Ending.ABORT),
     "/die": _cut_short(Ending.DIE),
     "/hang": _cut_short(Ending.HANG),
 }

@@ -151,15 +151,17 @@ def was_killed(error: BaseException) -> bool:
 
 
 def end_streams(llm: AsyncLLM) -> None:
-    """Raises EngineDeadError in every reader: `shutdown` alone would leave them waiting."""
+    """Raises EngineDeadError in every reader: `shutdown` alone would leave them waiting. From now on vLLM takes the end
+    of its processes for no crash."""
+    llm.engine_core.resources.engine_manager.manager_stopped.set()
     llm.output_processor.propagate_error(EngineDeadError())
     if llm.output_handler is not None:
         llm.output_handler.cancel()
 
 
-def shut_down(llm: AsyncLLM, timeout: float | None = None) -> None:
-    """Ends the engine's processes; after `timeout` seconds they are killed. Blocks."""
-    llm.shutdown(timeout=timeout)
+def shut_down(llm: AsyncLLM) -> None:
+    """Ends what vLLM keeps for an engine, and kills the processes that are left. Blocks."""
+    llm.shutdown(timeout=0)
 
 
 def end_zeromq(llm: AsyncLLM) -> None:

@@ -44,8 +44,6 @@ from workers.engine.vllm.rendering import is_callers_fault
 
 _KILL_INTERVAL = 0.1
 """Seconds between attempts to end an engine that is still starting."""
-_SHUTDOWN_SECONDS = 2.0
-"""vLLM's processes have this long to end by themselves; then they are killed. They have nothing to save."""
 _GONE_SECONDS = 10.0
 """How long to wait for the kernel to remove killed processes: a large one takes its time."""
 _DEAD = "the engine has died"
@@ -108,8 +106,7 @@ class VllmEngine:
                 await self._abandon_start()
                 await self._shut_down()
             finally:
-                self._lifeline.kill()
-                await asyncio.to_thread(self._lifeline.wait_until_gone, _GONE_SECONDS)
+                await self._kill()
                 self._scratch.remove()
                 self._thread.shutdown(wait=False)
 
@@ -119,9 +116,14 @@ class VllmEngine:
             return
         await asyncio.to_thread(loaded.probe.close)
         compat.end_streams(loaded.llm)
-        shut_down = partial(compat.shut_down, loaded.llm, _SHUTDOWN_SECONDS)
-        await asyncio.get_running_loop().run_in_executor(self._thread, shut_down)
+        await self._kill()
+        await asyncio.get_running_loop().run_in_executor(self._thread, compat.shut_down, loaded.llm)
         compat.end_zeromq(loaded.llm)
+
+    async def _kill(self) -> None:
+        """Ends the engine's processes, which hear no other signal and have nothing to save."""
+        self._lifeline.kill()
+        await asyncio.to_thread(self._lifeline.wait_until_gone, _GONE_SECONDS)
 
     async def _abandon_start(self) -> None:
         launch, self._launch = self._launch, None

@@ -9,7 +9,7 @@ from vllm import SamplingParams
 from vllm.inputs import tokens_input
 
 from app.protocol.events.deltas import FinishReason
-from workers.engine.base import CannotContinue, EngineDelta, EngineError, InvalidSampling, Sampling
+from workers.engine.base import CannotContinue, EngineDelta, InvalidSampling, RequestAborted, Sampling
 from workers.engine.vllm.grammars import forcing
 from workers.engine.vllm.logprobs import LogprobReader
 from workers.engine.vllm.sampling import has_state, sampling_params
@@ -69,7 +69,10 @@ class Generation:
         return None if structured is None else {"chat_template_kwargs": dict(structured.template_args)}
 
     def delta(self, output: Any) -> EngineDelta | None:
-        """None if the output holds only tokens that were committed already. Raises EngineError or CannotContinue."""
+        """None if the output holds only tokens that were committed already.
+
+        Raises InvalidSampling, CannotContinue or RequestAborted.
+        """
         completion = output.outputs[0]
         self._answered = self._answered or bool(completion.token_ids)
         reason = completion.finish_reason
@@ -87,12 +90,16 @@ class Generation:
             logprobs=self._reader.read(tokens, found, self._sampling.logprobs or 0),
         )
 
-    def _refusal(self, reason: str) -> EngineError:
-        """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token."""
+    def _refusal(self, reason: str) -> InvalidSampling | RequestAborted:
+        """vLLM says no more than "error" of a grammar that it cannot compile: that comes before the first token.
+
+        Any other end that _FINISH does not name gives up a request that may succeed later. vLLM aborts all requests
+        when it stops, and calls it "error" if it failed within this one.
+        """
         structured = self._sampling.structured
         if reason == "error" and not self._answered and structured is not None:
             return InvalidSampling(f"{structured.request_field}: the engine cannot compile its grammar")
-        return EngineError(f"the engine ended the request: {reason}")
+        return RequestAborted(f"it says {reason!r}", counts=reason == "error")
 
     def _force(self, committed: Sequence[int], can_force: bool) -> None:
         if not can_force:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.protocol.events.deltas import FinishReason
 from app.protocol.usage import Usage
-from workers.engine.base import Engine, EngineDelta, EngineError
+from workers.engine.base import Engine, EngineDelta, EngineError, RequestAborted
 from workers.formats.sampling import priority_of
 from workers.formats.turn import Parsed, Turn, TurnParser
 from workers.generation.chunk_writer import ChunkWriter
@@ -56,9 +56,9 @@ class TurnGenerator:
                     tokens += parsed.tokens
                     await self._writer.write(parsed)
                 else:
-                    raise EngineError("the engine stopped without a reason")
-        except EngineError:
-            await self._writer.flush()  # the failed response keeps what was generated
+                    raise RequestAborted("it gave no reason")
+        except (EngineError, RequestAborted):
+            await self._writer.flush()  # a failed response keeps what was generated, and the next attempt goes on there
             raise
         rest = parsed + parser.flush(cut=reason is FinishReason.LENGTH)
         usage = self._usage(turn, parser, cached)
