@@ -19,9 +19,10 @@ from app.local.commands.tenants_command import keys, limits, projects
 from app.local.commands.tools_command import tools
 from app.local.errors import LocalError
 from app.local.home import with_running_services
+from app.local.procfile import PROCFILE
 from app.local.reporting import one_line
 from config.models import load_models
-from config.settings import CHECKOUT, ConfigError, Settings, load_settings, unknown_variables
+from config.settings import ConfigError, Settings, load_settings, unknown_variables
 
 if TYPE_CHECKING:
     from app.store.database import Database
@@ -70,7 +71,7 @@ def up(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Worker processes for each model.")] = 1,
     port: Annotated[int | None, typer.Option(help="Port of the API. By default, LONGHAUL_PORT.")] = None,
-    procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = CHECKOUT / "Procfile",
+    procfile: Annotated[Path, typer.Option(help="File that names the processes to run.")] = PROCFILE,
 ) -> None:
     """Start everything on this machine, and keep it running until Ctrl-C."""
     from app.local.up import UpOptions

@@ -144,6 +144,11 @@ def _split_limits(value: Any) -> Any:
     return dict(pairs)
 
 
+_IN_CHECKOUT = (CHECKOUT / "pyproject.toml").exists()
+_HOME = (CHECKOUT if _IN_CHECKOUT else Path(os.environ.get("HOME", "/"))) / ".longhaul"
+"""A package has no place for data."""
+
+
 def _variable(name: str) -> AliasChoices:
     return AliasChoices(name)
 
@@ -162,7 +167,7 @@ class Settings(BaseSettings):
     """URL of Postgres; unset: `longhaul up` starts its own."""
     redis_url: RedisUrl | None = Field(None, validation_alias=_variable("REDIS_URL"))
     """URL of Redis or Valkey; unset: `longhaul up` starts its own."""
-    home: Path = CHECKOUT / ".longhaul"
+    home: Path = _HOME
     """Folder for the data of embedded services and for Flower's password."""
     host: str = "127.0.0.1"
     """Address that the API listens on."""

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.local.errors import LocalError
+from config.process import CHECKOUT
 
+PROCFILE = CHECKOUT / "config" / "Procfile"
+"""Longhaul's own. In the checkout it is a link to the one at the top, in the package a file."""
 RELEASE = "release"
 """The process that runs once, to its end, before all others."""
 WORKER = "worker"

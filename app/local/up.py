@@ -17,13 +17,13 @@ from app.local.console import Console
 from app.local.errors import LocalError
 from app.local.home import Home
 from app.local.ports import check_port
-from app.local.procfile import RELEASE, Process, formation, parse
+from app.local.procfile import PROCFILE, RELEASE, Process, formation, parse
 from app.local.programs import FLOWER_HOST, absolute_paths
 from app.local.services.embedded_services import embedded
 from app.local.supervisor import Log, Stopped, StopRequest, describe, run_unless_stopped, supervise_all
 from app.local.welcome import Addresses, api_is_ready, flower_login, welcome
 from config.models import load_models
-from config.settings import CHECKED_VARIABLE, CHECKOUT, ConfigError, Settings
+from config.settings import CHECKED_VARIABLE, ConfigError, Settings
 
 STOP_MARGIN_SECONDS = 15.0
 """Seconds from the end of a worker's grace to SIGKILL."""
@@ -40,7 +40,7 @@ class UpOptions:
     """A name of the models file, a folder, or a hub id; None: every model of the models file."""
     workers: int = 1
     """Worker processes for each model."""
-    procfile: Path = CHECKOUT / "Procfile"
+    procfile: Path = PROCFILE
 
 
 @dataclass(frozen=True, slots=True)

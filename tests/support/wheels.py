@@ -1,0 +1,83 @@
+"""Longhaul's wheel in a virtual environment of its own, which has the declared dependencies and nothing else.
+
+The dependencies are links to the files that this environment has, so an installation costs a second and asks no index.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+SOURCES = ("app", "config", "migrations", "workers", "LICENSE", "Procfile", "README.md", "pyproject.toml")
+_RUN = "#!{}\nimport sys\nfrom app.cli import main\nsys.exit(main())\n"
+
+
+def install(folder: Path, *extras: str) -> Path:
+    """Builds the wheel and installs it, with these extras, below `folder`; returns the command `longhaul`."""
+    environment = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    places = {"base": str(environment), "platbase": str(environment)}
+    packages = Path(sysconfig.get_path("purelib", vars=places))
+    with zipfile.ZipFile(_wheel(folder)) as wheel:
+        wheel.extractall(packages)
+    (own,) = distributions(name="longhaul", path=[str(packages)])
+    for dependency in _closure(own, extras):
+        _link(dependency, packages)
+    command = environment / "bin" / "longhaul"
+    command.write_text(_RUN.format(python))
+    command.chmod(0o755)
+    return command
+
+
+def _wheel(folder: Path) -> Path:
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in SOURCES:
+        source = CHECKOUT / name
+        if source.is_dir():
+            shutil.copytree(source, sources / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, sources / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", folder, sources], check=True, timeout=300)
+    (wheel,) = folder.glob("longhaul-*.whl")
+    return wheel
+
+
+def _closure(root: Distribution, extras: tuple[str, ...]) -> list[Distribution]:
+    """What pip would install beside `root`: its dependencies, and theirs."""
+    found: dict[str, Distribution] = {}
+    seen: set[tuple[str, str]] = set()
+    waiting = [(root, extra) for extra in ("", *extras)]
+    while waiting:
+        owner, extra = waiting.pop()
+        for line in owner.requires or ():
+            wanted = Requirement(line)
+            if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+                continue
+            name = canonicalize_name(wanted.name)
+            dependency = root if name == canonicalize_name(root.name) else distribution(name)
+            if dependency is not root:
+                found[name] = dependency
+            news = {(name, each) for each in ("", *wanted.extras)} - seen
+            seen |= news
+            waiting += [(dependency, each) for _, each in news]
+    return list(found.values())
+
+
+def _link(dependency: Distribution, packages: Path) -> None:
+    for file in dependency.files or ():
+        target = packages / file
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(Path(str(dependency.locate_file(file))))
