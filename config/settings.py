@@ -23,10 +23,14 @@ _PREFIXES_OF_OTHERS = (*SERVER_PREFIXES, "LONGHAUL_TOOLS_", "LONGHAUL_TEST_")
 """Variables of the tool servers and of tests, which are no settings."""
 CHECKED_VARIABLE = "LONGHAUL_SETTINGS_CHECKED"
 """`longhaul up` sets it for its processes, so that an unknown variable is reported once."""
+_CONSTANT = "unset it; the default is the only value now"
 GONE: Mapping[str, str] = {
     "LONGHAUL_FAST_PATHS": "unset it; messages are sent and fetched in one way",
     "LONGHAUL_EVENT_INTERVAL_SECONDS": "unset it; a smaller LONGHAUL_EVENTS_PER_SECOND makes fewer, larger events",
     "LONGHAUL_EVENT_PER_TOKEN": "unset it; tokens that are sent together are one event",
+    "LONGHAUL_LOST_SECONDS": _CONSTANT,
+    "LONGHAUL_MAINTENANCE_SECONDS": _CONSTANT,
+    "LONGHAUL_READER_POLL_SECONDS": _CONSTANT,
 }
 """Settings that went: variable -> what to do instead. No process starts while one of them is set."""
 
@@ -195,8 +199,6 @@ class Settings(BaseSettings):
     """Types of tools that a request may have and that are left out: `web_search,...`; the others are refused."""
     worker_concurrency: Annotated[int, Field(ge=1, le=4096)] = 1024
     """The most responses that one worker runs at once; it takes a few more if its engine has no more slots."""
-    worker_side_concurrency: Annotated[int, Field(ge=1, le=4096)] = 4
-    """The most counts (`input_tokens`) and compactions that one worker runs at once."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The least severe level that is logged."""
 
@@ -208,10 +210,6 @@ class Settings(BaseSettings):
     """The most bytes, as JSON, of the responses or of the conversation that a request continues."""
     worker_context_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """The most bytes, as JSON, of the contexts that the responses of one worker hold at once; more wait in line."""
-    max_chain_length: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    """The most responses in a chain of `previous_response_id`s."""
-    max_conversation_items: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
-    """The most items of a conversation that a request continues or adds to."""
     buffer_bytes: Annotated[int, Field(ge=1024 * 1024)] = 256 * 1024 * 1024
     """The most bytes of large request bodies that one API process holds at once; more are refused with 503."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
@@ -234,8 +232,6 @@ class Settings(BaseSettings):
     """Messages in Redis for each worker of a model, or what it ends within a second, while more wait in Postgres."""
     max_crashes: Annotated[int, Field(ge=1, le=100)] = 5
     """How many times the worker of a response may crash before the response is failed."""
-    max_claims: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """How many times workers may begin a response before it is failed. Orderly hand-overs count as well."""
     queue_timeout_seconds: Seconds | None = None
     """Seconds that a response may wait for a worker; unset: no limit. A model or a request may set less."""
     run_timeout_seconds: Seconds | None = None
@@ -262,16 +258,10 @@ class Settings(BaseSettings):
     """Seconds without a heartbeat after which a worker loses its responses to other workers."""
     shutdown_grace_seconds: Annotated[Number, Field(ge=0, le=86400)] = 5.0
     """Seconds that running responses may go on after a worker got its stop signal."""
-    maintenance_seconds: Pause = 0.5
-    """Seconds between two rounds of maintenance."""
-    lost_seconds: Pause = 2.0
-    """Seconds before a queued response whose message has vanished from Redis is sent again; doubles each time."""
     events_per_second: Annotated[Number, Field(ge=0, le=1_000_000)] = 1500.0
     """The most text events per second of all responses of a worker together; 0: no limit. More are merged."""
     keepalive_seconds: Pause = 15.0
     """Seconds without an event after which a stream gets a comment line."""
-    reader_poll_seconds: Pause = 2.0
-    """Seconds without news from Redis after which a reader looks into Postgres."""
 
     @cached_property
     def database_dsn(self) -> str:

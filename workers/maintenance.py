@@ -32,6 +32,10 @@ from workers.dispatcher import Dispatcher
 
 log = logging.getLogger("longhaul.maintenance")
 
+ROUND_SECONDS = 0.5
+"""Between two looks for dead workers, released responses and passed deadlines."""
+LOST_SECONDS = 2.0
+"""Before a queued response whose message has vanished from Redis is sent again; doubles each time."""
 SWEEP_SECONDS = 10.0
 MERGE_AFTER_SECONDS = 5.0
 """A log is merged only after its readers had time to finish from pub/sub."""
@@ -49,11 +53,22 @@ _OVERDUE = {
 class Maintenance:
     """What the maintenance loop does, step by step; each step waits on its own while Postgres or Redis is away."""
 
-    def __init__(self, settings: Settings, db: Database, pubsub: PubSub, queue: TaskQueue) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        pubsub: PubSub,
+        queue: TaskQueue,
+        *,
+        round_seconds: float = ROUND_SECONDS,
+        lost_seconds: float = LOST_SECONDS,
+    ) -> None:
         self._settings = settings
         self._db = db
         self._pubsub = pubsub
         self._queue = queue
+        self._round_seconds = round_seconds
+        self._lost_seconds = lost_seconds
         self._dispatcher = Dispatcher(db, queue, settings.queue_window)
         self._servers = workers.ServerWatch()
         self._waiting: set[str] = set()
@@ -61,12 +76,12 @@ class Maintenance:
 
     async def run(self) -> None:
         """Repeats every step at its interval until cancelled."""
-        often = self._settings.maintenance_seconds
+        often = self._round_seconds
         steps = (
             self._repeat(often, self.release_dead_workers),
             self._repeat(often, self.send_released),
             self._repeat(often, self.dispatch),
-            self._repeat(self._settings.lost_seconds, self.redeliver),
+            self._repeat(self._lost_seconds, self.redeliver),
             self._repeat(often, self.expire),
             self._repeat(often, self.fail_exhausted),
             self._repeat(SWEEP_SECONDS, self.sweep),
@@ -100,7 +115,7 @@ class Maintenance:
 
     async def redeliver(self) -> None:
         """Sends again what was lost: by Redis, with a worker, or before it was sent. What was queued waits in line."""
-        seconds = self._settings.lost_seconds
+        seconds = self._lost_seconds
         lists = await redelivery.lists_to_check(self._db, seconds)
         if not lists:
             return
@@ -123,8 +138,7 @@ class Maintenance:
 
     async def fail_exhausted(self) -> None:
         """Fails released responses that no worker may claim again."""
-        limits = self._settings.max_crashes, self._settings.max_claims
-        for response_id in await endings.find_exhausted(self._db, *limits, BATCH):
+        for response_id in await endings.find_exhausted(self._db, self._settings.max_crashes, limit=BATCH):
             message = "workers began it too often, and none could end it"
             await self._fail(response_id, "server_error", message, only=Status.IN_PROGRESS)
 

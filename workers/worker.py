@@ -35,6 +35,8 @@ log = logging.getLogger("longhaul.worker")
 PART_DIED = 1
 """Exit code of a worker whose engine or background work died; the supervisor starts another."""
 CHECK_SECONDS = 1.0
+SIDE_CONCURRENCY = 4
+"""The most counts (`input_tokens`) and compactions that one worker runs at once."""
 SWITCH_SECONDS = 0.001
 """How long Celery's thread waits for the interpreter while the pool's loop is busy. It waits several times for each
 message: with Python's default of 5 ms, the last of many simultaneous requests begins late
@@ -96,9 +98,8 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 look_ahead=LookAhead(engine.slots),
                 mcp_sessions=mcp_sessions,
                 events_per_second=settings.events_per_second,
-                side_concurrency=settings.worker_side_concurrency,
+                side_concurrency=SIDE_CONCURRENCY,
                 max_crashes=settings.max_crashes,
-                max_claims=settings.max_claims,
                 most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe
                 held_context_bytes=settings.worker_context_bytes,
                 redeliver=_redeliver(queue),

@@ -15,6 +15,9 @@ from sqlalchemy.sql import ColumnElement
 from app.protocol.status import TRANSITIONS
 from app.store.tables import responses
 
+MAX_CLAIMS = 200
+"""How often a response can be begun. Orderly hand-overs count as well: it ends what no worker can end."""
+
 
 @functools.cache
 def may(transition: str) -> ColumnElement[bool]:

@@ -98,7 +98,6 @@ class Plan:
             "LONGHAUL_MAX_CRASHES": str(self.max_crashes),
             "LONGHAUL_SHUTDOWN_GRACE_SECONDS": str(self.grace_seconds),
             "LONGHAUL_KEEPALIVE_SECONDS": "1.5",
-            "LONGHAUL_READER_POLL_SECONDS": "1",
             "LONGHAUL_WORKER_CONCURRENCY": str(self.concurrency),
             "LONGHAUL_DATABASE_POOL": "6",
             **({"LONGHAUL_AUTH": "keys", "LONGHAUL_RESERVED_OUTPUT_TOKENS": str(RESERVED_TOKENS)} if self.keys else {}),

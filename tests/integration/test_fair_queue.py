@@ -38,9 +38,9 @@ async def broker(services: Any) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def maintenance(db: Database, pubsub: PubSub, broker: str) -> AsyncIterator[Maintenance]:
-    settings: Settings = load_settings(REDIS_URL=broker, maintenance_seconds=0.05)
+    settings: Settings = load_settings(REDIS_URL=broker)
     queue = TaskQueue(settings)
-    made = Maintenance(settings, db, pubsub, queue)
+    made = Maintenance(settings, db, pubsub, queue, round_seconds=0.05)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,9 +54,11 @@ class Queue:
         self.sent += [message.response_id for message in messages]
 
 
-def maintenance(db: Database, pubsub: PubSub, queue: Queue, **settings: Any) -> Maintenance:
-    made = Settings(**{"lost_seconds": 10.0, "max_crashes": 2, **settings})
-    return Maintenance(made, db, pubsub, queue)  # type: ignore[arg-type]
+def maintenance(
+    db: Database, pubsub: PubSub, queue: Queue, lost_seconds: float = 10.0, round_seconds: float = 1.0, **settings: Any
+) -> Maintenance:
+    made = Settings(**{"max_crashes": 2, **settings})
+    return Maintenance(made, db, pubsub, queue, round_seconds=round_seconds, lost_seconds=lost_seconds)  # type: ignore[arg-type]
 
 
 async def age(db: Database, column: str) -> None:
@@ -157,9 +160,12 @@ async def test_a_response_that_cannot_be_failed_does_not_keep_others_from_their_
     await whole(db, good.id, Status.FAILED)
 
 
-async def test_a_response_that_workers_began_too_often_is_failed(db: Database, pubsub: PubSub) -> None:
+async def test_a_response_that_workers_began_too_often_is_failed(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "find_exhausted", partial(endings.find_exhausted, max_claims=1))
     row = await claimed(db)
-    steps = maintenance(db, pubsub, Queue(), max_claims=1)
+    steps = maintenance(db, pubsub, Queue())
     await steps.fail_exhausted()
     assert (await row_of(db, row.id)).status is Status.IN_PROGRESS, "it runs"
     await claims.release(db, row.id, row.attempt, WORKER)
@@ -224,7 +230,7 @@ async def test_sweeping_merges_logs_then_deletes_events_then_rows(db: Database, 
 async def test_maintenance_ends_although_a_step_swallows_its_cancellation(db: Database, pubsub: PubSub) -> None:
     """redis-py swallows a CancelledError that reaches it while it connects."""
     swallowed, begun = [0], asyncio.Event()
-    loop = maintenance(db, pubsub, Queue(), maintenance_seconds=0.01)
+    loop = maintenance(db, pubsub, Queue(), round_seconds=0.01)
 
     async def expire() -> None:
         begun.set()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import orjson
@@ -16,11 +17,13 @@ from app.api.connection.http import BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.dependencies import Runtime
 from app.main import create_app
+from app.responses.read import reader
 from config.models import ModelCatalog, ServedModel
 from config.settings import Settings, load_settings
 from tests.support.waiting import until
 
 MODEL = "scripted"
+POLL_SECONDS = 0.2
 
 
 def served(name: str = MODEL, **sampling: float) -> ServedModel:
@@ -42,10 +45,9 @@ CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
 
 
 def settings_for(services: Any, home: Path, **more: Any) -> Settings:
-    """Returns settings for these services, with short intervals."""
+    """Returns settings for these services, with a short grace."""
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
-    pauses = {"reader_poll_seconds": 0.2, "shutdown_grace_seconds": 0.2}
-    return load_settings(**urls, **{**pauses, "home": home, **more})
+    return load_settings(**urls, **{"shutdown_grace_seconds": 0.2, "home": home, **more})
 
 
 class Api:
@@ -146,7 +148,7 @@ class Reader:
 
 @asynccontextmanager
 async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncIterator[Api]:
-    """Runs the API until the block ends, then stops it as SIGTERM would."""
+    """Runs the API until the block ends, then stops it as SIGTERM would. Its readers poll often."""
     app = create_app(settings, catalog)
     config = uvicorn.Config(
         app,
@@ -165,7 +167,8 @@ async def serving(settings: Settings, catalog: ModelCatalog = CATALOG) -> AsyncI
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
         api = Api(server, client)
         try:
-            yield api
+            with patch.object(reader, "POLL_SECONDS", POLL_SECONDS):
+                yield api
         finally:
             api.runtime.shutdown.set()
             server.should_exit = True

@@ -101,7 +101,6 @@ class Worker:
                 events_per_second=events_per_second,
                 side_concurrency=4,
                 max_crashes=2,
-                max_claims=99,
                 most_context_bytes=NO_LIMIT,
                 held_context_bytes=held_context_bytes,
                 redeliver=self._redeliver,

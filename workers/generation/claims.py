@@ -23,11 +23,8 @@ MAX_BATCH = 64
 class Claims:
     """Claims responses for a worker. `claimed` is called after each batch."""
 
-    def __init__(
-        self, db: Database, runs: ActiveRuns, max_claims: int, claimed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, db: Database, runs: ActiveRuns, claimed: Callable[[], None] = lambda: None) -> None:
         self._db = db
-        self._max_claims = max_claims
         self._runs = runs
         self._claimed = claimed
         self._batcher = Batcher(self._claim_all, max_items=MAX_BATCH, shared_errors=(StoreUnavailable,))
@@ -71,6 +68,6 @@ class Claims:
                 await patience.wait(error)
 
     async def _claim_all(self, wanted: Sequence[tuple[str, str]]) -> Sequence[ResponseRow | LargeRow | None]:
-        rows = await claims.claim_all(self._db, wanted, self._max_claims)
+        rows = await claims.claim_all(self._db, wanted)
         self._claimed()
         return rows

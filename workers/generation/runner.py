@@ -64,8 +64,6 @@ class WorkerParts:
     """How many counts and compactions run at once."""
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
-    max_claims: int
-    """A response is claimed so many times at most."""
     most_context_bytes: int
     """The most that is read of what a response continues."""
     held_context_bytes: int
@@ -85,7 +83,7 @@ class Runner:
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
-        self._claims = Claims(parts.db, parts.runs, parts.max_claims, parts.claimed)
+        self._claims = Claims(parts.db, parts.runs, parts.claimed)
         self._inputs = Inputs(parts.db, parts.most_context_bytes, parts.held_context_bytes)
         self._clock = FlushClock(parts.events_per_second)
         self._side_gate = SideGate(parts.side_concurrency)

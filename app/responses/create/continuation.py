@@ -20,6 +20,10 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from config.settings import Settings
 
+MAX_CHAIN_LENGTH = 10_000
+"""Responses in a chain of `previous_response_id`s."""
+MAX_CONVERSATION_ITEMS = 20_000
+"""Of a conversation that a request continues or adds to."""
 _NO_CHAIN = ContextSize()
 
 _CONTINUABLE = frozenset({Status.COMPLETED, Status.INCOMPLETE})
@@ -64,7 +68,7 @@ class ContextLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> ContextLimits:
-        return cls(settings.max_context_bytes, settings.max_chain_length, settings.max_conversation_items)
+        return cls(settings.max_context_bytes, MAX_CHAIN_LENGTH, MAX_CONVERSATION_ITEMS)
 
     def for_compaction(self) -> ContextLimits:
         """A context at its bound can still be compacted."""

@@ -34,6 +34,8 @@ Included = Sequence[tuple[str, str]]
 Pulse = Chunk | None
 """What a reader of events gets: a chunk, or None when no event came for a while."""
 
+POLL_SECONDS = 2.0
+"""Without news from Redis for so long, a reader looks into Postgres; up to three times as long if it stays quiet."""
 MAX_LARGE_FOLDS = 2
 """Large logs that one process folds at once, in threads; the others wait."""
 
@@ -134,7 +136,7 @@ class ResponseReader:
             partial(logs.read_page, self._db, response_id),
             subscription,
             after,
-            poll=settings.reader_poll_seconds,
+            poll=POLL_SECONDS,
             idle=settings.keepalive_seconds,
             budget=self._pages,
         )

@@ -11,12 +11,10 @@ from app.protocol.status import TRANSITIONS
 from app.store.columns import Column, Columns, named_arrays
 from app.store.database import Database
 from app.store.formats import FORMAT
-from app.store.guards import has_crashed_out, may, sources
+from app.store.guards import MAX_CLAIMS, has_crashed_out, may, sources
 from app.store.responses.lookup import IS_SMALL, RESPONSE_COLUMNS
 from app.store.rows import LargeRow, ResponseRow, response_row, row_or_large
 from app.store.tables import responses
-
-NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ _CLAIM = text(
 
 
 async def claim_all(
-    db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = NO_LIMIT
+    db: Database, wanted: Sequence[tuple[str, str]], max_claims: int = MAX_CLAIMS
 ) -> list[ResponseRow | LargeRow | None]:
     """Claims each (response id, worker) of `wanted` under a new attempt; returns the rows in the same order.
 

@@ -27,7 +27,7 @@ from app.protocol.status import TRANSITIONS, Status
 from app.protocol.text import type_and_places
 from app.sizes import is_large
 from app.store.database import Database, StoreUnavailable
-from app.store.guards import has_crashed_out, may
+from app.store.guards import MAX_CLAIMS, has_crashed_out, may
 from app.store.responses.lookup import UNPARSED_COLUMNS
 from app.store.rows import Ending, EndResult, ResponseRow, pack_tokens, parsed_row
 from app.store.tables import chunks, responses
@@ -182,7 +182,9 @@ async def find_overdue(db: Database, limit: int = 500) -> Sequence[tuple[str, St
         return [(row.id, Status(row.status)) for row in rows]
 
 
-async def find_exhausted(db: Database, max_crashes: int, max_claims: int, limit: int = 500) -> Sequence[str]:
+async def find_exhausted(
+    db: Database, max_crashes: int, max_claims: int = MAX_CLAIMS, limit: int = 500
+) -> Sequence[str]:
     """Responses without a worker that no worker may claim any more: claimed, or crashed, too often."""
     spent = (responses.c.attempt >= max_claims) | has_crashed_out(responses.c.crashes, max_crashes)
     found = select(responses.c.id).where(may("take_over"), responses.c.worker.is_(None), spent).limit(limit)

@@ -68,9 +68,10 @@ class Rig:
     @asynccontextmanager
     async def maintenance(self) -> AsyncIterator[None]:
         """Maintenance at work."""
-        settings = load_settings(REDIS_URL=self.services.redis_url, maintenance_seconds=0.1)
+        settings = load_settings(REDIS_URL=self.services.redis_url)
         pubsub, queue = PubSub(settings.broker_url, pubsub_key(self.db)), TaskQueue(settings)
-        running: asyncio.Task[Any] = asyncio.create_task(Maintenance(settings, self.db, pubsub, queue).run())
+        maintenance = Maintenance(settings, self.db, pubsub, queue, round_seconds=0.1)
+        running: asyncio.Task[Any] = asyncio.create_task(maintenance.run())
         try:
             yield
         finally:

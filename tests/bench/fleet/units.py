@@ -30,7 +30,7 @@ from tests.bench.processes import Role
 from tests.bench.prompts import SCRIPT
 from tests.bench.scale.setup import MeasurementFailed, body, when
 from tests.support.rows import claim
-from workers.maintenance import Maintenance
+from workers.maintenance import LOST_SECONDS, ROUND_SECONDS, Maintenance
 
 CLIENTS = 8
 ENDING = 4
@@ -138,7 +138,7 @@ async def _looks(rig: Rig) -> Found:
     settings = rig.settings
     pubsub, queue = PubSub(settings.broker_url, pubsub_key(rig.db)), TaskQueue(settings)
     maintenance = Maintenance(settings, rig.db, pubsub, queue)
-    often, seldom = 1 / settings.maintenance_seconds, 1 / settings.lost_seconds
+    often, seldom = 1 / ROUND_SECONDS, 1 / LOST_SECONDS
     points: list[tuple[float, float]] = []
     try:
         for count in LOOKED:

@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from app.responses.create import continuation
 from app.responses.create.references import MAX_REFERENCES
 from app.store.database import Database
 from tests.integration.api.test_websocket import events
@@ -20,16 +21,13 @@ Json = dict[str, Any]
 
 BODY = 20_000
 CONTEXT = 30_000
-SETTINGS: Json = {
-    "max_body_bytes": BODY,
-    "max_context_bytes": CONTEXT,
-    "max_chain_length": 3,
-    "max_conversation_items": 25,
-}
+SETTINGS: Json = {"max_body_bytes": BODY, "max_context_bytes": CONTEXT}
 
 
 @pytest.fixture
-async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(services: Any, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    monkeypatch.setattr(continuation, "MAX_CHAIN_LENGTH", 3)
+    monkeypatch.setattr(continuation, "MAX_CONVERSATION_ITEMS", 25)
     async with serving(settings_for(services, tmp_path, **SETTINGS)) as running:
         yield running
 

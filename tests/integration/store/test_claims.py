@@ -61,7 +61,7 @@ async def test_a_large_response_is_claimed_with_others_and_read_alone(db: Databa
         assert of_large == LargeRow(large)
         assert isinstance(of_small, ResponseRow)
         again = await queued(db, input=LARGE)
-        row = await Claims(db, ActiveRuns(), 9).claim(again, lambda: "w")
+        row = await Claims(db, ActiveRuns()).claim(again, lambda: "w")
     assert row is not None
     assert (row.id, row.attempt, row.worker, row.request["input"]) == (again, 1, "w", LARGE)
 
