@@ -24,6 +24,8 @@ from app.queue.publisher import TaskQueue
 from app.responses.conversations import ConversationService
 from app.responses.create.references import ReferenceLimits, ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.read.canceller import ResponseCanceller
+from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.store.keys import SharedSealer, pubsub_key
@@ -82,7 +84,9 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     directory = Directory(db, pubsub)
     asks_for_keys = settings.auth == "keys"
     catalogs = PermittedCatalogs(catalog, directory if asks_for_keys else None)
-    responses = ResponseService(db, sealer, references, pubsub, queue, catalogs, settings)
+    reader = ResponseReader(db, pubsub, settings)
+    canceller = ResponseCanceller(db, pubsub, queue, reader)
+    responses = ResponseService(db, sealer, references, pubsub, queue, catalogs, reader, canceller, settings)
     conversations = ConversationService(db, references, settings)
     shutdown = Shutdown()
     await pubsub.start()
@@ -98,6 +102,8 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
                 db=db,
                 pubsub=pubsub,
                 responses=responses,
+                reader=reader,
+                canceller=canceller,
                 conversations=conversations,
                 shutdown=shutdown,
                 catalogs=catalogs,
@@ -108,6 +114,7 @@ async def _lifespan(_: FastAPI, *, settings: Settings, catalog: ModelCatalog) ->
     finally:
         await directory.close()
         await responses.close()
+        await canceller.close()
         await queue.close()
         await pubsub.close()
         await db.close()

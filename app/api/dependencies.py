@@ -23,6 +23,8 @@ from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
+from app.responses.read.canceller import ResponseCanceller
+from app.responses.read.reader import ResponseReader
 from app.responses.service import ResponseService
 from app.store.database import Database
 from app.streaming.pubsub import PubSub
@@ -39,6 +41,8 @@ class Runtime:
     db: Database
     pubsub: PubSub
     responses: ResponseService
+    reader: ResponseReader
+    canceller: ResponseCanceller
     conversations: ConversationService
     shutdown: Shutdown
     catalogs: PermittedCatalogs

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -32,11 +32,11 @@ from app.responses.read.attached import AttachedResponse
 Attach = Callable[[], AbstractAsyncContextManager[AttachedResponse]]
 """`ResponseService.attach` with its arguments."""
 
-Shape = Callable[[Json], Awaitable[Json]]
+Shape = Callable[[Json], Json]
 """Makes the body of the answer from the final response object. May raise ApiError."""
 
 
-async def unchanged(response: Json) -> Json:
+def unchanged(response: Json) -> Json:
     return response
 
 
@@ -88,7 +88,7 @@ class ForegroundReply(Response):
 
     async def _send_object(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._attached() as response:
-            body = await self._shape(await response.result())
+            body = self._shape(await response.result())
         await reply(body, headers=headers_of(response.allowance))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:

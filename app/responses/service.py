@@ -1,4 +1,4 @@
-"""The rules of `/v1/responses`, without HTTP: the one entry for routes and WebSocket sessions.
+"""Creating responses, without HTTP: the one entry for routes and WebSocket sessions.
 
 Every response takes the same path: insert as `queued` with its opening events, commit, send its message. A message
 that cannot be sent is no error: maintenance sends it again.
@@ -22,18 +22,15 @@ from app.responses.create.acceptor import RequestAcceptor
 from app.responses.create.creator import ResponseCreator
 from app.responses.create.references import ReferenceResolver
 from app.responses.models.catalog import PermittedCatalogs
-from app.responses.paging import PageQuery
 from app.responses.read.abandoned import AbandonedResponses
 from app.responses.read.attached import AttachedResponse
-from app.responses.read.canceller import ResponseCanceller
-from app.responses.read.reader import Included, Pulse, ResponseReader
+from app.responses.read.canceller import CLOSE_SECONDS, ResponseCanceller
+from app.responses.read.reader import Pulse, ResponseReader
 from app.store.database import Database
 from app.store.keys import SharedSealer
 from app.store.rows import Idempotency, ResponseRow
 from app.streaming.pubsub import PubSub
 from config.settings import Settings
-
-CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def _keep() -> None:
 
 
 class ResponseService:
-    """What a client can do with responses. Every method raises StoreUnavailable while Postgres cannot be reached."""
+    """Creates responses. Every method raises StoreUnavailable while Postgres cannot be reached."""
 
     def __init__(
         self,
@@ -70,14 +67,15 @@ class ResponseService:
         pubsub: PubSub,
         queue: TaskQueue,
         catalogs: PermittedCatalogs,
+        reader: ResponseReader,
+        canceller: ResponseCanceller,
         settings: Settings,
     ) -> None:
         self._pubsub = pubsub
         self._background = BackgroundTasks()
         self._acceptor = RequestAcceptor(db, sealer, references, catalogs, settings)
-        self._reader = ResponseReader(db, pubsub, settings)
-        self._canceller = ResponseCanceller(db, pubsub, queue, self._reader, self._background)
-        self._abandoned = AbandonedResponses(self._canceller.cancel_abandoned)
+        self._reader = reader
+        self._abandoned = AbandonedResponses(canceller.cancel_abandoned)
         self._creator = ResponseCreator(db, queue, self._background, self._abandoned.add)
 
     async def close(self) -> None:
@@ -86,7 +84,6 @@ class ResponseService:
         await self._abandoned.close(CLOSE_SECONDS)
         await self._background.close(CLOSE_SECONDS)
         await self._creator.close()
-        await self._canceller.close()
 
     async def start(
         self, project: str, request: ResponseRequest, key: str | None = None, api_key_id: str | None = None
@@ -106,7 +103,7 @@ class ResponseService:
             if not isinstance(inserted, ResponseRow):
                 return CreatedResponse(accepted.response, inserted)
             existing = inserted
-        return CreatedResponse(await self.get(project, existing.id))
+        return CreatedResponse(await self._reader.get(project, existing.id))
 
     @asynccontextmanager
     async def attach(
@@ -147,7 +144,7 @@ class ResponseService:
         if request.stream:
             self._reader.check_log(existing)
         del request
-        async with aclosing(self.events(existing.id)) as pulses:
+        async with aclosing(self._reader.events(existing.id)) as pulses:
             yield self._attached(project, existing.id, pulses)
 
     def _attached(
@@ -160,32 +157,6 @@ class ResponseService:
     ) -> AttachedResponse:
         read_row = partial(self._reader.find, project, response_id)
         return AttachedResponse(response_id, pulses, read_row, abandon, allowance)
-
-    async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
-        """See `ResponseReader.get`."""
-        return await self._reader.get(project, response_id, included)
-
-    async def input_items(self, project: str, response_id: str, query: PageQuery) -> Json:
-        """See `ResponseReader.input_items`."""
-        return await self._reader.input_items(project, response_id, query)
-
-    async def replay(
-        self, project: str, response_id: str, after: int, included: Included = ()
-    ) -> AsyncGenerator[Pulse, None]:
-        """See `ResponseReader.replay`."""
-        return await self._reader.replay(project, response_id, after, included)
-
-    def events(self, response_id: str) -> AsyncGenerator[Pulse, None]:
-        """See `ResponseReader.events`."""
-        return self._reader.events(response_id)
-
-    async def cancel(self, project: str, response_id: str) -> Json:
-        """See `ResponseCanceller.cancel`."""
-        return await self._canceller.cancel(project, response_id)
-
-    async def delete(self, project: str, response_id: str) -> None:
-        """See `ResponseCanceller.delete`."""
-        await self._canceller.delete(project, response_id)
 
 
 def _idempotency(request: ResponseRequest, key: str | None) -> Idempotency | None:

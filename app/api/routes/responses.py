@@ -33,8 +33,7 @@ from app.protocol.status import Status
 from app.protocol.types import Json
 from app.queue.message import Priority
 from app.responses.models.catalog import only_model
-from app.responses.read.compaction import compacted
-from app.responses.read.input_tokens import input_tokens
+from app.responses.read.side_answers import compacted, input_tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
@@ -90,7 +89,8 @@ async def create_response(request: Request) -> Response:
     if not sent.stream:
         return _response(response, headers)
     # A repeated key may name an old response, whose events may be deleted already.
-    events = service.events(response["id"]) if key is None else await service.replay(project, response["id"], -1)
+    reader = runtime.reader
+    events = reader.events(response["id"]) if key is None else await reader.replay(project, response["id"], -1)
     return EventStream(events, runtime.shutdown, obfuscation=sent.obfuscation, headers=headers)
 
 
@@ -138,9 +138,9 @@ async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Res
 async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     query = read_query(request.query_params)
     if query.stream:
-        events = await runtime.responses.replay(project, response_id, query.after, query.included)
+        events = await runtime.reader.replay(project, response_id, query.after, query.included)
         return EventStream(events, runtime.shutdown, obfuscation=query.obfuscation)
-    return _response(await runtime.responses.get(project, response_id, query.included))
+    return _response(await runtime.reader.get(project, response_id, query.included))
 
 
 @router.get(
@@ -152,7 +152,7 @@ async def get_response(response_id: str, request: Request, runtime: RuntimeOf, p
     dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
 async def list_input_items(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.responses.input_items(project, response_id, page_query(request.query_params)))
+    return reply(await runtime.reader.input_items(project, response_id, page_query(request.query_params)))
 
 
 @router.post(
@@ -163,7 +163,7 @@ async def list_input_items(response_id: str, request: Request, runtime: RuntimeO
     dependencies=[_no_query],
 )
 async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.responses.cancel(project, response_id))
+    return reply(await runtime.canceller.cancel(project, response_id))
 
 
 @router.delete(
@@ -174,5 +174,5 @@ async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project
     dependencies=[_no_query],
 )
 async def delete_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
-    await runtime.responses.delete(project, response_id)
+    await runtime.canceller.delete(project, response_id)
     return reply({"id": response_id, "object": "response", "deleted": True})

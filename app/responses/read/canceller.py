@@ -19,22 +19,24 @@ from app.streaming.pubsub import PubSub
 
 log = logging.getLogger("longhaul.api")
 
+CLOSE_SECONDS = 2.0
+
 
 class ResponseCanceller:
     """Ends responses for their clients. Raises StoreUnavailable while Postgres cannot be reached."""
 
-    def __init__(
-        self, db: Database, pubsub: PubSub, queue: TaskQueue, reader: ResponseReader, background: BackgroundTasks
-    ) -> None:
+    def __init__(self, db: Database, pubsub: PubSub, queue: TaskQueue, reader: ResponseReader) -> None:
         self._db = db
         self._pubsub = pubsub
         self._queue = queue
         self._reader = reader
-        self._background = background
+        self._notices = BackgroundTasks()
         self._cancels = Batcher(self._cancel_all, max_items=endings.MAX_CANCELLED, shared_errors=(StoreUnavailable,))
 
     async def close(self) -> None:
+        """Ends the work in the background, within a few seconds."""
         await self._cancels.close()
+        await self._notices.close(CLOSE_SECONDS)
 
     async def cancel(self, project: str, response_id: str) -> Json:
         """Cancels a background response. Returns the response object: cancelled, or as it ended before.
@@ -46,7 +48,7 @@ class ResponseCanceller:
             await self._reader.row(project, response_id)
             message = "Only a response that was created with 'background' true can be cancelled."
             raise InvalidRequest(message, code="response_not_cancellable")
-        self._background.start(self._notify(result))
+        self._notices.start(self._notify(result))
         return result.row.as_object()
 
     async def delete(self, project: str, response_id: str) -> None:
@@ -54,7 +56,7 @@ class ResponseCanceller:
         result = await endings.delete(self._db, project, response_id) if may_exist(response_id) else None
         if result is None:
             raise no_such_response(response_id)
-        self._background.start(self._notify(result))
+        self._notices.start(self._notify(result))
 
     async def cancel_abandoned(self, response_id: str) -> None:
         """Cancels a response whose client left; one that has ended or does not exist is left alone."""

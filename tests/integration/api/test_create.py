@@ -139,7 +139,7 @@ class TestSync:
     async def test_a_response_that_an_operator_cancels_is_returned_as_cancelled(self, api: Api, db: Database) -> None:
         waiting = asyncio.create_task(api.post())
         # As a worker does after Terminate in Flower.
-        await api.runtime.responses._canceller.cancel_abandoned(await one(db))
+        await api.runtime.canceller.cancel_abandoned(await one(db))
         answer = await waiting
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from app.api import schemas
-from app.responses.service import ResponseService
+from app.responses.read.reader import ResponseReader
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, ids
@@ -227,7 +227,7 @@ class TestCrashes:
         async def crash(*_: object) -> None:
             raise RuntimeError(self.SECRET)
 
-        monkeypatch.setattr(ResponseService, "get", crash)
+        monkeypatch.setattr(ResponseReader, "get", crash)
 
     async def test_a_bug_is_a_500_without_its_message(
         self, api: Api, broken: None, caplog: pytest.LogCaptureFixture

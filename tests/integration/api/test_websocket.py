@@ -370,7 +370,7 @@ class TestErrors:
         await socket.response.create(model=MODEL, input="Hi")
         play = await player.begin()
         await events(socket, ("response.in_progress",))
-        await api.runtime.responses._canceller.cancel_abandoned(play.id)
+        await api.runtime.canceller.cancel_abandoned(play.id)
         error = (await events(socket))[-1]
         assert (error["type"], error["error"]["code"]) == ("error", "response_cancelled")
         assert (await events(socket))[-1]["type"] == "response.cancelled"

@@ -1,19 +1,26 @@
-"""The answer of `POST /v1/responses/input_tokens`, made from a response that generates nothing."""
+"""The answers of `input_tokens` and `compact`, made from the responses that did the work."""
 
 from __future__ import annotations
 
 from app.protocol.errors import InvalidRequest, Unavailable
+from app.protocol.requests.bodies.compaction import compaction_object
 from app.protocol.status import Status
 from app.protocol.types import Json
 
 
-async def input_tokens(response: Json) -> Json:
-    """Returns openai's InputTokenCountResponse. Raises what `check_completed` raises."""
-    check_completed(response)
+def input_tokens(response: Json) -> Json:
+    """Returns openai's InputTokenCountResponse. Raises Unavailable and InvalidRequest."""
+    _check_completed(response)
     return {"object": "response.input_tokens", "input_tokens": response["usage"]["input_tokens"]}
 
 
-def check_completed(response: Json) -> None:
+def compacted(response: Json) -> Json:
+    """Returns openai's CompactedResponse. Raises Unavailable and InvalidRequest."""
+    _check_completed(response)
+    return compaction_object(response)
+
+
+def _check_completed(response: Json) -> None:
     """Raises Unavailable if the response was cancelled (this server stops), and InvalidRequest if it was cut short."""
     status = Status(response["status"])
     if status is Status.CANCELLED:
