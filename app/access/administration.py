@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from app.access.caller import Scope
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
-from app.access.limits import put_limits, remove_limit
 from app.access.new_keys import (
     CreatedKey,
     add_key,
+    check_key_count,
     check_lifetime,
     check_name,
-    check_room,
     check_scopes,
     insert_key,
     lock_active_project,
     lock_project,
     works,
 )
+from app.access.project_limits import put_limits, remove_limit
 from app.access.project_rules import check_permitted, check_tier, check_weight
 from app.access.tool_permissions import permitted_after
-from app.protocol.limits import ALL_MODELS, LimitKind, LimitState
+from app.protocol.limits import ALL_MODELS, LimitKind
 from app.protocol.requests.bodies.organization import MAX_KEY_SECONDS
 from app.store.database import Connection
-from app.store.paging import Page
 from app.store.tables import DEFAULT_PROJECT
-from app.store.tenants import api_keys, limits, projects
+from app.store.tenants import api_keys, projects
 from app.store.tenants.api_keys import KeyRow
-from app.store.tenants.limits import LimitRow
 from app.store.tenants.projects import ProjectRow
 from config.settings import LimitName
 from config.tools import McpServer
@@ -46,7 +45,7 @@ class Administration:
     def __init__(self, changes: Changes, new_project_limits: Mapping[LimitName, int]) -> None:
         self._changes = changes
         self._first_limits = {LimitKind(name): value for name, value in new_project_limits.items()}
-        self._db = changes.db
+        self.db = changes.db
 
     async def create_project(
         self,
@@ -75,35 +74,28 @@ class Administration:
                 await put_limits(change, row.id, ALL_MODELS, self._first_limits)
         return row
 
-    async def list_projects(self) -> list[ProjectRow]:
-        return await projects.find_all(self._db)
-
     async def project(self, project_id: str) -> ProjectRow:
-        found = (await projects.find(self._db, [project_id])).get(project_id)
+        found = (await projects.find(self.db, [project_id])).get(project_id)
         if found is None:
             raise NothingThere(f"there is no project '{project_id}'", "project_id")
         return found
 
-    async def page_of_projects(self, page: Page, *, archived: bool) -> tuple[list[ProjectRow], bool] | None:
-        """Returns a page and whether there are more; None: the cursor names none. `archived` includes those."""
-        return await projects.find_page(self._db, page, archived=archived)
+    async def change_project(
+        self, project_id: str, *, name: str | None = None, weight: float | None = None
+    ) -> ProjectRow:
+        """Sets the project's name, and its share of every queue beside the other projects that wait there.
 
-    async def rename_project(self, project_id: str, name: str) -> ProjectRow:
-        check_name(name)
-        async with self._changes.begin() as change:
-            await lock_active_project(change, project_id)
-            row = await projects.rename(change.connection, project_id, name)
-            await _note_update(change, project_id, {"title": name})
-        return row
-
-    async def set_weight(self, project_id: str, weight: float) -> ProjectRow:
-        """Sets the project's share of every queue, beside the other projects that wait there."""
-        check_weight(weight)
-        async with self._changes.begin() as change:
-            await lock_active_project(change, project_id)
-            row = await projects.set_weight(change.connection, project_id, weight)
-            await _note_update(change, project_id, {"weight": weight})
-        return row
+        None leaves either as it is.
+        """
+        values: dict[str, Any] = {}
+        asked: dict[str, Any] = {}
+        if name is not None:
+            check_name(name)
+            values["name"] = asked["title"] = name
+        if weight is not None:
+            check_weight(weight)
+            values["weight"] = asked["weight"] = weight
+        return await self._change(project_id, values, asked)
 
     async def permit(
         self,
@@ -117,29 +109,21 @@ class Administration:
         None permits everything, and leaves the tier as it is.
         """
         check_permitted(models, tool_servers)
+        lists = {"models": models, "tool_servers": tool_servers}
+        asked: dict[str, Any] = {field: None if names is None else sorted(names) for field, names in lists.items()}
         if top_tier is not None:
             check_tier(top_tier)
-        async with self._changes.begin() as change:
-            await lock_project(change, project_id)
-            row = await projects.permit(change.connection, project_id, models, tool_servers, top_tier)
-            asked = {"models": models, "tool_servers": tool_servers}
-            listed = {name: None if names is None else sorted(names) for name, names in asked.items()}
-            tier = {} if top_tier is None else {"top_tier": top_tier}
-            await _note_update(change, project_id, {**listed, **tier})
-        return row
+            asked["top_tier"] = top_tier
+        return await self._change(project_id, {**asked, "denied_models": (), "denied_tools": ()}, asked)
 
     async def permit_models(
         self, project_id: str, models: Collection[str] | None, denied: Collection[str] = ()
     ) -> ProjectRow:
         """Sets the models that the project's next requests may use (None: all but the `denied`)."""
         check_permitted(models, denied)
-        async with self._changes.begin() as change:
-            await lock_active_project(change, project_id)
-            row = await projects.permit_models(change.connection, project_id, models, denied)
-            mode, names = ("deny_list", denied) if models is None else ("allow_list", models)
-            policy = {"mode": mode, "model_ids": sorted(names)}
-            await _note_update(change, project_id, {"model_permissions": policy})
-        return row
+        mode, names = ("deny_list", denied) if models is None else ("allow_list", models)
+        asked = {"model_permissions": {"mode": mode, "model_ids": sorted(names)}}
+        return await self._change(project_id, {"models": models, "denied_models": denied}, asked)
 
     async def permit_tools(
         self, project_id: str, wanted: Mapping[str, bool], servers: Sequence[McpServer]
@@ -147,7 +131,8 @@ class Administration:
         """Sets which kinds of hosted tool the project's next requests may use; `servers` are all that there are."""
         async with self._changes.begin() as change:
             labels, denied = permitted_after(await lock_active_project(change, project_id), wanted, servers)
-            row = await projects.permit_tools(change.connection, project_id, labels, denied)
+            values = {"tool_servers": labels, "denied_tools": denied}
+            row = await projects.change(change.connection, project_id, values)
             asked = {name: {"enabled": enabled} for name, enabled in wanted.items()}
             await _note_update(change, project_id, {"hosted_tool_permissions": asked})
         return row
@@ -172,21 +157,9 @@ class Administration:
                 await lock_active_project(change, project)
             return await add_key(change, project, name, scopes, lifetime_seconds)
 
-    async def list_keys(self, project: str | None) -> list[KeyRow]:
-        """The keys of a project, or of the operators (None), revoked and expired ones included."""
-        return await api_keys.find_of(self._db, project)
-
-    async def list_all_keys(self) -> list[KeyRow]:
-        """The keys of all projects and of the operators."""
-        return await api_keys.find_all(self._db)
-
-    async def page_of_keys(self, project: str | None, page: Page) -> tuple[list[KeyRow], bool] | None:
-        """Returns a page of keys that were not revoked, and whether there are more; None: the cursor names none."""
-        return await api_keys.find_page(self._db, project, page)
-
     async def key(self, project: str | None, key_id: str) -> KeyRow:
         """Returns a key of the project, or of the operators (None), that was not revoked."""
-        async with self._db.autocommit() as connection:
+        async with self.db.autocommit() as connection:
             return await _key_of(connection, project, key_id)
 
     async def change_key(
@@ -235,18 +208,10 @@ class Administration:
             lifetime = None if old.expires_at is None else (old.expires_at - old.created_at).total_seconds()
             scopes = [Scope(name) for name in old.scopes]
             await api_keys.end_after(change.connection, key_id, overlap_seconds)
-            await check_room(change, project)
+            await check_key_count(change, project)
             requested = {"changes_requested": {"expires_in_seconds": overlap_seconds}}
             await change.note(AuditType.KEY_UPDATED, key_id, old.project, requested)
             return await insert_key(change, old.project, old.name, scopes, lifetime, old.service_account)
-
-    async def list_limits(self, project: str | None = None) -> list[LimitRow]:
-        """The limits of a project, or of all."""
-        return await limits.find(self._db, project)
-
-    async def limit_states(self, project: str) -> list[LimitState]:
-        """The limits of a project with what is taken of them now."""
-        return await limits.states(self._db, project)
 
     async def set_limits(self, project: str, model: str, values: Mapping[LimitKind, int | None]) -> None:
         """Sets what the project may use of a model, or of all models together; None removes a limit.
@@ -257,15 +222,19 @@ class Administration:
             await lock_active_project(change, project)
             await put_limits(change, project, model, values)
 
-    async def set_limit(self, project: str, kind: LimitKind, value: int, model: str = ALL_MODELS) -> None:
-        """`set_limits` for one."""
-        await self.set_limits(project, model, {kind: value})
-
     async def remove_limit(self, project: str, kind: LimitKind, model: str = ALL_MODELS) -> None:
         """From now on the project may use as much as there is."""
         async with self._changes.begin() as change:
             await lock_project(change, project)
             await remove_limit(change, project, model, kind)
+
+    async def _change(self, project_id: str, values: Mapping[str, Any], asked: Mapping[str, Any]) -> ProjectRow:
+        """Sets columns of an active project; the audit log has what was `asked`."""
+        async with self._changes.begin() as change:
+            await lock_active_project(change, project_id)
+            row = await projects.change(change.connection, project_id, values)
+            await _note_update(change, project_id, asked)
+        return row
 
 
 async def _note_update(change: Change, project_id: str, requested: Mapping[str, object]) -> None:

@@ -39,7 +39,7 @@ async def add_key(
     check_name(name)
     check_scopes(project, scopes)
     check_lifetime(lifetime_seconds)
-    await check_room(change, project)
+    await check_key_count(change, project)
     return await insert_key(change, project, name, scopes, lifetime_seconds, service_account)
 
 
@@ -74,7 +74,7 @@ async def create_first_key(db: Database, keep: Callable[[str], None]) -> bool:
     return True
 
 
-async def check_room(change: Change, project: str | None) -> None:
+async def check_key_count(change: Change, project: str | None) -> None:
     """Refuses one more working key than MAX_KEYS with an AdministrationError. A project is locked already."""
     if project is None:
         await projects.lock_operators(change.connection)

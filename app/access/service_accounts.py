@@ -7,7 +7,6 @@ from collections.abc import Collection
 from app.access.caller import PROJECT_SCOPES, Scope
 from app.access.changes import AdministrationError, AuditType, Change, Changes, NothingThere, new_id
 from app.access.new_keys import CreatedKey, add_key, check_name, lock_active_project
-from app.store.paging import Page
 from app.store.tenants import service_accounts
 from app.store.tenants.service_accounts import AccountRow
 
@@ -42,14 +41,6 @@ class ServiceAccounts:
         async with self._changes.db.autocommit() as connection:
             row = await service_accounts.get(connection, project, account_id)
         return _existing(row, account_id)
-
-    async def page(self, project: str, page: Page) -> tuple[list[AccountRow], bool] | None:
-        """Returns a page and whether there are more; None: the cursor names none."""
-        return await service_accounts.find_page(self._changes.db, project, page)
-
-    async def owners(self, account_ids: Collection[str]) -> dict[str, AccountRow]:
-        """Returns the accounts with these ids, deleted ones included."""
-        return await service_accounts.find(self._changes.db, account_ids)
 
     async def change(self, project: str, account_id: str, name: str | None, role: str | None) -> AccountRow:
         """None leaves either as it is."""

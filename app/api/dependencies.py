@@ -1,4 +1,4 @@
-"""What routes get from FastAPI: the parts of this process, the caller and its project, checked headers and parameters.
+"""What routes get from FastAPI: the parts of this process, the caller and its project, checked headers.
 
 Every dependency is async: FastAPI runs the others in threads, which costs a request more than all its checks.
 """
@@ -6,7 +6,6 @@ Every dependency is async: FastAPI runs the others in threads, which costs a req
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, TypedDict, cast
 
@@ -20,7 +19,6 @@ from app.api.limits import Limits
 from app.api.readiness import RecentReadiness
 from app.api.shutdown import Shutdown
 from app.protocol.errors import InvalidRequest
-from app.protocol.text import shortened
 from app.responses.conversations import ConversationService
 from app.responses.models.catalog import PermittedCatalogs
 from app.responses.read.canceller import ResponseCanceller
@@ -72,29 +70,6 @@ async def current_caller(request: HTTPConnection) -> Caller:
 async def current_project(request: HTTPConnection) -> str:
     """Returns the project whose responses the request sees."""
     return (await current_caller(request)).own_project
-
-
-def only_query(*names: str, repeated: Collection[str] = ()) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """Returns a dependency that refuses parameters not in `names`, and repeated ones that are not in `repeated`.
-
-    No parameter is ignored silently.
-    """
-
-    async def check(request: HTTPConnection) -> None:
-        if not request.scope["query_string"]:
-            return
-        seen: set[str] = set()
-        for name, _ in request.query_params.multi_items():
-            shown = shortened(name)
-            if name not in names:
-                raise InvalidRequest(f"Unknown query parameter: '{shown}'.", shown, "unknown_parameter")
-            if name in seen and name not in repeated:
-                raise InvalidRequest(
-                    f"The query parameter '{shown}' comes twice; send it once.", shown, "invalid_value"
-                )
-            seen.add(name)
-
-    return check
 
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import orjson
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -119,13 +118,6 @@ async def _on_api_error(_: Request, raised: Exception) -> Response:
     return refuse(error)
 
 
-async def _on_validation(_: Request, error: Exception) -> Response:
-    """Answers a route whose parameters FastAPI reads. No route does so today."""
-    assert isinstance(error, RequestValidationError)
-    where = ".".join(str(step) for step in error.errors()[0]["loc"][1:])
-    return refuse(InvalidRequest(f"Invalid value for '{where}'.", where or None, "invalid_value"))
-
-
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answers errors of Starlette's router: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
@@ -151,5 +143,4 @@ def add_error_handlers(app: FastAPI) -> None:
     """Answers every error in the form of OpenAI's API."""
     for kind in (ApiError, AdministrationError, StoreUnavailable, PubSubUnavailable, OverBudget):
         app.add_exception_handler(kind, _on_api_error)
-    app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http_exception)

@@ -15,11 +15,12 @@ from app.protocol.types import Json
 from app.responses.create.continuation import ContextLimits, no_such_conversation
 from app.responses.create.references import ReferenceResolver
 from app.responses.ids import may_exist, new_conversation_id, random_suffix
-from app.responses.paging import PageQuery, list_object, unknown_cursor
+from app.responses.paging import list_object, unknown_cursor
 from app.store.context import conversations as store
 from app.store.context.conversations import ConversationRow, DuplicateItem
 from app.store.context.size import ContextSize
 from app.store.database import Database
+from app.store.paging import Page
 from config.settings import Settings
 
 
@@ -72,18 +73,17 @@ class ConversationService:
                 raise no_such_conversation(conversation_id)
         except DuplicateItem as error:
             raise _duplicate(items, error) from None
-        return list_object(items, len(items))
+        return list_object(items)
 
-    async def list_items(self, project: str, conversation_id: str, query: PageQuery) -> Json:
+    async def list_items(self, project: str, conversation_id: str, page: Page) -> Json:
         """Returns a page of items. Raises InvalidRequest for an unknown cursor."""
         await self._row(project, conversation_id)
         found = await store.list_items(
-            self._db, conversation_id, query.after, query.limit + 1, descending=query.descending
+            self._db, conversation_id, page.after, page.limit + 1, descending=page.descending
         )
         if found is None:
-            assert query.after is not None
-            raise unknown_cursor(query.after)
-        return list_object(found, query.limit)
+            raise unknown_cursor(page)
+        return list_object(found[: page.limit], has_more=len(found) > page.limit)
 
     async def get_item(self, project: str, conversation_id: str, item_id: str) -> Json:
         """Raises NotFound for an unknown item, too."""

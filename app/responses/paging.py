@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.protocol.errors import InvalidRequest
 from app.protocol.text import shortened
 from app.protocol.types import Json
+from app.store.paging import Page
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PageQuery:
-    """Up to `limit` entries after the entry with the id `after`; the newest first if `descending`."""
-
-    after: str | None = None
-    limit: int = DEFAULT_LIMIT
-    descending: bool = True
+def no_such_entry(name: str, cursor: str) -> str:
+    """Returns what a client is told of a cursor, its parameter `name`, that is no entry of the list."""
+    return f"Invalid '{name}': there is no item '{shortened(cursor)}' in this list."
 
 
-def unknown_cursor(cursor: str, name: str = "after") -> InvalidRequest:
-    message = f"Invalid '{name}': there is no item '{shortened(cursor)}' in this list."
-    return InvalidRequest(message, name, "invalid_value")
+def unknown_cursor(page: Page) -> InvalidRequest:
+    """Returns the error for the page's cursor."""
+    name, cursor = ("before", page.before) if page.after is None else ("after", page.after)
+    return InvalidRequest(no_such_entry(name, cursor or ""), name, "invalid_value")
 
 
-def page_of(items: Sequence[Json], query: PageQuery) -> Json:
-    """Returns a page of `items`, a whole list with the oldest first. Raises InvalidRequest."""
-    ordered = list(reversed(items)) if query.descending else list(items)
-    start = 0
-    if query.after is not None:
-        index = next((index for index, item in enumerate(ordered) if item["id"] == query.after), None)
+def page_of(entries: Sequence[Json], page: Page) -> Json:
+    """Returns a page of `entries`, a whole list with the oldest first. Raises InvalidRequest."""
+    ordered = list(reversed(entries)) if page.descending else list(entries)
+    cursor = page.before if page.after is None else page.after
+    if cursor is not None:
+        index = next((index for index, entry in enumerate(ordered) if entry["id"] == cursor), None)
         if index is None:
-            raise unknown_cursor(query.after)
-        start = index + 1
-    return list_object(ordered[start : start + query.limit + 1], query.limit)
+            raise unknown_cursor(page)
+        ordered = ordered[index + 1 :] if page.after is not None else ordered[:index]
+    has_more = len(ordered) > page.limit
+    backwards = page.after is None and page.before is not None
+    return list_object(ordered[-page.limit :] if backwards else ordered[: page.limit], has_more=has_more)
 
 
-def list_object(found: Sequence[Json], limit: int) -> Json:
-    """Returns a list object with the first `limit` entries; an entry beyond them sets `has_more`."""
-    return page_object(found[:limit], has_more=len(found) > limit)
-
-
-def page_object(entries: Sequence[Json], *, has_more: bool) -> Json:
+def list_object(entries: Sequence[Json], *, has_more: bool = False) -> Json:
     """Returns a list object with all `entries`."""
     data = list(entries)
     return {

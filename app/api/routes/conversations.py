@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.api import route_docs, schemas
+from app.api import schemas
 from app.api.body import read_body_as
-from app.api.dependencies import Project, RuntimeOf, only_query
+from app.api.dependencies import Project, RuntimeOf
 from app.api.errors import reply
-from app.api.params import INCLUDE, LIST, check_include, page_query
+from app.api.queries import NO_QUERY, Including, ItemsQuery
 from app.api.route_docs import body_of, error_answers
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])
 
-_no_query = Depends(only_query())
-_including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
+_including = Depends(Including.read)
 
 
 @router.post(
@@ -25,7 +26,7 @@ _including = Depends(only_query(*INCLUDE, repeated=INCLUDE))
     responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
     openapi_extra={"requestBody": body_of(CreateConversation, required=False)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def create_conversation(request: Request, runtime: RuntimeOf, project: Project) -> Response:
     sent = await read_body_as(CreateConversation, request, runtime.settings, may_be_empty=True)
@@ -37,7 +38,7 @@ async def create_conversation(request: Request, runtime: RuntimeOf, project: Pro
     summary="Read a conversation",
     responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.get(project, conversation_id))
@@ -49,7 +50,7 @@ async def get_conversation(conversation_id: str, runtime: RuntimeOf, project: Pr
     responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 413, 415, 503)},
     openapi_extra={"requestBody": body_of(UpdateConversation)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def update_conversation(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
     sent = await read_body_as(UpdateConversation, request, runtime.settings)
@@ -61,7 +62,7 @@ async def update_conversation(conversation_id: str, request: Request, runtime: R
     summary="Delete a conversation and its items",
     responses={200: {"model": schemas.ConversationDeleted}, **error_answers(400, 404, 503)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete(project, conversation_id))
@@ -71,12 +72,11 @@ async def delete_conversation(conversation_id: str, runtime: RuntimeOf, project:
     "/{conversation_id}/items",
     summary="Add items",
     responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 413, 415, 503)},
-    openapi_extra={"requestBody": body_of(CreateItems), "parameters": route_docs.INCLUDE_PARAMETERS},
+    openapi_extra={"requestBody": body_of(CreateItems), "parameters": Including.parameters()},
     response_model=None,
     dependencies=[_including],
 )
 async def create_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    check_include(request.query_params)
     sent = await read_body_as(CreateItems, request, runtime.settings)
     return reply(await runtime.conversations.add_items(project, conversation_id, sent))
 
@@ -85,26 +85,24 @@ async def create_items(conversation_id: str, request: Request, runtime: RuntimeO
     "/{conversation_id}/items",
     summary="List items",
     responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": route_docs.LIST_PARAMETERS},
+    openapi_extra={"parameters": ItemsQuery.parameters()},
     response_model=None,
-    dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
-async def list_items(conversation_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.conversations.list_items(project, conversation_id, page_query(request.query_params)))
+async def list_items(
+    conversation_id: str, query: Annotated[ItemsQuery, Depends(ItemsQuery.read)], runtime: RuntimeOf, project: Project
+) -> Response:
+    return reply(await runtime.conversations.list_items(project, conversation_id, query.page))
 
 
 @router.get(
     "/{conversation_id}/items/{item_id}",
     summary="Read an item",
     responses={200: {"model": schemas.Item}, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": route_docs.INCLUDE_PARAMETERS},
+    openapi_extra={"parameters": Including.parameters()},
     response_model=None,
     dependencies=[_including],
 )
-async def get_item(
-    conversation_id: str, item_id: str, request: Request, runtime: RuntimeOf, project: Project
-) -> Response:
-    check_include(request.query_params)
+async def get_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.get_item(project, conversation_id, item_id))
 
 
@@ -113,7 +111,7 @@ async def get_item(
     summary="Delete an item",
     responses={200: {"model": schemas.Conversation}, **error_answers(400, 404, 503)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def delete_item(conversation_id: str, item_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.conversations.delete_item(project, conversation_id, item_id))

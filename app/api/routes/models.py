@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
+from pydantic import Field
 from starlette.responses import Response
 
 from app.api import schemas
-from app.api.dependencies import CallerOf, Runtime, RuntimeOf, only_query
+from app.api.dependencies import CallerOf, Runtime, RuntimeOf
 from app.api.errors import reply
-from app.api.route_docs import CLIENT_VERSION, error_answers
+from app.api.queries import NO_QUERY, Query
+from app.api.route_docs import error_answers
 from app.responses.models.cards import card_of
 from app.responses.models.catalog import served_model
 from app.responses.models.codex import codex_model
@@ -22,6 +25,12 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 WAIT_SECONDS = 1.0
 """How long a list waits for Postgres, for the context lengths that models.toml does not have."""
+
+
+class ModelsQuery(Query):
+    client_version: str | None = Field(
+        None, description="Codex sends it: the list has `models`, too, as Codex reads them."
+    )
 
 
 async def _lengths(runtime: Runtime) -> Mapping[str, int]:
@@ -39,16 +48,17 @@ async def _lengths(runtime: Runtime) -> Mapping[str, int]:
     "",
     summary="List the served models",
     responses={200: {"model": schemas.ModelList}, **error_answers(400)},
-    openapi_extra={"parameters": [CLIENT_VERSION]},
+    openapi_extra={"parameters": ModelsQuery.parameters()},
     response_model=None,
-    dependencies=[Depends(only_query("client_version"))],
 )
-async def list_models(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
+async def list_models(
+    query: Annotated[ModelsQuery, Depends(ModelsQuery.read)], runtime: RuntimeOf, caller: CallerOf
+) -> Response:
     """With `client_version`, which Codex sends, the list has the models as Codex reads them, too."""
     catalog, lengths = await runtime.catalogs.of(caller.project), await _lengths(runtime)
     cards = [card_of(model, catalog.tools, lengths) for model in catalog.served]
     answer = {"object": "list", "data": [card.as_object(runtime.started_at) for card in cards]}
-    if "client_version" in request.query_params:
+    if query.client_version is not None:
         answer["models"] = [codex_model(card, position) for position, card in enumerate(cards)]
     return reply(answer)
 
@@ -58,7 +68,7 @@ async def list_models(request: Request, runtime: RuntimeOf, caller: CallerOf) ->
     summary="One served model",
     responses={200: {"model": schemas.Model}, **error_answers(400, 404)},
     response_model=None,
-    dependencies=[Depends(only_query())],
+    dependencies=[NO_QUERY],
 )
 async def get_model(model: str, runtime: RuntimeOf, caller: CallerOf) -> Response:
     catalog = await runtime.catalogs.of(caller.project)

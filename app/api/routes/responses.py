@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
@@ -17,12 +18,11 @@ from app.api.dependencies import (
     RuntimeOf,
     current_caller,
     idempotency_key,
-    only_query,
     runtime_of,
 )
 from app.api.errors import reply
 from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
-from app.api.params import INCLUDE, LIST, READ, page_query, read_query
+from app.api.queries import NO_QUERY, ItemsQuery, Query, ReadQuery
 from app.api.rate_limits import headers_of
 from app.api.route_docs import error_answers
 from app.api.sse import NO_HEADERS, EventStream
@@ -39,9 +39,6 @@ router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
 POLL_AFTER_MS = 1000
 """After how many milliseconds a client should poll again (`openai-poll-after-ms`)."""
-
-_check_query = only_query()
-_no_query = Depends(_check_query)
 
 
 def _response(body: Json, headers: Mapping[str, str] = NO_HEADERS) -> Response:
@@ -76,7 +73,7 @@ def _foreground(
 )
 async def create_response(request: Request) -> Response:
     # Called, not depended on: FastAPI takes about 6 us for each dependency, and this is the route of most requests.
-    await _check_query(request)
+    await Query.read(request)
     runtime, caller = await runtime_of(request), await current_caller(request)
     key = await idempotency_key(request)
     service, project = runtime.responses, caller.own_project
@@ -101,7 +98,7 @@ async def create_response(request: Request) -> Response:
     responses={200: {"model": schemas.InputTokens}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
     openapi_extra={"requestBody": route_docs.body_of(CountTokens)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def count_tokens(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
     project = caller.own_project
@@ -118,7 +115,7 @@ async def count_tokens(request: Request, runtime: RuntimeOf, caller: CallerOf) -
     responses={200: {"model": schemas.Compaction}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
     openapi_extra={"requestBody": route_docs.body_of(Compact)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Response:
     summarised = await read_request(request, runtime.settings, compact_request)
@@ -131,28 +128,30 @@ async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Res
     summary="Read a response, or its events",
     description=route_docs.READ_HELP,
     responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": route_docs.READ_PARAMETERS},
+    openapi_extra={"parameters": ReadQuery.parameters()},
     response_model=None,
-    dependencies=[Depends(only_query(*READ, repeated=INCLUDE))],
 )
-async def get_response(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    query = read_query(request.query_params)
+async def get_response(
+    response_id: str, query: Annotated[ReadQuery, Depends(ReadQuery.read)], runtime: RuntimeOf, project: Project
+) -> Response:
+    included = tuple((query.written("include"), value) for value in query.include)
     if query.stream:
-        events = await runtime.reader.replay(project, response_id, query.after, query.included)
-        return EventStream(events, runtime.shutdown, obfuscation=query.obfuscation)
-    return _response(await runtime.reader.get(project, response_id, query.included))
+        events = await runtime.reader.replay(project, response_id, query.last_seen, included)
+        return EventStream(events, runtime.shutdown, obfuscation=query.include_obfuscation)
+    return _response(await runtime.reader.get(project, response_id, included))
 
 
 @router.get(
     "/{response_id}/input_items",
     summary="List a response's input items",
     responses={200: {"model": schemas.ItemList}, **error_answers(400, 404, 503)},
-    openapi_extra={"parameters": route_docs.LIST_PARAMETERS},
+    openapi_extra={"parameters": ItemsQuery.parameters()},
     response_model=None,
-    dependencies=[Depends(only_query(*LIST, repeated=INCLUDE))],
 )
-async def list_input_items(response_id: str, request: Request, runtime: RuntimeOf, project: Project) -> Response:
-    return reply(await runtime.reader.input_items(project, response_id, page_query(request.query_params)))
+async def list_input_items(
+    response_id: str, query: Annotated[ItemsQuery, Depends(ItemsQuery.read)], runtime: RuntimeOf, project: Project
+) -> Response:
+    return reply(await runtime.reader.input_items(project, response_id, query.page))
 
 
 @router.post(
@@ -160,7 +159,7 @@ async def list_input_items(response_id: str, request: Request, runtime: RuntimeO
     summary="Cancel a background response",
     responses={200: {"model": schemas.Response}, **error_answers(400, 404, 503)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
     return reply(await runtime.canceller.cancel(project, response_id))
@@ -171,7 +170,7 @@ async def cancel_response(response_id: str, runtime: RuntimeOf, project: Project
     summary="Delete a response",
     responses={200: {"model": schemas.Deleted}, **error_answers(400, 404, 503)},
     response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
 async def delete_response(response_id: str, runtime: RuntimeOf, project: Project) -> Response:
     await runtime.canceller.delete(project, response_id)

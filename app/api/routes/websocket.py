@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
-from app.api.dependencies import current_caller, only_query
+from app.api.dependencies import current_caller
 from app.api.errors import refuse
 from app.api.middleware import may_connect
+from app.api.queries import Query
 from app.api.websocket.session import Session
 from app.protocol.errors import ApiError, Forbidden
 
 router = APIRouter(prefix="/v1/responses")
-
-_no_query = only_query()
 
 
 @router.websocket("")
@@ -20,7 +19,7 @@ async def connect(websocket: WebSocket) -> None:
     """A handshake that is refused is answered as any HTTP request is."""
     try:
         _check_origin(websocket)
-        await _no_query(websocket)
+        await Query.read(websocket)
     except ApiError as error:
         await websocket.send_denial_response(refuse(error))
         return

@@ -16,6 +16,7 @@ from app.local.home import Home, with_running_services
 from app.protocol.limits import LimitKind, LimitState
 from app.store.database import Database, StoreUnavailable
 from app.store.keys import pubsub_key
+from app.store.tenants import api_keys, limits, projects
 from app.store.tenants.api_keys import KeyRow
 from app.store.tenants.limits import LimitRow
 from app.store.tenants.projects import ProjectRow
@@ -41,7 +42,7 @@ def create_key(project: str | None, name: str, scopes: str | None, days: float |
 
 def list_keys(project: str | None) -> list[str]:
     """Returns a line for each key, of one project or of all."""
-    found = _administer(lambda to: to.list_all_keys() if project is None else to.list_keys(project))
+    found = _administer(lambda to: api_keys.find_all(to.db) if project is None else api_keys.find_of(to.db, project))
     return [_key_line(key) for key in found]
 
 
@@ -61,11 +62,11 @@ def create_project(name: str, models: str, tool_servers: str, top_tier: str, wei
 
 
 def set_weight(project_id: str, weight: float) -> str:
-    return _project_line(_administer(lambda to: to.set_weight(project_id, weight)))
+    return _project_line(_administer(lambda to: to.change_project(project_id, weight=weight)))
 
 
 def list_projects() -> list[str]:
-    return [_project_line(project) for project in _administer(lambda to: to.list_projects())]
+    return [_project_line(project) for project in _administer(lambda to: projects.find_all(to.db))]
 
 
 def permit(project_id: str, models: str, tool_servers: str, top_tier: str | None) -> str:
@@ -79,7 +80,7 @@ def archive_project(project_id: str) -> str:
 
 def set_limit(project_id: str, kind: str, value: int, model: str) -> list[str]:
     """Returns a line for each limit of the project."""
-    _administer(lambda to: to.set_limit(project_id, _kind(kind), value, model))
+    _administer(lambda to: to.set_limits(project_id, model, {_kind(kind): value}))
     return list_limits(project_id)
 
 
@@ -92,8 +93,8 @@ def remove_limit(project_id: str, kind: str, model: str) -> list[str]:
 def list_limits(project_id: str | None) -> list[str]:
     """Returns a line for each limit: of one project with what is taken of it now, or of all."""
     if project_id is None:
-        return ["\t".join(_limit_fields(row)) for row in _administer(lambda to: to.list_limits())]
-    states = _administer(lambda to: to.limit_states(project_id))
+        return ["\t".join(_limit_fields(row)) for row in _administer(lambda to: limits.find(to.db))]
+    states = _administer(lambda to: limits.states(to.db, project_id))
     return ["\t".join((*_limit_fields(state), f"taken {state.value - state.remaining}")) for state in states]
 
 

@@ -71,7 +71,11 @@ def validate(model: type[Model], body: Mapping[str, Any]) -> Model:
 def _first_error(errors: list[ErrorDetails], body: Mapping[str, Any]) -> InvalidRequest:
     located = [(_path(error, body), error) for error in errors]
     path, error = min(located, key=lambda entry: rank(entry[0], body))
-    where = render(path)
+    return error_at(render(path), error)
+
+
+def error_at(where: str, error: ErrorDetails) -> InvalidRequest:
+    """Returns what a client is told of pydantic's error at the field `where`."""
     message, code = _sentence(error, where)
     return InvalidRequest(message.replace("{path}", where), where or None, code)
 

@@ -18,9 +18,10 @@ from app.protocol.status import Status
 from app.protocol.text import shortened
 from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.responses.paging import PageQuery, page_of
+from app.responses.paging import page_of
 from app.sizes import is_large
 from app.store.database import Database
+from app.store.paging import Page
 from app.store.responses import logs, lookup
 from app.store.rows import ResponseRow
 from app.streaming.follow import READER_BYTES, LogFollower
@@ -28,7 +29,7 @@ from app.streaming.pubsub import PubSub
 from app.streaming.subscription import Subscription
 from config.settings import Settings
 
-Included = Sequence[tuple[str, str]]
+QueryIncludes = Sequence[tuple[str, str]]
 """Values of `include` in a query, each after the name of its parameter."""
 
 Pulse = Chunk | None
@@ -71,7 +72,7 @@ class ResponseReader:
         """Returns the response whether it is stored or not, or None."""
         return await lookup.get(self._db, project, response_id) if may_exist(response_id) else None
 
-    async def get(self, project: str, response_id: str, included: Included = ()) -> Json:
+    async def get(self, project: str, response_id: str, included: QueryIncludes = ()) -> Json:
         """Returns the response object, with the output so far while the response is in progress.
 
         Raises NotFound, and InvalidRequest if the response lacks something `included`.
@@ -90,13 +91,13 @@ class ResponseReader:
         # It ended after the first query; the row has its output now.
         return (await self.row(project, response_id)).as_object()
 
-    async def input_items(self, project: str, response_id: str, query: PageQuery) -> Json:
+    async def input_items(self, project: str, response_id: str, page: Page) -> Json:
         """Returns a page of the response's own input, without what it continues. Raises NotFound, InvalidRequest."""
         row = await self.row(project, response_id)
-        return page_of(row.request["input"], query)
+        return page_of(row.request["input"], page)
 
     async def replay(
-        self, project: str, response_id: str, after: int, included: Included = ()
+        self, project: str, response_id: str, after: int, included: QueryIncludes = ()
     ) -> AsyncGenerator[Pulse, None]:
         """Returns the events after sequence number `after`, up to the end of the response.
 
@@ -143,7 +144,7 @@ class ResponseReader:
         return follower.follow(opening)
 
 
-def _check_included(row: ResponseRow, included: Included) -> None:
+def _check_included(row: ResponseRow, included: QueryIncludes) -> None:
     """Outputs of hosted tools are stored only if the request that created the response included them."""
     for name, value in included:
         if value in HOSTED_INCLUDES and value not in row.request["include"]:

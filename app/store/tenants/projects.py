@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -63,8 +63,9 @@ def _names(found: list[str] | None) -> frozenset[str] | None:
     return None if found is None else frozenset(found)
 
 
-def _array(names: Collection[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
+def _plain(value: Any) -> Any:
+    """Names become an array."""
+    return sorted(value) if isinstance(value, Collection) and not isinstance(value, str) else value
 
 
 async def create(
@@ -77,7 +78,7 @@ async def create(
     weight: float = 1.0,
 ) -> ProjectRow:
     """Inserts a project. None permits everything."""
-    values: dict[str, Any] = {"models": _array(models), "tool_servers": _array(tool_servers)}
+    values: dict[str, Any] = {"models": _plain(models), "tool_servers": _plain(tool_servers)}
     values |= {"top_tier": top_tier, "weight": weight}
     statement = insert(projects).values(id=project_id, name=name, created_at=func.now(), **values).returning(*_COLUMNS)
     return _row((await connection.execute(statement)).one())
@@ -121,49 +122,9 @@ async def find_page(db: Database, page: Page, *, archived: bool) -> tuple[list[P
     return None if found is None else ([_row(row) for row in found.rows], found.has_more)
 
 
-async def rename(connection: AsyncConnection, project_id: str, name: str) -> ProjectRow:
-    return await _update(connection, project_id, {"name": name})
-
-
-async def set_weight(connection: AsyncConnection, project_id: str, weight: float) -> ProjectRow:
-    """Sets the project's share of every queue. It counts from the next response that is sent."""
-    return await _update(connection, project_id, {"weight": weight})
-
-
-async def permit(
-    connection: AsyncConnection,
-    project_id: str,
-    models: Collection[str] | None,
-    tool_servers: Collection[str] | None,
-    top_tier: str | None = None,
-) -> ProjectRow:
-    """Sets what the project's requests may use; None permits everything. What was denied is not denied any more.
-
-    Without a `top_tier` that stays as it is.
-    """
-    values: dict[str, Any] = {
-        "models": _array(models),
-        "tool_servers": _array(tool_servers),
-        "denied_models": [],
-        "denied_tools": [],
-    }
-    if top_tier is not None:
-        values["top_tier"] = top_tier
-    return await _update(connection, project_id, values)
-
-
-async def permit_models(
-    connection: AsyncConnection, project_id: str, models: Collection[str] | None, denied: Collection[str]
-) -> ProjectRow:
-    """Sets the models that the project's requests may use (None: all), or those that they may not."""
-    return await _update(connection, project_id, {"models": _array(models), "denied_models": _array(denied)})
-
-
-async def permit_tools(
-    connection: AsyncConnection, project_id: str, tool_servers: Collection[str] | None, denied: Collection[str]
-) -> ProjectRow:
-    """Sets the MCP servers that the project's requests may use (None: all), and kinds of tool that they may not."""
-    return await _update(connection, project_id, {"tool_servers": _array(tool_servers), "denied_tools": _array(denied)})
+async def change(connection: AsyncConnection, project_id: str, values: Mapping[str, Any]) -> ProjectRow:
+    """Sets columns of a project that is locked; a weight counts from the next response that is sent."""
+    return await _update(connection, project_id, {name: _plain(value) for name, value in values.items()})
 
 
 async def archive(connection: AsyncConnection, project_id: str) -> ProjectRow:

@@ -15,7 +15,7 @@ from app.access.new_keys import create_first_key, works
 from app.access.secret import hash_of, shown
 from app.access.service_accounts import ServiceAccounts
 from app.store.database import Database
-from app.store.tenants import api_keys, projects, service_accounts
+from app.store.tenants import api_keys, limits, projects, service_accounts
 from app.streaming.pubsub import PubSub
 from config.settings import load_settings
 from tests.support.waiting import until
@@ -31,7 +31,7 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
     async with db.autocommit() as connection:
         dumped = str((await connection.execute(text("SELECT api_keys::text FROM api_keys"))).scalars().all())
     assert made.secret not in dumped and made.secret[10:-4] not in dumped
-    (row,) = await admin.list_keys("default")
+    (row,) = await api_keys.find_of(admin.db, "default")
     assert (row.hash, row.shown) == (hash_of(made.secret), shown(made.secret))
     assert (row.project, row.name, row.scopes) == ("default", "mine", ("responses",))
     assert row.expires_at is row.last_used_at is row.revoked_at is None
@@ -40,7 +40,7 @@ async def test_postgres_never_holds_a_key(admin: Administration, db: Database) -
 async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -> None:
     plain = await admin.create_project("plain")
     narrow = await admin.create_project("narrow", models=["a", "b"], tool_servers=[])
-    assert [project.id for project in await admin.list_projects()] == ["default", plain.id, narrow.id]
+    assert [project.id for project in await projects.find_all(admin.db)] == ["default", plain.id, narrow.id]
     assert (plain.models, plain.tool_servers) == (None, None)
     assert (narrow.models, narrow.tool_servers) == ({"a", "b"}, frozenset())
     wider = await admin.permit(narrow.id, None, ["python"])
@@ -50,7 +50,7 @@ async def test_a_project_is_listed_with_what_it_may_use(admin: Administration) -
 async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) -> None:
     project = await admin.create_project("heavy", weight=3.0)
     assert project.weight == 3.0
-    assert (await admin.set_weight(project.id, 0.5)).weight == 0.5
+    assert (await admin.change_project(project.id, weight=0.5)).weight == 0.5
     statement = "SELECT details->'changes_requested' FROM audit_logs WHERE type = 'project.updated'"
     async with db.autocommit() as connection:
         assert (await connection.execute(text(statement))).scalar_one() == {"weight": 0.5}
@@ -59,7 +59,7 @@ async def test_a_weight_is_set_and_noted(admin: Administration, db: Database) ->
 @pytest.mark.parametrize("weight", [0.0, 0.0009, 1001.0, -1.0, float("nan"), float("inf")])
 async def test_a_weight_has_bounds(admin: Administration, weight: float) -> None:
     with pytest.raises(AdministrationError, match=r"a number from 0\.001 to 1000"):
-        await admin.set_weight("default", weight)
+        await admin.change_project("default", weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_new_project_begins_with_the_limits_that_the_setting_names_and_t
     old = await admin.create_project("old")
     set_to = load_settings(new_project_limits="requests_per_minute=600, tokens_per_day=5000").new_project_limits
     new = await Administration(Changes(db, pubsub), set_to).create_project("new")
-    found = [(row.project, row.model, row.kind.value, row.value) for row in await admin.list_limits()]
+    found = [(row.project, row.model, row.kind.value, row.value) for row in await limits.find(admin.db)]
     assert found == [(new.id, "*", "requests_per_minute", 600), (new.id, "*", "tokens_per_day", 5000)]
     known = await projects.find(db, [old.id, new.id])
     assert (known[old.id].is_limited, known[new.id].is_limited) == (False, True)
@@ -128,7 +128,7 @@ async def test_projects_that_are_made_at_once_keep_the_bound(
     monkeypatch.setattr("app.access.administration.MAX_PROJECTS", 3)
     made = await asyncio.gather(*(admin.create_project(f"{n}") for n in range(8)), return_exceptions=True)
     assert sum(isinstance(each, AdministrationError) for each in made) == 6
-    assert len(await admin.list_projects()) == 3
+    assert len(await projects.find_all(admin.db)) == 3
 
 
 async def test_keys_of_operators_that_are_made_at_once_keep_the_bound(
@@ -139,7 +139,7 @@ async def test_keys_of_operators_that_are_made_at_once_keep_the_bound(
         *(admin.create_key(None, f"{n}", OPERATOR_SCOPES) for n in range(8)), return_exceptions=True
     )
     assert sum(isinstance(each, AdministrationError) for each in made) == 6
-    assert len(await admin.list_keys(None)) == 2
+    assert len(await api_keys.find_of(admin.db, None)) == 2
 
 
 async def test_the_number_of_working_keys_is_bounded(admin: Administration, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_a_rotation_at_the_bound_leaves_no_overlap(
         await admin.rotate_key(old.row.id, 50)
     assert works(await admin.key("default", old.row.id))
     new = await admin.rotate_key(old.row.id, 0)
-    assert [row.id for row in await admin.list_keys("default") if works(row)] == [new.row.id]
+    assert [row.id for row in await api_keys.find_of(admin.db, "default") if works(row)] == [new.row.id]
 
 
 async def test_a_key_is_revoked_once(admin: Administration) -> None:
@@ -176,7 +176,7 @@ async def test_a_key_is_revoked_once(admin: Administration) -> None:
 async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administration) -> None:
     old = await admin.create_key("default", "mine", {Scope.READ}, 1000)
     new = await admin.rotate_key(old.row.id, 50)
-    before, after = await admin.list_keys("default")
+    before, after = await api_keys.find_of(admin.db, "default")
     assert (before.id, after.id) == (old.row.id, new.row.id)
     assert (after.project, after.name, after.scopes) == ("default", "mine", ("read",))
     assert before.remaining_seconds is not None and 0 < before.remaining_seconds <= 50
@@ -187,7 +187,7 @@ async def test_rotation_lets_both_keys_work_for_the_overlap(admin: Administratio
 async def test_rotation_never_lengthens_a_key_s_life(admin: Administration) -> None:
     old = await admin.create_key("default", "mine", PROJECT_SCOPES, 10)
     await admin.rotate_key(old.row.id, 1000)
-    before, _ = await admin.list_keys("default")
+    before, _ = await api_keys.find_of(admin.db, "default")
     assert before.expires_at == old.row.expires_at
 
 
@@ -222,7 +222,7 @@ async def test_processes_that_start_together_make_one_first_key(db: Database, ad
     kept: list[str] = []
     made = await asyncio.gather(*(create_first_key(db, kept.append) for _ in range(5)))
     assert sorted(made) == [False] * 4 + [True]
-    (row,) = await admin.list_keys(None)
+    (row,) = await api_keys.find_of(admin.db, None)
     assert row.hash == hash_of(kept[0]) and {Scope(name) for name in row.scopes} == OPERATOR_SCOPES
     assert not await create_first_key(db, kept.append)
     await admin.revoke_key(row.id)
@@ -235,7 +235,7 @@ async def test_a_first_key_that_cannot_be_kept_is_not_made(db: Database, admin: 
 
     with pytest.raises(LookupError, match="full"):
         await create_first_key(db, fail)
-    assert await admin.list_keys(None) == []
+    assert await api_keys.find_of(admin.db, None) == []
 
 
 async def test_uses_that_processes_note_in_other_orders_wait_for_no_circle(db: Database) -> None:
@@ -268,7 +268,7 @@ async def test_uses_that_processes_note_in_other_orders_wait_for_no_circle(db: D
 async def test_the_time_of_a_use_never_goes_back(db: Database, admin: Administration) -> None:
     made = await admin.create_key("default", "mine", PROJECT_SCOPES)
     await api_keys.mark_used(db, {made.row.id: 1.0})
-    (row,) = await admin.list_keys("default")
+    (row,) = await api_keys.find_of(admin.db, "default")
     await api_keys.mark_used(db, {made.row.id: 100.0})
     assert row.last_used_at is not None
-    assert (await admin.list_keys("default"))[0].last_used_at == row.last_used_at
+    assert (await api_keys.find_of(admin.db, "default"))[0].last_used_at == row.last_used_at

@@ -223,7 +223,7 @@ async def test_the_last_use_is_noted(directory: Directory, admin: Administration
     with (await known(directory, made.secret)).in_use():
         pass
     await directory.close()
-    (row,) = await admin.list_keys("default")
+    (row,) = await api_keys.find_of(admin.db, "default")
     assert row.last_used_at is not None and row.last_used_at >= row.created_at
 
 

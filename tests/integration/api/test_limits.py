@@ -19,7 +19,7 @@ from app.api.rate_limits import HEADERS
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.store.database import Database
-from app.store.tenants.limits import states
+from app.store.tenants import limits
 from app.streaming.pubsub import PubSub
 from tests.support.api import MODEL, Api, serving, settings_for
 from tests.support.player import Player, row_of
@@ -46,11 +46,11 @@ async def api(services: Any, db: Database, tmp_path: Path) -> AsyncIterator[Api]
 
 async def limit(admin: Administration, mine: Tenant, **values: int) -> None:
     for kind, value in values.items():
-        await admin.set_limit(mine.project, LimitKind(kind), value)
+        await admin.set_limits(mine.project, "*", {LimitKind(kind): value})
 
 
 async def taken(db: Database, mine: Tenant) -> dict[str, float]:
-    return {state.kind.value: state.used for state in await states(db, mine.project)}
+    return {state.kind.value: state.used for state in await limits.states(db, mine.project)}
 
 
 class TestHeaders:
@@ -292,32 +292,32 @@ class TestTiers:
 
 class TestAdministration:
     async def test_limits_are_listed_and_removed(self, admin: Administration, mine: Tenant) -> None:
-        await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 5)
-        await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 7, MODEL)
-        found = [(row.project, row.model, row.kind.value, row.value) for row in await admin.list_limits()]
+        await admin.set_limits(mine.project, "*", {LimitKind.TOKENS_PER_DAY: 5})
+        await admin.set_limits(mine.project, MODEL, {LimitKind.TOKENS_PER_DAY: 7})
+        found = [(row.project, row.model, row.kind.value, row.value) for row in await limits.find(admin.db)]
         assert found == [
             (mine.project, "*", "tokens_per_day", 5),
             (mine.project, MODEL, "tokens_per_day", 7),
         ]
         await admin.remove_limit(mine.project, LimitKind.TOKENS_PER_DAY)
-        assert [row.model for row in await admin.list_limits(mine.project)] == [MODEL]
+        assert [row.model for row in await limits.find(admin.db, mine.project)] == [MODEL]
         with pytest.raises(AdministrationError, match="no such limit"):
             await admin.remove_limit(mine.project, LimitKind.TOKENS_PER_DAY)
 
     @pytest.mark.parametrize("value", [0, -1, NO_LIMIT, 2**53 + 1])
     async def test_a_limit_has_bounds(self, admin: Administration, mine: Tenant, value: int) -> None:
         with pytest.raises(AdministrationError, match="a number from 1 to"):
-            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, value)
+            await admin.set_limits(mine.project, "*", {LimitKind.TOKENS_PER_DAY: value})
 
     async def test_the_number_of_limits_is_bounded(
         self, admin: Administration, mine: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.access.limits.MAX_LIMITS", 1)
+        monkeypatch.setattr("app.access.project_limits.MAX_LIMITS", 1)
         for _ in range(2):
-            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_DAY, 5)
+            await admin.set_limits(mine.project, "*", {LimitKind.TOKENS_PER_DAY: 5})
         with pytest.raises(AdministrationError, match="has 1 limits"):
-            await admin.set_limit(mine.project, LimitKind.TOKENS_PER_MINUTE, 5)
+            await admin.set_limits(mine.project, "*", {LimitKind.TOKENS_PER_MINUTE: 5})
 
     async def test_a_limit_needs_a_project(self, admin: Administration) -> None:
         with pytest.raises(AdministrationError, match="no project 'proj_none'"):
-            await admin.set_limit("proj_none", LimitKind.TOKENS_PER_DAY, 5)
+            await admin.set_limits("proj_none", "*", {LimitKind.TOKENS_PER_DAY: 5})

@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
 
 from app.access.caller import OPERATOR_SCOPES
-from app.access.objects import admin_key_object
-from app.api import admin_schemas as schemas
+from app.api.admin_objects import AdminKey, DeletedObject, List, NewAdminKey
 from app.api.body import read_body_as
-from app.api.dependencies import CallerOf, RuntimeOf, only_query
-from app.api.errors import reply
-from app.api.params import list_page
-from app.api.route_docs import CURSOR_PARAMETERS, ORDER, body_of, error_answers
-from app.api.routes.organization.common import AdministrationOf, deleted, known_ids, list_reply
+from app.api.dependencies import CallerOf, RuntimeOf
+from app.api.queries import NO_QUERY, OrderedQuery
+from app.api.route_docs import body_of, error_answers
+from app.api.routes.organization.common import AdministrationOf, known_ids
 from app.protocol.requests.bodies.organization import CreateAdminKey
+from app.store.tenants import api_keys
 
 router = APIRouter(prefix="/v1/organization/admin_api_keys", tags=["organization"], dependencies=[Depends(known_ids)])
-
-_no_query = Depends(only_query())
 
 
 @router.post(
     "",
     summary="Create an admin key",
     description="It allows what the caller's key allows. The answer is the only one that has the key.",
-    responses={200: {"model": schemas.NewAdminKey}, **error_answers(400, 413, 415, 503)},
+    responses=error_answers(400, 413, 415, 503),
     openapi_extra={"requestBody": body_of(CreateAdminKey)},
-    response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
-async def create_key(request: Request, runtime: RuntimeOf, caller: CallerOf, to: AdministrationOf) -> Response:
+async def create_key(request: Request, runtime: RuntimeOf, caller: CallerOf, to: AdministrationOf) -> NewAdminKey:
     sent = await read_body_as(CreateAdminKey, request, runtime.settings)
     made = await to.create_key(None, sent.name, caller.scopes & OPERATOR_SCOPES, sent.expires_in_seconds or None)
-    return reply({**admin_key_object(made.row), "value": made.secret})
+    return NewAdminKey(**dict(AdminKey.of(made.row)), value=made.secret)
 
 
 @router.get(
     "",
     summary="List the admin keys",
-    responses={200: {"model": schemas.AdminKeyList}, **error_answers(400, 503)},
-    openapi_extra={"parameters": [*CURSOR_PARAMETERS, ORDER]},
-    response_model=None,
-    dependencies=[Depends(only_query("after", "limit", "order"))],
+    responses=error_answers(400, 503),
+    openapi_extra={"parameters": OrderedQuery.parameters()},
 )
-async def list_keys(request: Request, to: AdministrationOf) -> Response:
-    page = list_page(request.query_params)
-    return list_reply(await to.page_of_keys(None, page), page, admin_key_object)
+async def list_keys(query: Annotated[OrderedQuery, Depends(OrderedQuery.read)], runtime: RuntimeOf) -> List[AdminKey]:
+    return List.of(await api_keys.find_page(runtime.db, None, query.page), query.page, AdminKey.of)
 
 
 @router.get(
     "/{key_id}",
     summary="Read an admin key",
-    responses={200: {"model": schemas.AdminKey}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def get_key(key_id: str, to: AdministrationOf) -> Response:
-    return reply(admin_key_object(await to.key(None, key_id)))
+async def get_key(key_id: str, to: AdministrationOf) -> AdminKey:
+    return AdminKey.of(await to.key(None, key_id))
 
 
 @router.delete(
     "/{key_id}",
     summary="End an admin key",
-    responses={200: {"model": schemas.AdminKeyDeleted}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def delete_key(key_id: str, to: AdministrationOf) -> Response:
+async def delete_key(key_id: str, to: AdministrationOf) -> DeletedObject:
     await to.key(None, key_id)
     await to.revoke_key(key_id)
-    return deleted(key_id, "organization.admin_api_key")
+    return DeletedObject(id=key_id, object="organization.admin_api_key.deleted")

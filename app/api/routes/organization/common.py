@@ -1,30 +1,22 @@
-"""What the routes of the admin API share: their dependencies, and how they answer lists."""
+"""What the routes of the admin API share: their dependencies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import Depends, Request
-from starlette.responses import Response
 
 from app.access.administration import Administration
 from app.access.changes import Changes
 from app.access.service_accounts import ServiceAccounts
 from app.api.dependencies import CallerOf, RuntimeOf
-from app.api.errors import reply
 from app.protocol.errors import NotFound
 from app.protocol.text import shortened
-from app.protocol.types import Json
 from app.responses.ids import may_exist
-from app.responses.paging import page_object, unknown_cursor
-from app.store.paging import Page
 
 PROJECTS = "/v1/organization/projects"
 
 _IDS = frozenset({"project_id", "service_account_id", "key_id"})
-
-T = TypeVar("T")
 
 
 async def known_ids(request: Request) -> None:
@@ -52,16 +44,3 @@ async def accounts_of(changes: ChangesOf) -> ServiceAccounts:
 
 AdministrationOf = Annotated[Administration, Depends(administration_of)]
 AccountsOf = Annotated[ServiceAccounts, Depends(accounts_of)]
-
-
-def list_reply(found: tuple[Sequence[T], bool] | None, page: Page, as_object: Callable[[T], Json]) -> Response:
-    """Returns the answer to a list. Raises InvalidRequest if the cursor names no entry."""
-    if found is None:
-        name, cursor = ("before", page.before) if page.after is None else ("after", page.after)
-        raise unknown_cursor(cursor or "", name)
-    rows, has_more = found
-    return reply(page_object([as_object(row) for row in rows], has_more=has_more))
-
-
-def deleted(object_id: str, kind: str) -> Response:
-    return reply({"id": object_id, "object": f"{kind}.deleted", "deleted": True})

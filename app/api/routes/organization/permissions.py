@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
 
-from app.access.objects import model_permissions_object
 from app.access.tool_permissions import enabled_tools
-from app.api import admin_schemas as schemas
+from app.api.admin_objects import ModelPermissions, ModelPermissionsDeleted, ToolEnabled, ToolPermissions
 from app.api.body import read_body_as
-from app.api.dependencies import Runtime, RuntimeOf, only_query
-from app.api.errors import reply
+from app.api.dependencies import Runtime, RuntimeOf
+from app.api.queries import NO_QUERY
 from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import InvalidRequest
@@ -20,76 +18,69 @@ from app.store.tenants.projects import ProjectRow
 
 router = APIRouter(prefix=f"{PROJECTS}/{{project_id}}", tags=["organization"], dependencies=[Depends(known_ids)])
 
-_no_query = Depends(only_query())
-
 
 @router.get(
     "/model_permissions",
     summary="Read which models a project may use",
-    responses={200: {"model": schemas.ModelPermissions}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def get_models(project_id: str, to: AdministrationOf) -> Response:
-    return reply(model_permissions_object(await to.project(project_id)))
+async def get_models(project_id: str, to: AdministrationOf) -> ModelPermissions:
+    return ModelPermissions.of(await to.project(project_id))
 
 
 @router.post(
     "/model_permissions",
     summary="Set which models a project may use",
-    responses={200: {"model": schemas.ModelPermissions}, **error_answers(400, 404, 413, 415, 503)},
+    responses=error_answers(400, 404, 413, 415, 503),
     openapi_extra={"requestBody": body_of(SetModelPermissions)},
-    response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
-async def set_models(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+async def set_models(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> ModelPermissions:
     sent = await read_body_as(SetModelPermissions, request, runtime.settings)
     _check_served(sent.model_ids, runtime)
     names = frozenset(sent.model_ids)
     allowed, denied = (names, frozenset[str]()) if sent.mode == "allow_list" else (None, names)
-    return reply(model_permissions_object(await to.permit_models(project_id, allowed, denied)))
+    return ModelPermissions.of(await to.permit_models(project_id, allowed, denied))
 
 
 @router.delete(
     "/model_permissions",
     summary="Let a project use every model",
-    responses={200: {"model": schemas.ModelPermissionsDeleted}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def delete_models(project_id: str, to: AdministrationOf) -> Response:
+async def delete_models(project_id: str, to: AdministrationOf) -> ModelPermissionsDeleted:
     await to.permit_models(project_id, None)
-    return reply({"object": "project.model_permissions.deleted", "deleted": True})
+    return ModelPermissionsDeleted()
 
 
 @router.get(
     "/hosted_tool_permissions",
     summary="Read which hosted tools a project may use",
-    responses={200: {"model": schemas.ToolPermissions}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def get_tools(project_id: str, runtime: RuntimeOf, to: AdministrationOf) -> Response:
-    return _tools_reply(await to.project(project_id), runtime)
+async def get_tools(project_id: str, runtime: RuntimeOf, to: AdministrationOf) -> ToolPermissions:
+    return _tools(await to.project(project_id), runtime)
 
 
 @router.post(
     "/hosted_tool_permissions",
     summary="Set which hosted tools a project may use",
-    responses={200: {"model": schemas.ToolPermissions}, **error_answers(400, 404, 413, 415, 503)},
+    responses=error_answers(400, 404, 413, 415, 503),
     openapi_extra={"requestBody": body_of(SetToolPermissions)},
-    response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
-async def set_tools(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+async def set_tools(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> ToolPermissions:
     sent = await read_body_as(SetToolPermissions, request, runtime.settings)
     wanted = {name: tool.enabled for name, tool in sent if tool is not None}
-    return _tools_reply(await to.permit_tools(project_id, wanted, runtime.catalog.tools), runtime)
+    return _tools(await to.permit_tools(project_id, wanted, runtime.catalog.tools), runtime)
 
 
-def _tools_reply(project: ProjectRow, runtime: Runtime) -> Response:
+def _tools(project: ProjectRow, runtime: Runtime) -> ToolPermissions:
     enabled = enabled_tools(project, runtime.catalog.tools)
-    return reply({name: {"enabled": is_enabled} for name, is_enabled in enabled.items()})
+    return ToolPermissions(**{name: ToolEnabled(enabled=is_enabled) for name, is_enabled in enabled.items()})
 
 
 def _check_served(names: list[str], runtime: Runtime) -> None:

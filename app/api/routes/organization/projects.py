@@ -2,85 +2,81 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
+from typing import Annotated
 
-from app.access.objects import project_object
-from app.api import admin_schemas as schemas
+from fastapi import APIRouter, Depends, Request
+from pydantic import Field
+
+from app.api.admin_objects import List, Project
 from app.api.body import read_body_as
-from app.api.dependencies import RuntimeOf, only_query
-from app.api.errors import reply
-from app.api.params import boolean, list_page
-from app.api.route_docs import CURSOR_PARAMETERS, INCLUDE_ARCHIVED, body_of, error_answers
-from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids, list_reply
+from app.api.dependencies import RuntimeOf
+from app.api.queries import NO_QUERY, Flag, ListQuery
+from app.api.route_docs import body_of, error_answers
+from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.requests.bodies.organization import CreateProject, UpdateProject
+from app.store.tenants import projects
 
 router = APIRouter(prefix=PROJECTS, tags=["organization"], dependencies=[Depends(known_ids)])
 
-_no_query = Depends(only_query())
+
+class ProjectsQuery(ListQuery):
+    include_archived: Flag = Field(False, description="Archived projects, too.")
 
 
 @router.post(
     "",
     summary="Create a project",
-    responses={200: {"model": schemas.Project}, **error_answers(400, 413, 415, 503)},
+    responses=error_answers(400, 413, 415, 503),
     openapi_extra={"requestBody": body_of(CreateProject)},
-    response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
-async def create_project(request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+async def create_project(request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Project:
     sent = await read_body_as(CreateProject, request, runtime.settings)
-    return reply(project_object(await to.create_project(sent.name)))
+    return Project.of(await to.create_project(sent.name))
 
 
 @router.get(
     "",
     summary="List projects",
-    responses={200: {"model": schemas.ProjectList}, **error_answers(400, 503)},
-    openapi_extra={"parameters": [*CURSOR_PARAMETERS, INCLUDE_ARCHIVED]},
-    response_model=None,
-    dependencies=[Depends(only_query("after", "limit", "include_archived"))],
+    responses=error_answers(400, 503),
+    openapi_extra={"parameters": ProjectsQuery.parameters()},
 )
-async def list_projects(request: Request, to: AdministrationOf) -> Response:
-    query = request.query_params
-    page = list_page(query)
-    return list_reply(
-        await to.page_of_projects(page, archived=boolean(query, "include_archived")), page, project_object
-    )
+async def list_projects(
+    query: Annotated[ProjectsQuery, Depends(ProjectsQuery.read)], runtime: RuntimeOf
+) -> List[Project]:
+    found = await projects.find_page(runtime.db, query.page, archived=query.include_archived)
+    return List.of(found, query.page, Project.of)
 
 
 @router.get(
     "/{project_id}",
     summary="Read a project",
-    responses={200: {"model": schemas.Project}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def get_project(project_id: str, to: AdministrationOf) -> Response:
-    return reply(project_object(await to.project(project_id)))
+async def get_project(project_id: str, to: AdministrationOf) -> Project:
+    return Project.of(await to.project(project_id))
 
 
 @router.post(
     "/{project_id}",
     summary="Rename a project",
-    responses={200: {"model": schemas.Project}, **error_answers(400, 404, 413, 415, 503)},
+    responses=error_answers(400, 404, 413, 415, 503),
     openapi_extra={"requestBody": body_of(UpdateProject)},
-    response_model=None,
-    dependencies=[_no_query],
+    dependencies=[NO_QUERY],
 )
-async def update_project(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Response:
+async def update_project(project_id: str, request: Request, runtime: RuntimeOf, to: AdministrationOf) -> Project:
     sent = await read_body_as(UpdateProject, request, runtime.settings)
-    renamed = to.project(project_id) if sent.name is None else to.rename_project(project_id, sent.name)
-    return reply(project_object(await renamed))
+    renamed = to.project(project_id) if sent.name is None else to.change_project(project_id, name=sent.name)
+    return Project.of(await renamed)
 
 
 @router.post(
     "/{project_id}/archive",
     summary="Archive a project",
     description="Its keys are refused from now on. What it has in the background runs to its end.",
-    responses={200: {"model": schemas.Project}, **error_answers(400, 404, 503)},
-    response_model=None,
-    dependencies=[_no_query],
+    responses=error_answers(400, 404, 503),
+    dependencies=[NO_QUERY],
 )
-async def archive_project(project_id: str, to: AdministrationOf) -> Response:
-    return reply(project_object(await to.archive_project(project_id)))
+async def archive_project(project_id: str, to: AdministrationOf) -> Project:
+    return Project.of(await to.archive_project(project_id))

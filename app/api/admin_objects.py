@@ -1,0 +1,295 @@
+"""The answers of the admin API: routes return these objects, and `/docs` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict
+
+from app.access.new_keys import CreatedKey
+from app.access.project_limits import LIMIT_FIELDS, limit_id
+from app.api.schemas import Shape
+from app.protocol.limits import LimitKind
+from app.protocol.requests.bodies.organization import NO_LIMIT
+from app.protocol.types import Json
+from app.responses.paging import unknown_cursor
+from app.store import paging
+from app.store.tenants.api_keys import KeyRow
+from app.store.tenants.audit import AuditRow
+from app.store.tenants.projects import ProjectRow
+from app.store.tenants.service_accounts import AccountRow
+
+COMMAND_LINE = "command-line"
+"""Who acted, if it was no API key: a command on a machine of the operators."""
+OPERATORS = "operators"
+"""Admin keys belong to no person here."""
+
+Row = TypeVar("Row")
+Entry = TypeVar("Entry", bound=Shape)
+
+
+def _epoch(moment: Any) -> Any:
+    return int(moment.timestamp()) if isinstance(moment, datetime) else moment
+
+
+Seconds = Annotated[int, BeforeValidator(_epoch)]
+"""Since the epoch; made of a datetime."""
+
+
+class List(Shape, Generic[Entry]):
+    object: Literal["list"] = "list"
+    data: list[Entry]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+    @classmethod
+    def of(
+        cls, found: tuple[Sequence[Row], bool] | None, page: paging.Page, entry_of: Callable[[Row], Entry]
+    ) -> List[Entry]:
+        """Raises InvalidRequest if there is no page, because the cursor names no entry."""
+        if found is None:
+            raise unknown_cursor(page)
+        rows, has_more = found
+        data = [entry_of(row) for row in rows]
+        ids: list[Any] = [entry.id for entry in data]  # type: ignore[attr-defined]
+        first, last = (ids[0], ids[-1]) if ids else (None, None)
+        return cls(data=data, first_id=first, last_id=last, has_more=has_more)
+
+
+class DeletedObject(Shape):
+    id: str
+    object: str
+    deleted: Literal[True] = True
+
+
+class Project(Shape):
+    id: str
+    object: Literal["organization.project"] = "organization.project"
+    name: str
+    created_at: Seconds
+    archived_at: Seconds | None
+    status: Literal["active", "archived"]
+    external_key_id: None = None
+    residency: None = None
+
+    @classmethod
+    def of(cls, row: ProjectRow) -> Project:
+        status: Literal["active", "archived"] = "active" if row.archived_at is None else "archived"
+        return cls(**_fields(row, "id", "name", "created_at", "archived_at"), status=status)
+
+
+class Account(Shape):
+    """The service account that owns a key."""
+
+    id: str
+    name: str
+    role: Literal["member", "none"]
+    created_at: Seconds
+
+
+class ServiceAccount(Account):
+    object: Literal["organization.project.service_account"] = "organization.project.service_account"
+
+    @classmethod
+    def of(cls, row: AccountRow) -> ServiceAccount:
+        return cls(**_account(row))
+
+
+class NewAccountKey(Shape):
+    id: str
+    object: Literal["organization.project.service_account.api_key"] = "organization.project.service_account.api_key"
+    name: str
+    created_at: Seconds
+    expires_at: Seconds | None
+    value: str
+    """The key itself. No other answer has it."""
+
+    @classmethod
+    def of(cls, made: CreatedKey) -> NewAccountKey:
+        return cls(**_fields(made.row, "id", "name", "created_at", "expires_at"), value=made.secret)
+
+
+class NewServiceAccount(ServiceAccount):
+    api_key: NewAccountKey | None
+
+
+class KeyOwner(Shape):
+    """A key that the commands made has none."""
+
+    type: Literal["service_account"] | None
+    service_account: Account | None
+    user: None = None
+
+
+class Key(Shape):
+    id: str
+    name: str
+    redacted_value: str
+    scopes: list[str]
+    created_at: Seconds
+    expires_at: Seconds | None
+    last_used_at: Seconds | None
+
+
+class ProjectKey(Key):
+    object: Literal["organization.project.api_key"] = "organization.project.api_key"
+    owner_project_access: Literal["active", "inactive"]
+    owner: KeyOwner
+
+    @classmethod
+    def of(cls, row: KeyRow, owners: Mapping[str, AccountRow]) -> ProjectKey:
+        """`owners` are service accounts by id."""
+        account = owners.get(row.service_account or "")
+        owner = KeyOwner(type=None, service_account=None)
+        if account is not None:
+            owner = KeyOwner(type="service_account", service_account=Account(**_account(account)))
+        return cls(**_key(row), owner_project_access="inactive" if row.is_archived else "active", owner=owner)
+
+
+class AdminKeyOwner(Shape):
+    id: Literal["operators"] = "operators"
+    object: Literal["organization.user"] = "organization.user"
+    type: Literal["user"] = "user"
+    name: str = "The operators of this server"
+    role: Literal["owner"] = "owner"
+    created_at: None = None
+
+
+class AdminKey(Key):
+    object: Literal["organization.admin_api_key"] = "organization.admin_api_key"
+    owner: AdminKeyOwner = AdminKeyOwner()
+
+    @classmethod
+    def of(cls, row: KeyRow) -> AdminKey:
+        return cls(**_key(row))
+
+
+class NewAdminKey(AdminKey):
+    value: str
+    """The key itself. No other answer has it."""
+
+
+class ModelPermissions(Shape):
+    """A project without rules denies no model."""
+
+    object: Literal["project.model_permissions"] = "project.model_permissions"
+    mode: Literal["allow_list", "deny_list"]
+    model_ids: list[str]
+
+    @classmethod
+    def of(cls, row: ProjectRow) -> ModelPermissions:
+        if row.models is None:
+            return cls(mode="deny_list", model_ids=sorted(row.denied_models))
+        return cls(mode="allow_list", model_ids=sorted(row.models))
+
+
+class ModelPermissionsDeleted(Shape):
+    object: Literal["project.model_permissions.deleted"] = "project.model_permissions.deleted"
+    deleted: Literal[True] = True
+
+
+class ToolEnabled(Shape):
+    enabled: bool
+
+
+class ToolPermissions(Shape):
+    code_interpreter: ToolEnabled
+    file_search: ToolEnabled
+    image_generation: ToolEnabled
+    mcp: ToolEnabled
+    web_search: ToolEnabled
+
+
+class AuditProject(Shape):
+    id: str
+    name: str | None
+
+
+class AuditLog(Shape):
+    """Besides these fields it has one that is named as its `type`, with details."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["organization.audit_log"] = "organization.audit_log"
+    type: str
+    effective_at: Seconds
+    project: AuditProject | None
+    actor: Json
+
+    @classmethod
+    def of(cls, row: AuditRow) -> AuditLog:
+        project = None if row.project is None else AuditProject(id=row.project, name=row.project_name)
+        details = {row.type: {"id": row.resource, **row.details}}
+        return cls(**_fields(row, "id", "type", "effective_at"), project=project, actor=_actor(row.actor), **details)
+
+
+class RateLimit(Shape):
+    """A limit of 9007199254740991 stands for none."""
+
+    id: str
+    object: Literal["project.rate_limit"] = "project.rate_limit"
+    model: str
+    max_requests_per_1_minute: int
+    max_tokens_per_1_minute: int
+
+    @classmethod
+    def of(cls, model: str, values: Mapping[tuple[str, LimitKind], int]) -> RateLimit:
+        """`values` are the limits of a project."""
+        limits = {field: values.get((model, kind), NO_LIMIT) for kind, field in LIMIT_FIELDS.items()}
+        return cls(id=limit_id(model), model=model, **limits)
+
+
+class UsageResult(Shape):
+    """What is not grouped by is null."""
+
+    object: Literal["organization.usage.completions.result"] = "organization.usage.completions.result"
+    num_model_requests: int
+    input_tokens: int
+    input_cached_tokens: int
+    input_uncached_tokens: int
+    output_tokens: int
+    output_reasoning_tokens: int
+    project_id: str | None = None
+    user_id: str | None = None
+    api_key_id: str | None = None
+    model: str | None = None
+    service_tier: str | None = None
+    batch: bool | None = None
+    api_source: Literal["unlabeled"] | None = None
+
+
+class UsageBucket(Shape):
+    object: Literal["bucket"] = "bucket"
+    start_time: int
+    end_time: int
+    results: list[UsageResult]
+
+
+class UsagePage(Shape):
+    object: Literal["page"] = "page"
+    data: list[UsageBucket]
+    has_more: bool
+    next_page: str | None
+
+
+def _fields(row: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
+
+
+def _account(row: AccountRow) -> dict[str, Any]:
+    return _fields(row, "id", "name", "role", "created_at")
+
+
+def _key(row: KeyRow) -> dict[str, Any]:
+    fields = _fields(row, "id", "name", "scopes", "created_at", "expires_at", "last_used_at")
+    return {**fields, "redacted_value": row.shown}
+
+
+def _actor(key_id: str | None) -> Json:
+    if key_id is None:
+        return {"type": "session", "session": {"user": {"id": COMMAND_LINE, "email": None}, "ip_address": None}}
+    return {"type": "api_key", "api_key": {"id": key_id, "type": "user", "user": {"id": OPERATORS, "email": None}}}

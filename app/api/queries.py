@@ -1,0 +1,228 @@
+"""Query parameters: the route's model checks them, and `/docs` shows it.
+
+FastAPI's own query models take the last of a parameter that comes twice, and know no second name of one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, Literal, Self, get_origin
+
+from fastapi import Depends
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
+from starlette.requests import HTTPConnection
+
+from app.protocol.errors import InvalidRequest
+from app.protocol.requests.bodies.create_response import IncludeValue
+from app.protocol.requests.validation import error_at, refused
+from app.protocol.text import shortened
+from app.protocol.types import Json
+from app.responses.paging import DEFAULT_LIMIT, MAX_LIMIT, no_such_entry
+from app.store.paging import Page
+
+MAX_SEQUENCE = 2**31 - 2
+"""The column has 32 bits, and queries ask for the number after it."""
+MAX_TIME = 253_402_300_740
+"""The last minute of the year 9999, the last that Python's dates have."""
+MAX_VALUES = 100
+"""Of a parameter that may be repeated."""
+_MAX_DIGITS = 20
+"""Longer numbers are out of range, and int() takes time that grows with the square of their length."""
+
+
+class Query(BaseModel):
+    """A query. Lists may be repeated, also as `name[]`; nothing else comes twice, and nothing is ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _written: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    async def read(cls, request: HTTPConnection) -> Self:
+        """Returns the query of a request. Raises InvalidRequest for its first parameter at fault."""
+        if not request.scope["query_string"]:  # As of most requests.
+            return cls._empty()
+        sent: dict[str, Any] = {}
+        written: dict[str, str] = {}
+        for name, value in request.query_params.multi_items():
+            is_list = cls._is_list(name.removesuffix("[]"))
+            field = name.removesuffix("[]") if is_list else name
+            written.setdefault(field, name)
+            if is_list:
+                sent.setdefault(field, []).append(value)
+            elif field not in sent:
+                sent[field] = value
+            else:
+                message = f"The query parameter '{shortened(name)}' comes twice; send it once."
+                raise InvalidRequest(message, shortened(name), "invalid_value")
+        return cls._checked(sent, written)
+
+    @classmethod
+    def parameters(cls) -> list[Json]:
+        """Returns the parameters for the route's documentation."""
+        schema = cls.model_json_schema()
+        required = schema.get("required", ())
+        return [_parameter(name, field, is_required=name in required) for name, field in schema["properties"].items()]
+
+    def written(self, field: str) -> str:
+        """Returns the name by which a parameter came."""
+        return self._written.get(field, field)
+
+    @classmethod
+    def _checked(cls, sent: dict[str, Any], written: dict[str, str]) -> Self:
+        try:
+            query = cls.model_validate(sent)
+        except ValidationError as error:
+            raise _first_error(error, written) from None
+        query._written.update(written)
+        return query
+
+    @classmethod
+    @functools.cache
+    def _empty(cls) -> Self:
+        return cls._checked({}, {})
+
+    @classmethod
+    def _is_list(cls, name: str) -> bool:
+        field = cls.model_fields.get(name)
+        return field is not None and get_origin(field.annotation) is tuple
+
+
+def _parameter(name: str, field: Json, *, is_required: bool) -> Json:
+    """A parameter is left out rather than null."""
+    schema = {key: value for key, value in field.items() if key not in ("title", "anyOf")}
+    if "anyOf" in field:
+        schema = {**field["anyOf"][0], **schema}
+    if not schema.get("default"):
+        schema.pop("default", None)
+    description = schema.pop("description", "")
+    return {"name": name, "in": "query", "required": is_required, "description": description, "schema": schema}
+
+
+def _first_error(error: ValidationError, written: dict[str, str]) -> InvalidRequest:
+    """The first in the order of the query; what is missing comes last."""
+
+    def name_of(entry: Any) -> str:
+        return str(entry["loc"][0]) if entry["loc"] else entry["ctx"]["field"]
+
+    order = {name: place for place, name in enumerate(written)}
+    first = min(error.errors(include_url=False), key=lambda entry: order.get(name_of(entry), len(order)))
+    name = name_of(first)
+    return error_at(shortened(written.get(name, name)), first)
+
+
+def _number(value: Any) -> Any:
+    """int() alone accepts spaces, underscores, signs and the digits of other scripts."""
+    if not isinstance(value, str):
+        return value
+    if not (value.isascii() and value.isdecimal()):
+        raise refused(f"Invalid value for '{{path}}': '{shortened(value)}'. Expected an integer >= 0.", "invalid_value")
+    return int(value[:_MAX_DIGITS])
+
+
+def _flag(value: Any) -> Any:
+    flags = {"true": True, "false": False}
+    if isinstance(value, str) and value not in flags:
+        message = f"Invalid value for '{{path}}': '{shortened(value)}'. Supported values are: 'true' and 'false'."
+        raise refused(message, "invalid_value")
+    return flags[value] if isinstance(value, str) else value
+
+
+def _stored(value: str) -> str:
+    """Postgres' text cannot hold U+0000, so nothing of ours is called so."""
+    if "\0" in value:
+        raise refused("Invalid '{path}': the character U+0000 is not allowed.", "invalid_value")
+    return value
+
+
+def _cursor(value: str) -> str:
+    if "\0" in value:
+        raise refused(no_such_entry("{path}", value), "invalid_value")
+    return value
+
+
+DIGITS = BeforeValidator(_number)
+"""Behind the bounds of an integer."""
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Time = Annotated[int, Field(ge=0, le=MAX_TIME, description="Epoch seconds."), DIGITS]
+Cursor = Annotated[str, AfterValidator(_cursor)]
+Names = Annotated[tuple[Annotated[str, AfterValidator(_stored)], ...], Field(max_length=MAX_VALUES)]
+
+
+NO_QUERY = Depends(Query.read)
+"""Of routes without parameters."""
+
+
+class Including(Query):
+    """Of routes that answer with items."""
+
+    include: tuple[IncludeValue, ...] = Field(
+        (), description="Parts that items always have, or that were included at creation."
+    )
+
+
+class ListQuery(Query):
+    """Of a list, in the order of creation."""
+
+    after: Cursor | None = Field(None, description="Entries after the one with this id.")
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), DIGITS] = Field(DEFAULT_LIMIT, description="How many entries.")
+
+    @property
+    def page(self) -> Page:
+        return Page(self.limit, self.after)
+
+
+class OrderedQuery(ListQuery):
+    order: Literal["asc", "desc"] = Field("asc", description="The oldest first, or the newest.")
+
+    @property
+    def page(self) -> Page:
+        return Page(self.limit, self.after, descending=self.order == "desc")
+
+
+class ItemsQuery(OrderedQuery, Including):
+    order: Literal["asc", "desc"] = Field("desc", description="The oldest first, or the newest.")
+
+
+class BothWaysQuery(ListQuery):
+    """Of a list that can be read backwards, too."""
+
+    before: Cursor | None = Field(None, description="Entries before the one with this id.")
+
+    @property
+    def page(self) -> Page:
+        """Raises InvalidRequest."""
+        if self.after is not None and self.before is not None:
+            raise InvalidRequest("Send 'after' or 'before', but not both.", "before", "invalid_value")
+        return Page(self.limit, self.after, self.before)
+
+
+class ReadQuery(Including):
+    """Of `GET /v1/responses/{id}`."""
+
+    include_obfuscation: Flag = Field(False, description="With `stream`: pad deltas to hide their length.")
+    stream: Flag = Field(False, description="Read events instead of the object.")
+    starting_after: Annotated[int, Field(ge=0), DIGITS] | None = Field(
+        None, description="With `stream`: events after this sequence number only."
+    )
+
+    @property
+    def last_seen(self) -> int:
+        """Events after this sequence number are wanted; -1: all events."""
+        return -1 if self.starting_after is None else min(self.starting_after, MAX_SEQUENCE)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        asked = {"starting_after": self.starting_after is not None, "include_obfuscation": self.include_obfuscation}
+        for name in () if self.stream else (name for name, is_asked in asked.items() if is_asked):
+            raise refused("'{path}' needs 'stream' to be true.", "invalid_value", name)
+        return self
