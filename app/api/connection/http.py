@@ -18,8 +18,6 @@ MAX_HEAD_BYTES = 64 * 1024
 """The names and values of a request's headers together, with its URL."""
 MAX_HEADERS = 128
 MAX_URL_BYTES = 8192
-MAX_PIPELINED = 16
-"""Requests that wait behind the one that is answered. The last one gets its answer, too; the rest is dropped."""
 LINGER_BYTES = 16 * 1024 * 1024
 """What a refused client may still send, and the server drops: bytes that nobody took would reset the connection."""
 LINGER_SECONDS = 2.0
@@ -52,8 +50,8 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     """An HTTP connection whose heads, bodies, answers and pauses are bounded.
 
     A request beyond a bound is answered with 400, 408, 414, 431 or 503 and ends its connection. The app never sees it,
-    except that a request whose body is late or no HTTP looks as if its client had left. A request that waits behind
-    others gets no such answer: the connection ends after theirs.
+    except that a request whose body is late or no HTTP looks as if its client had left. What comes before the answer to
+    an earlier request is dropped, and the connection ends after that answer: no client that people use pipelines.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -66,7 +64,6 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._heard = self._completed = False
         self._refused = False
         self._dropped_bytes = 0
-        self._running: RequestResponseCycle | None = None
 
     # The connection
 
@@ -81,8 +78,6 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
         super().connection_lost(exc)
-        if self._running is not None and not self._running.response_complete:
-            _tell_that_client_left(self._running)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -109,6 +104,8 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
     # The parser's callbacks
 
     def on_message_begin(self) -> None:
+        if not self._is_idle():
+            self._end_after_answer()
         self._heard, self._phase = True, _Phase.HEAD
         self._head_bytes = self._raw_head_bytes = 0
         super().on_message_begin()
@@ -126,13 +123,10 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._heard = True
-        earlier = self.cycle
         self._check_head()
         if not self._refused:
             self._phase = _Phase.BODY
             super().on_headers_complete()
-            if self.pipeline:
-                self._keep_running(earlier)
 
     def on_body(self, body: bytes) -> None:
         self._heard = True
@@ -143,13 +137,6 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         self._heard, self._completed, self._phase = True, True, _Phase.NOTHING
         if not self._refused:
             super().on_message_complete()
-            if len(self.pipeline) >= MAX_PIPELINED:
-                self._end_after_answers()
-
-    def _keep_running(self, earlier: RequestResponseCycle) -> None:
-        """uvicorn forgets a request as soon as another one waits behind it, and never tells it that its client left."""
-        if self._running is None or self._running.response_complete:
-            self._running = earlier
 
     def handle_websocket_upgrade(self) -> None:
         if self._refused:
@@ -180,16 +167,16 @@ class BoundedHttp(BoundedWriting, HttpToolsProtocol):
         """Ends the connection, with an answer unless that would be taken for the one to an earlier request."""
         if self._refused:
             return
-        if self._phase is not _Phase.BODY and not self._is_idle():
-            self._end_after_answers()
-        elif self.pipeline or not (self._is_idle() or not self.cycle.response_started):
-            self._end()
-        else:
+        if self._is_idle() or (self._phase is _Phase.BODY and not self.cycle.response_started):
             self.transport.write(_raw_answer(error))
             self._linger()
+        elif self._phase is _Phase.BODY:
+            self._end()
+        else:
+            self._end_after_answer()
 
-    def _end_after_answers(self) -> None:
-        """Takes no further request, and closes the connection after the answer to the last one that was taken."""
+    def _end_after_answer(self) -> None:
+        """Takes no further request, and closes the connection after the answer that is under way."""
         self._refused = True
         self._stop_watching()
         self.cycle.keep_alive = False

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.api.connection import http
-from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, MAX_URL_BYTES, BoundedHttp
+from app.api.connection.http import LINGER_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_URL_BYTES, BoundedHttp
 from app.api.connection.websocket import BoundedWebSocket
 from app.api.limits import ANSWER_BYTES, Limits
 from app.budget import FREE_BYTES, Budget
@@ -39,6 +39,8 @@ class Server:
         self.seen: list[str] = []
         self.port = 0
         self.state: Any = None
+        self.go = asyncio.Event()
+        """Lets the app answer requests with the header `x-wait`."""
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -57,6 +59,8 @@ class Server:
         elif scope["path"] == "/endless":
             await self._pour(receive, send)
         else:
+            if any(name == b"x-wait" for name, _ in scope["headers"]):
+                await self.go.wait()
             await self._echo(receive, send)
 
     async def _talk(self, receive: Receive, send: Send) -> None:
@@ -291,23 +295,29 @@ async def test_a_connection_beyond_the_limit_is_a_503_and_the_others_go_on() -> 
         assert (await first.answer())[0] == 200
 
 
-async def test_pipelined_requests_are_answered_up_to_the_bound_and_then_the_connection_ends() -> None:
-    async with serving() as server, client_of(server) as client:
-        await client.send((HEAD + b"\r\n") * (2 * MAX_PIPELINED))
-        answers = [await client.answer() for _ in range(MAX_PIPELINED + 1)]
-        assert [answer[:2] for answer in answers] == [(200, 0)] * (MAX_PIPELINED + 1)
-        assert [answer[2].get("connection") for answer in answers] == [*[None] * MAX_PIPELINED, "close"]
-        assert await client.is_closed()
-        assert len(server.seen) == MAX_PIPELINED + 1
+AHEAD = [HEAD + b"\r\n", HEAD + b"x: " + b"a" * MAX_HEAD_BYTES, HEAD + b"content-length: 9\r\n\r\n", b"no http"]
+"""What a client may send before it has the answer to its first request."""
 
 
-@pytest.mark.parametrize("bad", [b"x: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", b"no http", b"x: 1\r\n" * 200 + b"\r\n"])
-async def test_a_refused_request_does_not_answer_for_those_before_it(bad: bytes) -> None:
+@pytest.mark.parametrize("ahead", AHEAD)
+@pytest.mark.parametrize("together", [True, False])
+async def test_what_comes_before_an_answer_is_dropped_and_the_connection_ends(ahead: bytes, together: bool) -> None:
+    first = HEAD + b"x-wait: 1\r\n\r\n"
     async with serving() as server, client_of(server) as client:
-        await client.send((HEAD + b"\r\n") * 3 + (bad if bad == b"no http" else HEAD + bad))
-        assert [(await client.answer())[:2] for _ in range(3)] == [(200, 0)] * 3
+        if together:
+            await client.send(first + 3 * ahead)
+        else:
+            await client.send(first)
+            await until(lambda: server.seen == ["/"])
+            await client.send(3 * ahead)
+        await until(
+            lambda: [each.cycle is None or each.cycle.keep_alive for each in server.state.connections] == [False]
+        )
+        server.go.set()
+        status, body, headers = await client.answer()
+        assert (status, body, headers["connection"]) == (200, 0, "close")
         assert await client.is_closed()
-        assert len(server.seen) == 3
+        assert server.seen == ["/"]
 
 
 @pytest.mark.parametrize("size", [4 * 1024 * 1024, LINGER_BYTES - MAX_HEAD_BYTES])
