@@ -197,6 +197,11 @@ def test_the_stack_keeps_the_latest() -> None:
     pages = [read(Page(f"https://here.test/{n}", str(n), Format.TEXT), 100) for n in range(3)]
     assert [stack.push(page) for page in pages] == [0, 1, 2]
     assert stack.at(-1) is stack.at(2) is pages[2]
+    assert stack.at(1) is pages[1]
+    with pytest.raises(BrowserError, match="The page at cursor 0 is gone: only the last 2 are kept"):
+        stack.at(0)
+    with pytest.raises(BrowserError, match="There is no cursor 3: the latest is 2"):
+        stack.at(3)
     assert stack.page_of("https://here.test/1") is pages[1]
     assert stack.page_of("https://here.test/0") is None
 
