@@ -13,10 +13,11 @@ import os
 import select
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+
+from cachetools import LRUCache
 
 from config.process import CHECKOUT, deaf_children
 from workers.engine import grammar_compiler
@@ -48,7 +49,7 @@ class GrammarProbe:
         # one thread: one grammar at a time, and the process dies with the thread that started it
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar-probe")
         self._closed = False
-        self._verdicts: OrderedDict[bytes, str] = OrderedDict()
+        self._verdicts: LRUCache[bytes, str] = LRUCache(MAX_CACHED)
 
     async def check(self, tag: str, field: str) -> None:
         """Raises InvalidSampling, which names `field`, unless the tag compiles within the limits."""
@@ -71,12 +72,8 @@ class GrammarProbe:
     def _verdict(self, tag: bytes) -> str:
         """What is wrong with the tag; empty: nothing."""
         key = hashlib.sha256(tag).digest()
-        if (known := self._verdicts.get(key)) is not None:
-            self._verdicts.move_to_end(key)
-            return known
-        verdict = self._verdicts[key] = self._compile(tag)
-        if len(self._verdicts) > MAX_CACHED:
-            self._verdicts.popitem(last=False)
+        if (verdict := self._verdicts.get(key)) is None:
+            verdict = self._verdicts[key] = self._compile(tag)
         return verdict
 
     def _compile(self, tag: bytes) -> str:

@@ -11,11 +11,11 @@ required or named call, a strict function, a custom tool's grammar, or a choice 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from cachetools import LRUCache
 from openai.types.responses import FunctionTool, ToolChoiceFunction
 from vllm.sampling_params import StructuredOutputsParams
 
@@ -46,7 +46,7 @@ class OutputFormats:
         self._can_call = model.tool_parser is not None
         self._plain = self._parser_class(model, None)
         self._calling = self._parser_class(model, model.tool_parser)
-        self._cache: OrderedDict[str, VllmOutputFormat] = OrderedDict()
+        self._cache: LRUCache[str, VllmOutputFormat] = LRUCache(MAX_CACHED)
         """By the text of what a request asks: most requests ask for the same few things."""
         self._large = Threads("large-formats")
         """Long requests wait for each other: their grammars may take seconds."""
@@ -57,14 +57,11 @@ class OutputFormats:
             raise InvalidSampling("tools: this model calls no tools")
         key = repr(spec)
         if (found := self._cache.get(key)) is not None:
-            self._cache.move_to_end(key)
             return found
         make = partial(self._make, spec)  # compiling a grammar is slow
         made = await (self._large.run(make) if len(key) > MAX_CACHED_CHARS else asyncio.to_thread(make))
         if len(key) <= MAX_CACHED_CHARS:
             self._cache[key] = made
-            if len(self._cache) > MAX_CACHED:
-                self._cache.popitem(last=False)
         return made
 
     def _make(self, spec: OutputSpec) -> VllmOutputFormat:
