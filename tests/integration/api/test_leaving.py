@@ -13,12 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-import redis.asyncio
 from sqlalchemy import text
 
 from app.local.ports import free_port
 from app.protocol.status import Status
-from app.queue import publisher
+from app.queue.message import Message
 from app.queue.publisher import TaskQueue
 from app.store.database import Database, StoreUnavailable
 from app.store.responses.inserts import Inserter
@@ -139,13 +138,13 @@ async def test_leaving_during_a_batched_insert_cancels_that_response_alone(
     api: Api, db: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     batches: list[int] = []
-    send = publisher.send
+    send = TaskQueue._send_messages
 
-    async def counted(client: redis.asyncio.Redis, commands: Sequence[bytes], seconds: float) -> None:
-        batches.append(sum(b"LPUSH" in command for command in commands))
-        await send(client, commands, seconds)
+    async def counted(queue: TaskQueue, messages: Sequence[Message]) -> None:
+        batches.append(len(messages))
+        await send(queue, messages)
 
-    monkeypatch.setattr(publisher, "send", counted)
+    monkeypatch.setattr(TaskQueue, "_send_messages", counted)
     async with db.begin() as connection:
         await connection.execute(text("LOCK TABLE responses IN SHARE MODE"))
         first = asyncio.create_task(api.post(stream=stream))
