@@ -28,7 +28,7 @@ from config.settings import load_settings
 from tests.support.api import CATALOG
 from tests.support.longhaul import Longhaul
 
-# `make test` sends 3,000 requests, some to every operation; `pytest --hypothesis-profile everything` sends 8,000.
+# `make test-long` sends 3,000 requests, some to every operation; `pytest --hypothesis-profile everything` sends 8,000.
 EVERYTHING = settings.get_current_profile_name() == "everything"
 
 # What it leaves out: that all a schema allows is accepted (fields have to agree with each other, too), and that
@@ -157,6 +157,7 @@ def known(http: httpx.Client) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", operations(schema))
 def test_any_request_gets_a_documented_answer(operation: str, scripted: Longhaul, session: requests.Session) -> None:
     def send(case: schemathesis.Case) -> None:

@@ -1,8 +1,7 @@
-"""`python -m tests.engine.owner plain|hung|vllm|apart...`: a process that owns engine processes, for tests to kill.
+"""`python -m tests.engine.owner plain|hung|vllm|apart`: a process that owns engine processes, for tests to kill.
 
 It prints `ready` once they run, and then does nothing. `hung`: they ignore every signal but SIGKILL. `apart`: the model
 runs in a process of its own, vLLM's default.
-`vllm apart` starts one engine after the other, in a process that imports vLLM once.
 """
 
 from __future__ import annotations
@@ -29,13 +28,11 @@ def say_ready() -> None:
 ENGINE_ARGS: dict[str, dict[str, Any]] = {"vllm": {}, "apart": {"distributed_executor_backend": "mp"}}
 
 
-async def own_vllm(kinds: list[str]) -> None:
+async def own_vllm(kind: str) -> None:
     model = demo_model()
-    engines = []
-    for kind in kinds:
-        args = {**model.engine_args, **ENGINE_ARGS[kind]}
-        engines.append(await asyncio.to_thread(make_engine, replace(model, engine_args=args)))
-        await engines[-1].start()
+    args = {**model.engine_args, **ENGINE_ARGS[kind]}
+    engine = await asyncio.to_thread(make_engine, replace(model, engine_args=args))
+    await engine.start()
     say_ready()
     await asyncio.Event().wait()
 
@@ -76,4 +73,4 @@ if __name__ == "__main__":
     if sys.argv[1] in ("plain", "hung"):
         own_plain(sys.argv[1])
     else:
-        asyncio.run(own_vllm(sys.argv[1:]))
+        asyncio.run(own_vllm(sys.argv[1]))

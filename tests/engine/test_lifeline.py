@@ -69,13 +69,13 @@ Own = Callable[..., Owner]
 
 @pytest.fixture
 def own() -> Iterator[Own]:
-    """Starts owners of the named kinds of engines (`tests.engine.owner`), and ends them after the test."""
+    """Starts owners of the named kind of engine (`tests.engine.owner`), and ends them after the test."""
     owners: list[Owner] = []
 
-    def start(*kinds: str) -> Owner:
+    def start(kind: str) -> Owner:
         mark = uuid.uuid4().hex
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.owner", *kinds],
+            [sys.executable, "-m", "tests.engine.owner", kind],
             cwd=CHECKOUT,
             env={**os.environ, MARK: mark},
             stdout=subprocess.PIPE,
@@ -198,12 +198,13 @@ def test_only_processes_made_under_a_lifeline_are_its_own() -> None:
 
 
 @pytest.mark.vllm
-def test_killing_a_worker_kills_its_running_engines_and_stdout_stays_empty(own: Own) -> None:
-    owner = own("vllm", "apart")
+@pytest.mark.parametrize(("kind", "number"), [("vllm", 1), pytest.param("apart", 2, marks=pytest.mark.long)])
+def test_killing_a_worker_kills_its_running_engine_and_stdout_stays_empty(own: Own, kind: str, number: int) -> None:
+    owner = own(kind)
     owner.wait_ready()
     processes = engine_processes(owner.pid)
     if not Path("/dev/nvidia0").exists():
-        assert len(processes) == 3  # `apart` has two
+        assert len(processes) == number
         assert all(niceness(pid) >= CPU_NICENESS for pid in processes)
     owner.kill(signal.SIGKILL)
     assert owner.process.stdout is not None

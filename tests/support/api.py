@@ -45,9 +45,11 @@ CATALOG = ModelCatalog((served(temperature=0.5), served("org/other-model")))
 
 
 def settings_for(services: Any, home: Path, **more: Any) -> Settings:
-    """Returns settings for these services, with a short grace."""
+    """Returns settings for these services, with short pauses."""
     urls = {"DATABASE_URL": services.database_url, "REDIS_URL": services.redis_url}
-    return load_settings(**urls, **{"shutdown_grace_seconds": 0.2, "home": home, **more})
+    # A stream whose response nobody has begun shows its headers with the first keepalive.
+    pauses = {"shutdown_grace_seconds": 0.2, "keepalive_seconds": 1.0}
+    return load_settings(**urls, **{**pauses, "home": home, **more})
 
 
 class Api:

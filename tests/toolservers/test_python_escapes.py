@@ -22,13 +22,13 @@ Servers = dict[str, PythonServer]
 
 
 # bubblewrap is optional; if it is installed, it must isolate as well (.ci/run installs it).
-BUBBLEWRAP = [pytest.param(("bwrap", True), id="bubblewrap")] if shutil.which("bwrap") else []
+BUBBLEWRAP = [pytest.param(("bwrap", True), id="bubblewrap", marks=pytest.mark.long)] if shutil.which("bwrap") else []
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("namespaces", False), id="namespaces-by-root", marks=pytest.mark.root),
+        pytest.param(("namespaces", False), id="namespaces-by-root", marks=[pytest.mark.root, pytest.mark.long]),
         pytest.param(("namespaces", True), id="namespaces-by-nobody"),
         *BUBBLEWRAP,
     ],
