@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Double,
     Float,
@@ -84,6 +85,19 @@ responses = Table(
     Column("context_bytes", BigInteger, nullable=False),
     # JSON, not JSONB: a model may write U+0000, which JSONB refuses.
     Column("request", JSON, nullable=False),
+    # Bytes of JSON, so that no read unpacks it to learn its length: of the request, of its input, and of `output` with
+    # `tool_results`.
+    Column("request_bytes", Integer, Computed("octet_length(CAST(request AS text))", persisted=True), nullable=False),
+    Column("input_bytes", Integer, nullable=False),
+    Column(
+        "output_bytes",
+        Integer,
+        Computed(
+            "coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)",
+            persisted=True,
+        ),
+        nullable=False,
+    ),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("crashes", Integer, nullable=False, server_default=text("0")),
     Column("worker", Text),

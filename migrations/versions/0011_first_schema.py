@@ -168,6 +168,11 @@ CREATE TABLE responses (
     chain_length INTEGER NOT NULL,
     context_bytes BIGINT NOT NULL,
     request JSON NOT NULL,
+    request_bytes INTEGER GENERATED ALWAYS AS (octet_length(CAST(request AS text))) STORED NOT NULL,
+    input_bytes INTEGER NOT NULL,
+    output_bytes INTEGER GENERATED ALWAYS AS (
+        coalesce(octet_length(CAST(output AS text)), 0) + coalesce(octet_length(CAST(tool_results AS text)), 0)
+    ) STORED NOT NULL,
     attempt INTEGER DEFAULT 0 NOT NULL,
     crashes INTEGER DEFAULT 0 NOT NULL,
     worker TEXT,

@@ -21,9 +21,9 @@ _numbers = itertools.count(1)
 _INSERT = text(
     """
     INSERT INTO responses (id, project, model, queue, priority, status, background, stream, store, request, created_at,
-        cost, chain_length, context_bytes, format)
+        input_bytes, cost, chain_length, context_bytes, format)
     SELECT :prefix || '-' || n, :project, 'scripted', :queue, :priority, 'queued', true, false, true,
-        CAST(:request AS json), now(), :cost, 1, 0, 1
+        CAST(:request AS json), now(), 0, :cost, 1, 0, 1
     FROM generate_series(1, :count) n ORDER BY n
     """
 )

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.protocol.types import Json
-from app.store.context.contents import NO_LIMIT
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
@@ -22,7 +21,7 @@ from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome
 from workers.generation.runner import Runner, WorkerParts
 from workers.generation.runs import ActiveRuns
-from workers.generation.turns.inputs import Context, Inputs
+from workers.generation.turns.inputs import NO_LIMIT, Context, Inputs
 from workers.mcp.sessions import McpSessions
 
 

@@ -6,6 +6,7 @@ from sqlalchemy import text
 
 from app.protocol.item_types import APPROVAL_REQUEST, APPROVAL_RESPONSE, COMPACTION, MCP_CALL
 from app.protocol.types import Json
+from app.store.context.chain import chain
 from app.store.database import Database
 
 _KINDS = (APPROVAL_REQUEST, APPROVAL_RESPONSE, COMPACTION, MCP_CALL)
@@ -23,12 +24,7 @@ _FIELDS = ", ".join(f"i.value ->> '{name}' AS {name}" for name in ("id", "type",
 
 _CHAIN = text(
     f"""
-    WITH RECURSIVE chain (id, previous, project, depth) AS (
-        SELECT r.id, r.previous_response_id, r.project, 0 FROM responses r WHERE r.id = :id AND r.project = :project
-        UNION ALL
-        SELECT r.id, r.previous_response_id, r.project, c.depth + 1
-        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = c.project
-    )
+    {chain()}
     SELECT {_FIELDS}
     FROM chain c JOIN responses r ON r.id = c.id, LATERAL (
         SELECT value, 0 AS part, ordinality

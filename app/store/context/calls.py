@@ -8,27 +8,28 @@ from typing import Any
 import orjson
 from sqlalchemy import TextClause, text
 
+from app.store.context.chain import chain
 from app.store.database import Database
 
 # The text of the JSON is searched, not the JSON: Postgres cannot look into JSON with U+0000. A quote within a string is
 # escaped, so what matches is a key. An output has the key as well, but was accepted only after its call.
 _CALL_ID = r'"call_id": ?("(?:[^"\\]|\\.)*")'
 
+
 # Stops at the first response of the chain with which nothing is missing any more. The text of each is searched once.
+def _missing_after(before: str) -> str:
+    return f"""ARRAY(
+        SELECT unnest({before})
+        EXCEPT SELECT (regexp_matches(CAST(r.request AS text), :call_id, 'g'))[1]
+        EXCEPT SELECT (regexp_matches(CAST(r.output AS text), :call_id, 'g'))[1]
+    )"""
+
+
+_IDS = "CAST(:ids AS text[])"
 _CHAIN = text(
-    r"""
-    WITH RECURSIVE chain (previous, missing, depth) AS (
-        SELECT CAST(:previous AS text), CAST(:ids AS text[]), 0
-        UNION ALL
-        SELECT r.previous_response_id, ARRAY(
-            SELECT unnest(c.missing)
-            EXCEPT SELECT (regexp_matches(CAST(r.request AS text), :call_id, 'g'))[1]
-            EXCEPT SELECT (regexp_matches(CAST(r.output AS text), :call_id, 'g'))[1]
-        ), c.depth + 1
-        FROM chain c JOIN responses r ON r.id = c.previous AND r.project = :project
-        WHERE cardinality(c.missing) > 0
-    )
-    SELECT missing FROM chain ORDER BY depth DESC LIMIT 1
+    f"""
+    {chain(_missing_after, _IDS, "cardinality(c.state) > 0")}
+    SELECT coalesce((SELECT state FROM chain ORDER BY depth DESC LIMIT 1), {_IDS})
     """
 )
 _CONVERSATION = text(
@@ -44,7 +45,7 @@ _CONVERSATION = text(
 
 async def without_call_in_chain(db: Database, project: str, response_id: str, call_ids: Collection[str]) -> set[str]:
     """Returns those of `call_ids` that no item has: neither of the response, nor of any that it continues."""
-    return await _missing(db, _CHAIN, call_ids, {"previous": response_id, "project": project})
+    return await _missing(db, _CHAIN, call_ids, {"id": response_id, "project": project})
 
 
 async def without_call_in_conversation(db: Database, conversation_id: str, call_ids: Collection[str]) -> set[str]:

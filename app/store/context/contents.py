@@ -20,13 +20,11 @@ from app.protocol.item_types import HOSTED_CALLS
 from app.protocol.requests.strict_json import loads
 from app.protocol.types import Json
 from app.sizes import is_large
+from app.store.context.chain import chain
 from app.store.context.items import INPUT, input_in, responses_of
-from app.store.context.size import BYTES
 from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.store.tables import conversation_items
-
-NO_LIMIT = 2**62
 
 
 def _raw(column: str) -> str:
@@ -39,22 +37,15 @@ CALL = "call"
 
 _CHAIN = text(
     f"""
-    WITH RECURSIVE chain (id, previous, project, input, output, tool_results, bytes, depth) AS (
-        SELECT r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, CAST({BYTES} AS bigint), 0
-        FROM responses r WHERE r.id = :id AND r.project = :project
-        UNION ALL
-        SELECT
-            r.id, r.previous_response_id, r.project, {INPUT}, r.output, r.tool_results, c.bytes + {BYTES}, c.depth + 1
-        FROM responses r JOIN chain c ON r.id = c.previous AND r.project = c.project WHERE c.bytes <= :most_bytes
-    )
-    SELECT previous, {_raw("input")}, {_raw("output")}, {_raw("tool_results")}, bytes FROM chain ORDER BY depth DESC
+    {chain()}
+    SELECT c.previous, {_raw(INPUT)}, {_raw("r.output")}, {_raw("r.tool_results")}
+    FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth DESC
     """
 )
 
 _TOOL_RESULTS_BYTES = text(
     """
-    SELECT coalesce(sum(octet_length(CAST(r.output AS text)) + octet_length(CAST(r.tool_results AS text))), 0)
-    FROM responses r
+    SELECT coalesce(sum(r.output_bytes), 0) FROM responses r
     WHERE r.id = ANY(CAST(:responses AS text[])) AND r.project = :project AND r.tool_results IS NOT NULL
     """
 )
@@ -70,25 +61,19 @@ class ContextGone(Exception):
     """A response in the chain was deleted, by a client or by retention."""
 
 
-class ContextTooLarge(Exception):
-    """The context has more bytes than the reader can hold."""
-
-
-async def chain_items(db: Database, project: str, response_id: str, most_bytes: int = NO_LIMIT) -> list[Json]:
+async def chain_items(db: Database, project: str, response_id: str) -> list[Json]:
     """The items of a response and of every response it continues, oldest first, as workers see them.
 
-    Raises ContextGone and ContextTooLarge.
+    Raises ContextGone.
     """
-    values = {"id": response_id, "project": project, "most_bytes": most_bytes}
+    values = {"id": response_id, "project": project}
     async with db.autocommit() as connection:
         rows = list((await connection.execute(_CHAIN, values)).all())
-    if rows and rows[0].bytes > most_bytes:
-        raise ContextTooLarge(response_id)
     if not rows or rows[0].previous is not None:
         raise ContextGone(response_id)
 
     def items(row: Sequence[Any]) -> Iterable[Json]:
-        _, own, output, tool_results, _ = row
+        _, own, output, tool_results = row
         return *input_in(loads(own)), *_output_of(output, tool_results)
 
     return await _parsed(rows, items)
@@ -106,14 +91,14 @@ async def conversation_context(db: Database, conversation_id: str, until: int | 
     return await _parsed(rows, lambda row: [_with_call(loads(row[0]), _loads(row[1]))])
 
 
-async def context_items(db: Database, row: ResponseRow, most_bytes: int = NO_LIMIT) -> list[Json]:
+async def context_items(db: Database, row: ResponseRow) -> list[Json]:
     """The items before the response's own input, as workers see them; size.py has their size.
 
-    Raises ContextGone; and ContextTooLarge for a chain.
+    Raises ContextGone.
     """
     previous = row.request.get("previous_response_id")
     if previous is not None:
-        return await chain_items(db, row.project, previous, most_bytes)
+        return await chain_items(db, row.project, previous)
     if row.conversation_id is not None:
         return await conversation_context(db, row.conversation_id, row.request.get("conversation_until"))
     return []

@@ -9,22 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, bindparam, literal_column, select, text
+from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.context.items import INPUT
 from app.store.database import Database
 from app.store.responses.lookup import SMALL_COLUMNS, get
 from app.store.rows import LargeRow, ResponseRow, row_or_large
 from app.store.tables import responses
 
-BYTES = f"""(
-    octet_length(CAST({INPUT} AS text))
-    + coalesce(octet_length(CAST(r.output AS text)), 0) + coalesce(octet_length(CAST(r.tool_results AS text)), 0)
-)"""
-"""What a worker reads of the response `r` for those that continue it."""
-
-_OWN_BYTES = literal_column(f"(SELECT {BYTES} FROM responses r WHERE r.id = responses.id)", BigInteger)
+_OWN_BYTES = responses.c.input_bytes + responses.c.output_bytes
 _WITH_SIZE: Select[Any] = select(*SMALL_COLUMNS, _OWN_BYTES.label("bytes"), responses.c.chain_length).where(
     responses.c.id == bindparam("id"), responses.c.project == bindparam("project")
 )

@@ -27,7 +27,7 @@ _REQUEST: Columns[_ClaimRequest] = Columns(Column("id", "text"), Column("worker"
 
 _EXPRESSIONS = {
     "read_at": "now() AS read_at",
-    "request": f"CASE WHEN {IS_SMALL.format('r.request')} THEN r.request END AS request",
+    "request": f"CASE WHEN {IS_SMALL} THEN r.request END AS request",
 }
 _RETURNED = [_EXPRESSIONS.get(name, f"r.{name}") for name in ResponseRow.__slots__]
 """Of the columns that may be large, only the request is set yet."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Boolean, Row, Select, Text, any_, bindparam, cast, func, or_, select, update
+from sqlalchemy import Boolean, Row, Select, Text, any_, bindparam, func, or_, select, update
 from sqlalchemy import delete as delete_from
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -78,9 +78,7 @@ _LOGS = (
 _LOG_BYTES = select(func.sum(func.octet_length(chunks.c.frames))).where(chunks.c.response_id == responses.c.id)
 _SIZES = select(
     responses.c.id,
-    (func.octet_length(cast(responses.c.request, Text)) + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label(
-        "bytes"
-    ),
+    (responses.c.request_bytes + func.coalesce(_LOG_BYTES.scalar_subquery(), 0)).label("bytes"),
 ).where(_BY_IDS)
 _INSERT_CHUNKS = insert(chunks)
 _UPDATE_ENDED = update(responses).where(responses.c.id == bindparam("ended_id"))

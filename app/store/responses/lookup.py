@@ -15,14 +15,12 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     Text,
-    and_,
     bindparam,
     case,
     cast,
     func,
     literal_column,
     select,
-    true,
 )
 
 from app.aio import HEAVY
@@ -35,24 +33,11 @@ from app.store.tables import responses
 
 _READ_AT = func.now().label("read_at")
 RESPONSE_COLUMNS = [_READ_AT if name == "read_at" else responses.c[name] for name in ResponseRow.__slots__]
-SURELY_SMALL = 4096
-"""Bytes as Postgres has them, compressed: of no more, the bytes of JSON are not counted."""
-
-
-IS_SMALL = f"""CASE WHEN pg_column_size({{0}}) <= {SURELY_SMALL} THEN true
-    ELSE octet_length(CAST({{0}} AS text)) <= {LARGE_BYTES} END"""
-"""Whether a column of JSON is small. Postgres knows its compressed size, but has to unpack it for its length."""
-
-
-def _is_small(name: str) -> ColumnElement[bool]:
-    return func.coalesce(literal_column(IS_SMALL.format(f"responses.{name}"), Boolean), true())
-
-
-_ALL_ARE_SMALL = and_(*map(_is_small, LARGE_COLUMNS))
+IS_SMALL = f"(r.messages IS NULL AND r.request_bytes + r.output_bytes <= {LARGE_BYTES})"
+"""Whether the row `r` is small. One with `messages` counts as large: it is rare, and they repeat its context."""
+_IS_SMALL: ColumnElement[bool] = literal_column(IS_SMALL.replace("r.", "responses."), Boolean)
 SMALL_COLUMNS = [
-    case((_ALL_ARE_SMALL if column.name == "request" else _is_small(column.name), column)).label(column.name)
-    if column.name in LARGE_COLUMNS
-    else column
+    case((_IS_SMALL, column)).label(column.name) if column.name in LARGE_COLUMNS else column
     for column in RESPONSE_COLUMNS
 ]
 """Without what is large; then there is no request either (`row_or_large`)."""

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.protocol.events.chunk import Chunk
 from app.protocol.limits import Reservation
 from app.queue.message import Priority
-from app.store.columns import Column, Columns, named_arrays, names, to_json
+from app.store.columns import Column, Columns, named_arrays, names
 from app.store.formats import FORMAT
 from app.store.queue.window import room, slots, some_wait
 from app.store.rows import CHUNK_COLUMNS, NewResponse
@@ -24,6 +25,8 @@ BYTES_PER_TOKEN = 4
 OUTPUT_TOKENS = 1024
 """The estimate for a response that does not say how long it may become. The end corrects it."""
 MAX_COST = 2**31 - 1
+
+_NUL = b"\\u0000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class NewRow:
     stream: bool
     store: bool
     request: str
+    input_bytes: int
+    """What a worker reads of the request for a response that continues this one."""
     previous_response_id: str | None
     conversation_id: str | None
     created_at: datetime
@@ -60,7 +65,9 @@ class NewRow:
     @classmethod
     def of(cls, new: NewResponse) -> NewRow:
         request, idempotency = new.request, new.idempotency
-        encoded = to_json(request) or ""
+        encoded_input = orjson.dumps(request["input"])
+        encoded = orjson.dumps({**request, "input": orjson.Fragment(encoded_input)})
+        has_nul = _NUL in encoded  # then the whole request is read in place of its input (context/items.py)
         reserved = _reservation(new, len(encoded))
         return cls(
             id=new.id,
@@ -71,7 +78,8 @@ class NewRow:
             background=request["background"],
             stream=request["stream"],
             store=request["store"],
-            request=encoded,
+            request=encoded.decode(),
+            input_bytes=len(encoded if has_nul else encoded_input),
             previous_response_id=request.get("previous_response_id"),
             conversation_id=(request.get("conversation") or {}).get("id"),
             created_at=new.created_at,
@@ -122,6 +130,7 @@ _ROW: Columns[NewRow] = Columns(
     Column("stream", "bool"),
     Column("store", "bool"),
     Column("request", "json"),
+    Column("input_bytes", "int"),
     Column("previous_response_id", "text"),
     Column("conversation_id", "text"),
     Column("created_at", "timestamptz"),

@@ -42,7 +42,8 @@ _FILL = """
     FROM generate_series(CAST(:begin AS int), CAST(:end AS int)) n, responses r WHERE r.id = :first ORDER BY n
 """
 _COLUMNS = (
-    "model, queue, status, background, stream, store, request, cost, chain_length, context_bytes, format, priority"
+    "model, queue, status, background, stream, store, request, input_bytes, cost, chain_length, context_bytes, "
+    "format, priority"
 )
 
 Row = dict[str, Any]

@@ -53,6 +53,14 @@ async def inserted(inserter: Inserter, **more: Any) -> NewResponse:
 
 
 class TestReserving:
+    async def test_a_request_counts_by_its_bytes_whatever_its_characters(
+        self, db: Database, inserter: Inserter
+    ) -> None:
+        await limited_project(db, **PLENTY)
+        new = reserving()
+        await inserter.create(replace(new, request={**new.request, "input": [{"text": "中" * 1000}]}))
+        assert await sql(db, "SELECT reserved_bytes = request_bytes AND reserved_bytes > 3000 FROM responses")
+
     async def test_a_response_reserves_the_bytes_of_its_request_and_its_output(
         self, db: Database, inserter: Inserter
     ) -> None:

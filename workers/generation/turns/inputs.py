@@ -10,9 +10,7 @@ from app.protocol.types import Json
 from app.protocol.unsealing import since_compaction, unsealed
 from app.sizes import is_large
 from app.store.context.contents import (
-    NO_LIMIT,
     ContextGone,
-    ContextTooLarge,
     context_items,
     copied_calls_size,
     copied_from,
@@ -28,6 +26,8 @@ from workers.formats.off_loop import off_loop
 from workers.generation.runs import ContextGate
 
 T = TypeVar("T")
+
+NO_LIMIT = 2**62
 
 
 class ContextLost(EngineError):
@@ -82,14 +82,12 @@ class Inputs:
     async def read(self, row: ResponseRow) -> list[Json]:
         """The items of the context since its newest compaction, then those of the response's own input.
 
-        Raises ContextLost and ContextTooLong.
+        Raises ContextLost.
         """
         try:
-            before = await retry_until_available(lambda: context_items(self._db, row, self._most_bytes))
+            before = await retry_until_available(lambda: context_items(self._db, row))
         except ContextGone:
             raise ContextLost from None
-        except ContextTooLarge:
-            raise ContextTooLong(self._most_bytes) from None
         own: list[Json] = row.request["input"]
         return await off_loop([*before, *own], since_compaction, before, own)
 
