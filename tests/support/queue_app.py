@@ -21,7 +21,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from app.aio import run_to_completion
-from app.store.database import StoreUnavailable
 from config.settings import ConfigError, load_settings
 from tests.support.cycles import count_objects as count
 from tests.support.waiting import until
@@ -116,8 +115,6 @@ class PretendRunner:
         await self.write_log(word, response_id)
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
-        if await self.store.getdel("store down"):
-            raise StoreUnavailable("pretended")
         cancelled = []
         for response_id in response_ids:
             if await self.store.sadd("cancelled", response_id):

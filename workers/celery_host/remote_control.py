@@ -24,7 +24,6 @@ from celery.worker import control as celery_control
 from celery.worker import state as worker_state
 from celery.worker.control import Panel
 
-from app.store.database import retry_until_available
 from workers.celery_host.tasks import current_runner
 
 REVOKED_KEPT = 10_000
@@ -66,7 +65,7 @@ def cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
 async def _cancel_rows(consumer: Any, task_ids: Sequence[str]) -> None:
     runner = current_runner.get()
     # No other worker may have received this revoke, so it is kept until Postgres answers or this worker stops.
-    for response_id in await retry_until_available(lambda: runner.revoke(task_ids)):
+    for response_id in await runner.revoke(task_ids):
         dispatcher = consumer.event_dispatcher
         # Celery announces the end of a running job. A queued response would stay PENDING in Flower without this event.
         if dispatcher is not None and dispatcher.enabled and not consumer.pool.runs(response_id):

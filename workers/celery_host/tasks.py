@@ -36,7 +36,7 @@ class Runner(Protocol):
         """Claims the response, generates it and finishes it. Raises ResponseFailed if the response failed."""
 
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
-        """Cancels these rows, whichever worker has them, and notifies their readers. Raises StoreUnavailable.
+        """Cancels these rows, whichever worker has them, and notifies their readers. Waits for Postgres.
 
         Returns the ids that this call cancelled: neither unknown ones nor those that were final.
         """

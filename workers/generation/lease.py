@@ -203,7 +203,8 @@ class Lease:
                 worker = self.worker
                 async with store.presence(self._db, worker) as check:
                     absent = False
-                    self._present.set()
+                    if worker == self.worker:  # the lease may have been lost while the lock was taken
+                        self._present.set()
                     while worker == self.worker:
                         await asyncio.sleep(PRESENCE_SECONDS)
                         await check()
@@ -231,11 +232,11 @@ class Lease:
 
     async def _heartbeat(self) -> bool:
         """False: Postgres did not answer."""
-        running = dict(self._runs.attempts())
+        claimed, running = self._runs.claimed_now(), dict(self._runs.attempts())
         try:
             result = await store.heartbeat(self._db, self.worker, self._seconds, running)
             self._tell(self._runs.fence, result.fenced)
-            await self._release_orphaned(result.orphaned)
+            await self._release_orphaned({id_: n for id_, n in result.orphaned.items() if id_ not in claimed})
         except LeaseLost:
             log.warning("the lease of %s ran out; its %d responses go to other workers", self.worker, len(running))
             self._tell(self._runs.fence, running)
@@ -247,9 +248,9 @@ class Lease:
         return True
 
     async def _release_orphaned(self, orphaned: Mapping[str, int]) -> None:
-        """Releases what was orphaned at the last heartbeat, too: one heartbeat may fall between a claim and its run.
+        """Releases what was orphaned at the last heartbeat, too: a claim may end, and its run begin, within this one.
 
-        So may many, while the worker's loop is blocked.
+        While the worker's loop is blocked, any number of heartbeats may fall between the two.
         """
         if self._pulse.silence:
             orphaned = {}

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.aio import run_to_completion
 from app.protocol.events.deltas import Finish, FinishReason
@@ -18,7 +19,7 @@ from app.protocol.include import ENCRYPTED_REASONING
 from app.protocol.tasks import COMPACT, COUNT
 from app.protocol.types import Json
 from app.protocol.usage import Usage
-from app.store.database import Database
+from app.store.database import Database, retry_until_available
 from app.store.responses import endings
 from app.store.rows import ResponseRow
 from config.models import ServedModel
@@ -98,7 +99,8 @@ class Runner:
 
     async def run(self, response_id: str) -> Outcome:
         """Runs the response to its outcome. Raises ResponseFailed if it failed, with the error of its row."""
-        row = await self._claims.claim(response_id, lambda: self._parts.lease.worker)
+        with self._parts.runs.claiming(response_id):
+            row = await self._claims.claim(response_id, lambda: self._parts.lease.worker)
         if row is None or row.worker is None:
             return await self._claims.why_not(response_id)
         log.info("%s claimed, attempt %d", response_id, row.attempt)
@@ -113,11 +115,12 @@ class Runner:
     async def revoke(self, response_ids: Sequence[str]) -> Collection[str]:
         """Cancels these rows, whichever worker runs them; returns the ids that this call cancelled.
 
-        Publishes their ends. Raises StoreUnavailable.
+        Publishes their ends. Waits for Postgres.
         """
         ended: list[str] = []
         for start in range(0, len(response_ids), endings.MAX_CANCELLED):
-            ended += await self._errors.cancel_rows(response_ids[start : start + endings.MAX_CANCELLED])
+            batch = response_ids[start : start + endings.MAX_CANCELLED]
+            ended += await retry_until_available(partial(self._errors.cancel_rows, batch))
         return ended
 
     async def _supervise(self, row: ResponseRow, worker: str) -> Outcome:

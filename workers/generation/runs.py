@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from app.protocol.tasks import COMPACT, COUNT
@@ -20,6 +21,8 @@ class ActiveRuns:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._claims: Counter[str] = Counter()
+        """Ids whose claim is under way, with the number of messages that ask for it."""
         self._lock = threading.Lock()
 
     def attempts(self) -> Mapping[str, int]:
@@ -27,6 +30,24 @@ class ActiveRuns:
         with self._lock:
             runs = self._runs.copy()
         return {response_id: run.row.attempt for response_id, run in runs.items()}
+
+    def claimed_now(self) -> Set[str]:
+        """The ids whose claim is under way: their rows may name this worker before their runs are here. Thread-safe."""
+        with self._lock:
+            return {*self._claims}
+
+    @contextmanager
+    def claiming(self, response_id: str) -> Iterator[None]:
+        """Around a claim and the registration of its run."""
+        with self._lock:
+            self._claims[response_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claims[response_id] -= 1
+                if not self._claims[response_id]:
+                    del self._claims[response_id]
 
     def has(self, row: ResponseRow) -> bool:
         """Whether this attempt runs here already."""

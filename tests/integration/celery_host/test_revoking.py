@@ -72,15 +72,6 @@ def test_revokes_that_race_with_the_start_of_responses_leave_nothing_running(ben
     assert started <= revoked
 
 
-def test_a_revoke_is_written_once_postgres_is_back(bench: Bench, worker: Worker) -> None:
-    bench.redis.set("store down", 1)
-    bench.send("hold-1")
-    bench.wait_for_log("start hold-1")
-    bench.cancel("hold-1")
-    bench.wait_for_log("revoked hold-1")
-    bench.wait_for_cancelled("hold-1")
-
-
 def test_a_message_that_is_discarded_as_revoked_cancels_its_row(bench: Bench, worker: Worker) -> None:
     """The worker that received the revoke may have died before it wrote the row."""
     bench.cancel("ok-discarded")

@@ -176,6 +176,25 @@ async def test_revoke_ends_queued_and_running_rows_and_names_those_it_ended(db: 
     await whole(db, waiting, Status.CANCELLED)
 
 
+async def test_a_revoke_of_many_names_all_that_it_ended_although_postgres_was_away_between(
+    db: Database, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, cancel_all, calls = [await queued(db), await queued(db)], endings.cancel_all, 0
+
+    async def away_once(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StoreUnavailable("away")
+        return await cancel_all(*args, **options)
+
+    monkeypatch.setattr(endings, "MAX_CANCELLED", 1)
+    monkeypatch.setattr(endings, "cancel_all", away_once)
+    async with worker(db, pubsub) as w:
+        assert await w.runner.revoke(waiting) == waiting
+    assert calls == 3
+
+
 async def test_a_revoke_during_the_claim_cancels_the_response(db: Database, pubsub: PubSub) -> None:
     for _ in range(10):
         response_id = await queued(db, input=asking("/hang 5"))

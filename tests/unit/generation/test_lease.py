@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.store.database import Database, StoreBusy
+from app.store.database import Database, StoreBusy, StoreUnavailable
 from app.store.queue import workers as store
 from app.store.queue.workers import HeartbeatResult, LeaseLost
 from app.store.responses import claims
@@ -34,6 +34,11 @@ class Postgres:
         self.registered: list[str] = []
         self.unregistered: list[str] = []
         self.present = 0
+        self.held: set[str] = set()
+        self.unproved: list[str] = []
+        """Workers that registered without their lock."""
+        self.cut = self.locked = False
+        """The connection of a presence breaks; the next lock is held by somebody else."""
         self.beats = 0
         self.released: list[str] = []
         self.owned: Mapping[str, int] = {}
@@ -47,6 +52,8 @@ class Postgres:
 
     async def register(self, _: object, worker: Any, __: float) -> None:
         self.registered.append(worker.id)
+        if worker.id not in self.held:
+            self.unproved.append(worker.id)
 
     async def unregister(self, _: object, worker: str) -> None:
         self.unregistered.append(worker)
@@ -61,15 +68,20 @@ class Postgres:
         self.released.append(response_id)
 
     @asynccontextmanager
-    async def presence(self, _: object, __: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    async def presence(self, _: object, worker: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         async def check() -> None:
-            pass
+            if self.cut:
+                self.cut, self.locked = False, True
+                raise StoreUnavailable("the connection broke")
 
+        await until(lambda: not self.locked)
         self.present += 1
+        self.held.add(worker)
         try:
             yield check
         finally:
             self.present -= 1
+            self.held.remove(worker)
 
 
 @pytest.fixture
@@ -83,8 +95,10 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Postgres:
 
 
 @asynccontextmanager
-async def leased(postgres: Postgres, on_end: Callable[[], None] = lambda: None) -> AsyncIterator[Lease]:
-    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, ActiveRuns(), 4096, 8, on_end)
+async def leased(
+    postgres: Postgres, on_end: Callable[[], None] = lambda: None, runs: ActiveRuns | None = None
+) -> AsyncIterator[Lease]:
+    lease = Lease(cast(Database, postgres), scripted_model(), SECONDS, runs or ActiveRuns(), 4096, 8, on_end)
     try:
         await lease.start()
         yield lease
@@ -185,6 +199,30 @@ async def test_a_lost_lease_is_replaced_by_one_under_a_new_id(postgres: Postgres
         postgres.errors.append(LeaseLost("gone"))
         await until(lambda: len(postgres.registered) == 2)
         assert postgres.registered == [first, lease.worker]
+
+
+async def test_a_new_identity_registers_only_under_its_own_lock(postgres: Postgres) -> None:
+    """The lease is lost while the lock of the old identity is being taken again."""
+    async with leased(postgres) as lease:
+        first = lease.worker
+        postgres.cut = True
+        await until(lambda: postgres.locked)
+        postgres.errors.append(LeaseLost("gone"))
+        await until(lambda: lease.worker != first)
+        postgres.locked = False
+        await until(lambda: len(postgres.registered) == 2)
+    assert postgres.unproved == []
+
+
+async def test_a_claim_that_takes_many_heartbeats_orphans_no_response(postgres: Postgres) -> None:
+    runs = ActiveRuns()
+    async with leased(postgres, runs=runs):
+        with runs.claiming("resp_1"):
+            postgres.owned = {"resp_1": 1}
+            before = postgres.beats
+            await until(lambda: postgres.beats > before + 4)
+            assert postgres.released == []
+        await until(lambda: postgres.released)
 
 
 async def test_a_blocked_loop_orphans_no_response(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
