@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.toolservers.browser.settings import load
+from workers.toolservers.browser.settings import BrowserSettings
 from workers.toolservers.serving import ServingError
+from workers.toolservers.settings import load
 
 EXA = ("--backend", "exa")
 BAD = [
@@ -32,7 +33,7 @@ BAD = [
 @pytest.mark.parametrize(("options", "line"), BAD)
 def test_a_bad_option_is_one_line_that_names_it(options: tuple[str, ...], line: str) -> None:
     with pytest.raises(ServingError) as refused:
-        load(list(options))
+        load(BrowserSettings, list(options))
     assert str(refused.value).startswith(line) and "\n" not in str(refused.value)
 
 
@@ -44,9 +45,11 @@ def test_options_come_from_the_environment_and_the_command_line_wins(
     monkeypatch.setenv("LONGHAUL_BROWSER_ALLOW_NETWORK", "10.0.0.0/8, fd00::/8")
     monkeypatch.setenv("LONGHAUL_BROWSER_PORT", "")
     monkeypatch.setenv("LONGHAUL_LOG_LEVEL", "WARNING")
-    settings = load(["--max-pages", "5", "--allow-private"])
+    settings = load(BrowserSettings, ["--max-pages", "5", "--allow-private"])
     assert (settings.backend, settings.folder, settings.max_pages, settings.port) == ("folder", tmp_path, 5, 8802)
     assert settings.allow_private and settings.allow_network == ("10.0.0.0/8", "fd00::/8")
     assert settings.log_level == "WARNING"
-    several = load(["--allow-network", "10.0.0.0/8", "--allow-network", "::1/128", "--log-level", "ERROR"])
+    several = load(
+        BrowserSettings, ["--allow-network", "10.0.0.0/8", "--allow-network", "::1/128", "--log-level", "ERROR"]
+    )
     assert several.allow_network == ("10.0.0.0/8", "::1/128") and several.log_level == "ERROR"

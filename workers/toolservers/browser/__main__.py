@@ -18,7 +18,7 @@ from workers.toolservers.browser.fetching.egress import EgressPolicy
 from workers.toolservers.browser.fetching.fetcher import Fetcher, FetchLimits
 from workers.toolservers.browser.pages import Backend
 from workers.toolservers.browser.server import build_server
-from workers.toolservers.browser.settings import BrowserSettings, load
+from workers.toolservers.browser.settings import BrowserSettings
 from workers.toolservers.serving import (
     Endpoint,
     ServingError,
@@ -27,6 +27,7 @@ from workers.toolservers.serving import (
     serve_stdio,
     token_of_environment,
 )
+from workers.toolservers.settings import load
 
 log = logging.getLogger("longhaul.tools.browser")
 
@@ -76,7 +77,7 @@ async def serve(settings: BrowserSettings) -> None:
 def main() -> int:
     """Runs the server; returns the exit status."""
     try:
-        settings = load(sys.argv[1:])
+        settings = load(BrowserSettings, sys.argv[1:])
         log_to_stderr(settings.log_level)
         asyncio.run(serve(settings))
     except ServingError as error:

@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, CliApp, NoDecode, SettingsConfigDict, SettingsError
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
-from workers.toolservers.serving import ServingError
+from workers.toolservers.settings import ServerSettings
 
-PREFIX = "LONGHAUL_BROWSER_"
 Several = Annotated[tuple[str, ...], NoDecode]
 
 
@@ -20,24 +19,12 @@ def _default_level() -> str:
     return os.environ.get("LONGHAUL_LOG_LEVEL") or "INFO"
 
 
-class BrowserSettings(BaseSettings):
+class BrowserSettings(ServerSettings):
     """Serves gpt-oss's browser tools (search, open, find) over MCP. Each option is also a variable: --max-pages is
     LONGHAUL_BROWSER_MAX_PAGES. Secrets are variables only: EXA_API_KEY, and LONGHAUL_TOOLS_TOKEN, the bearer token
     that clients must send."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_ignore_empty=True,
-        frozen=True,
-        use_attribute_docstrings=True,
-        cli_prog_name="longhaul tools browser",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_avoid_json=True,
-        cli_hide_none_type=True,
-        cli_exit_on_error=False,
-        populate_by_name=True,
-    )
+    model_config = SettingsConfigDict(env_prefix="LONGHAUL_BROWSER_", cli_prog_name="longhaul tools browser")
 
     backend: Literal["searxng", "exa", "folder"]
     """where results come from"""
@@ -119,22 +106,3 @@ class BrowserSettings(BaseSettings):
         if self.backend == "folder" and (self.folder is None or not self.folder.is_dir()):
             raise ValueError("--folder: must be a folder, with --backend folder")
         return self
-
-
-def load(arguments: list[str]) -> BrowserSettings:
-    """Reads command line and environment; the former wins. Raises ServingError, which names the first bad option."""
-    try:
-        return CliApp.run(BrowserSettings, cli_args=arguments)
-    except SettingsError as error:
-        raise ServingError(str(error).removeprefix("error parsing CLI: ")) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        raise ServingError(f"{_option_of(first['loc'])}{message[:1].lower()}{message[1:]}") from None
-
-
-def _option_of(location: tuple[int | str, ...]) -> str:
-    if not location:
-        return ""
-    name = str(location[0])
-    return f"--{name.replace('_', '-')} ({PREFIX}{name.upper()}): "

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from workers.toolservers.python import selftest
@@ -17,8 +16,8 @@ from workers.toolservers.python.interpreter import examine
 from workers.toolservers.python.jail.cgroups import delegated
 from workers.toolservers.python.jail.seccomp import filter_for
 from workers.toolservers.python.jail.syscalls import Machine
-from workers.toolservers.python.options import Options, parse
 from workers.toolservers.python.session import SandboxPool
+from workers.toolservers.python.settings import PythonSettings
 from workers.toolservers.python.spec import Isolation, SandboxSpec
 from workers.toolservers.python.tool import make_server
 from workers.toolservers.serving import (
@@ -29,6 +28,7 @@ from workers.toolservers.serving import (
     serve_stdio,
     token_of_environment,
 )
+from workers.toolservers.settings import load
 
 log = logging.getLogger("longhaul.tools.python")
 
@@ -36,35 +36,35 @@ MCP_SESSIONS = 16
 """Open MCP sessions per interpreter: many clients open a session only to list the tools."""
 
 
-async def serve(options: Options) -> None:
+async def serve(settings: PythonSettings) -> None:
     """Serves until SIGTERM, SIGINT or the end of stdin. Raises SandboxError, ServingError."""
     token = token_of_environment()
-    spec = await checked_spec(options)
-    server = make_server(SandboxPool(spec, options.sessions, options.idle_seconds))
-    if options.stdio:
+    spec = await checked_spec(settings)
+    server = make_server(SandboxPool(spec, settings.sessions, settings.idle_seconds))
+    if settings.stdio:
         await serve_stdio(server)
         return
     endpoint = Endpoint(
-        port=options.port,
-        host=options.host,
+        port=settings.port,
+        host=settings.host,
         token=token,
-        idle_seconds=options.idle_seconds,
-        lost_seconds=options.lost_seconds,
-        max_sessions=MCP_SESSIONS * options.sessions,
+        idle_seconds=settings.idle_seconds,
+        lost_seconds=settings.lost_seconds,
+        max_sessions=MCP_SESSIONS * settings.sessions,
     )
     await serve_http(server, endpoint)
 
 
-async def checked_spec(options: Options) -> SandboxSpec:
+async def checked_spec(settings: PythonSettings) -> SandboxSpec:
     """A specification with the first isolation that passes the self-test here. Raises SandboxError if none does."""
-    interpreter = await asyncio.to_thread(examine, options.python)
+    interpreter = await asyncio.to_thread(examine, settings.python)
     if sys.platform != "linux" or platform.machine() not in {machine.value for machine in Machine}:
         raise SandboxError(f"there is no sandbox for {sys.platform} on {platform.machine()}; the python tool stays off")
     program = filter_for(Machine(platform.machine()))
     failures: list[str] = []
     cgroups = delegated()
-    for isolation, bubblewrap in _candidates(options.isolation):
-        spec = SandboxSpec(isolation, interpreter, options.limits, program, bubblewrap, cgroups)
+    for isolation, bubblewrap in _candidates(settings.isolation):
+        spec = SandboxSpec(isolation, interpreter, settings.limits(), program, bubblewrap, cgroups)
         try:
             await selftest.check(spec)
         except SandboxError as error:
@@ -93,12 +93,12 @@ def _candidates(option: str) -> list[tuple[Isolation, Path | None]]:
     return namespaces if root else [*bubblewrap, *namespaces]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Runs the server; returns the exit status: 2 for a wrong option or variable, 1 if there is no sandbox."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    log_to_stderr(options.log_level)
     try:
-        asyncio.run(serve(options))
+        settings = load(PythonSettings, sys.argv[1:], label="argument {option}")
+        log_to_stderr(settings.log_level)
+        asyncio.run(serve(settings))
     except (SandboxError, ServingError) as error:
         sys.stderr.write(f"longhaul tools python: {error}\n")
         return 2 if isinstance(error, ServingError) else 1
