@@ -1,6 +1,6 @@
 """Ways out of the python tool's sandbox, each as code that tries it and prints what it got.
 
-`python -m tests.toolservers.escapes` tries them all on this machine and prints the table of docs/tools.md.
+`python -m tests.toolservers.escapes` tries them all on this machine and prints the table of docs/toolservers.md.
 """
 
 from __future__ import annotations
