@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict
 
 from app.access.new_keys import CreatedKey
 from app.access.project_limits import LIMIT_FIELDS, limit_id
-from app.api.schemas import Shape
+from app.api.docs.schemas import Shape
 from app.protocol.limits import LimitKind
 from app.protocol.requests.bodies.organization import NO_LIMIT
 from app.protocol.types import Json

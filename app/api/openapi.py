@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from app.api.authentication import OPEN_PATHS
-from app.api.schemas import ErrorBody
+from app.api.docs.schemas import ErrorBody
 from app.protocol.requests.bodies.compaction import Compact
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 from app.protocol.requests.bodies.create_response import CreateResponse

@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.api import schemas
 from app.api.body import read_body_as
 from app.api.dependencies import Project, RuntimeOf
+from app.api.docs import schemas
+from app.api.docs.routes import body_of, error_answers
 from app.api.errors import reply
 from app.api.queries import NO_QUERY, Including, ItemsQuery
-from app.api.route_docs import body_of, error_answers
 from app.protocol.requests.bodies.conversation import CreateConversation, CreateItems, UpdateConversation
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"])

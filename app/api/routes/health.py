@@ -6,8 +6,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from app.access.caller import STRANGER
-from app.api import readiness, schemas
+from app.api import readiness
 from app.api.dependencies import CallerOf, RuntimeOf
+from app.api.docs import schemas
 from app.api.errors import OK, SERVICE_UNAVAILABLE, reply
 from app.api.readiness import status_text
 

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.responses import Response
 
-from app.api import schemas
 from app.api.dependencies import CallerOf, Runtime, RuntimeOf
+from app.api.docs import schemas
+from app.api.docs.routes import error_answers
 from app.api.errors import reply
 from app.api.queries import NO_QUERY, Query
-from app.api.route_docs import error_answers
 from app.responses.models.cards import card_of
 from app.responses.models.catalog import served_model
 from app.responses.models.codex import codex_model

@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from app.api import route_docs, schemas
 from app.api.body import read_request
 from app.api.dependencies import (
     CallerOf,
@@ -20,11 +19,12 @@ from app.api.dependencies import (
     idempotency_key,
     runtime_of,
 )
+from app.api.docs import routes, schemas
+from app.api.docs.routes import error_answers
 from app.api.errors import reply
 from app.api.foreground import Attach, ForegroundReply, Shape, unchanged
 from app.api.queries import NO_QUERY, ItemsQuery, Query, ReadQuery
 from app.api.rate_limits import headers_of
-from app.api.route_docs import error_answers
 from app.api.sse import NO_HEADERS, EventStream
 from app.protocol.requests.bodies.compaction import Compact, compact_request
 from app.protocol.requests.bodies.input_tokens import CountTokens, count_request
@@ -66,9 +66,9 @@ def _foreground(
 @router.post(
     "",
     summary="Create a response",
-    description=route_docs.CREATE_HELP,
-    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
-    openapi_extra={"requestBody": route_docs.CREATE_BODY, "parameters": route_docs.CREATE_PARAMETERS},
+    description=routes.CREATE_HELP,
+    responses={200: routes.RESPONSE_OR_EVENTS, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
+    openapi_extra={"requestBody": routes.CREATE_BODY, "parameters": routes.CREATE_PARAMETERS},
     response_model=None,
 )
 async def create_response(request: Request) -> Response:
@@ -94,9 +94,9 @@ async def create_response(request: Request) -> Response:
 @router.post(
     "/input_tokens",
     summary="Count the tokens of a prompt",
-    description=route_docs.COUNT_HELP,
+    description=routes.COUNT_HELP,
     responses={200: {"model": schemas.InputTokens}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
-    openapi_extra={"requestBody": route_docs.body_of(CountTokens)},
+    openapi_extra={"requestBody": routes.body_of(CountTokens)},
     response_model=None,
     dependencies=[NO_QUERY],
 )
@@ -111,9 +111,9 @@ async def count_tokens(request: Request, runtime: RuntimeOf, caller: CallerOf) -
 @router.post(
     "/compact",
     summary="Compact a conversation",
-    description=route_docs.COMPACT_HELP,
+    description=routes.COMPACT_HELP,
     responses={200: {"model": schemas.Compaction}, **error_answers(400, 404, 413, 415, 429, 500, 503, 504)},
-    openapi_extra={"requestBody": route_docs.body_of(Compact)},
+    openapi_extra={"requestBody": routes.body_of(Compact)},
     response_model=None,
     dependencies=[NO_QUERY],
 )
@@ -126,8 +126,8 @@ async def compact(request: Request, runtime: RuntimeOf, caller: CallerOf) -> Res
 @router.get(
     "/{response_id}",
     summary="Read a response, or its events",
-    description=route_docs.READ_HELP,
-    responses={200: route_docs.RESPONSE_OR_EVENTS, **error_answers(400, 404, 503)},
+    description=routes.READ_HELP,
+    responses={200: routes.RESPONSE_OR_EVENTS, **error_answers(400, 404, 503)},
     openapi_extra={"parameters": ReadQuery.parameters()},
     response_model=None,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.protocol.events import frames
 from app.protocol.status import Status
 from app.protocol.tasks import COUNT

@@ -10,7 +10,7 @@ import openai
 import pytest
 from sqlalchemy import text
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.store.context import conversations as store
 from app.store.database import Database
 from app.streaming.pubsub import PubSub

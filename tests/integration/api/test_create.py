@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.protocol.status import Status
 from app.store.database import Database
 from app.streaming.pubsub import PubSub

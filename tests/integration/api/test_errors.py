@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for
 

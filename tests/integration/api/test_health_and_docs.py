@@ -11,7 +11,8 @@ from typing import Any
 import openai
 import pytest
 
-from app.api import readiness, schemas
+from app.api import readiness
+from app.api.docs import schemas
 from app.store.database import Database
 from app.store.queue import workers
 from app.store.queue.workers import WorkerIdentity

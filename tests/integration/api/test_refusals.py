@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.responses.read.reader import ResponseReader
 from app.store.database import Database
 from tests.support.api import MODEL, Api, serving, settings_for

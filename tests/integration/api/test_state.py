@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.store.context import calls
 from app.store.context.contents import chain_items, context_items
 from app.store.database import Database

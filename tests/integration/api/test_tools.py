@@ -13,7 +13,7 @@ import orjson
 import pytest
 from websockets.asyncio.client import connect
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.protocol.events.deltas import (
     Approval,
     CodeStart,

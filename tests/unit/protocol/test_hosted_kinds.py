@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import Tag
 
-from app.api.schemas import Response
+from app.api.docs.schemas import Response
 from app.protocol.events.deltas import WholeCall
 from app.protocol.events.machine import ResponseStream
 from app.protocol.hosted_kinds import HOSTED_KINDS, KIND_OF_TOOL, HostedToolKind

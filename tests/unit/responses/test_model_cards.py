@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.responses.models.cards import card_of
 from app.responses.models.codex import codex_model
 from config.models import ServedModel

@@ -10,8 +10,8 @@ from app.access.caller import OPERATOR_SCOPES
 from app.api.admin_objects import AdminKey, DeletedObject, List, NewAdminKey
 from app.api.body import read_body_as
 from app.api.dependencies import CallerOf, RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import NO_QUERY, OrderedQuery
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import AdministrationOf, known_ids
 from app.protocol.requests.bodies.organization import CreateAdminKey
 from app.store.tenants import api_keys

@@ -11,8 +11,8 @@ from pydantic import Field
 from app.api.admin_objects import DeletedObject, List, ProjectKey
 from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import NO_QUERY, ListQuery
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.api.routes.organization.scopes import scopes_of
 from app.protocol.errors import InvalidRequest

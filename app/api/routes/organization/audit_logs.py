@@ -10,8 +10,8 @@ from pydantic import Field
 
 from app.api.admin_objects import COMMAND_LINE, AuditLog, List
 from app.api.dependencies import RuntimeOf
+from app.api.docs.routes import error_answers
 from app.api.queries import BothWaysQuery, Flag, Names, Time
-from app.api.route_docs import error_answers
 from app.protocol.errors import InvalidRequest
 from app.store.paging import Page
 from app.store.tenants import audit

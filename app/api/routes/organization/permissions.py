@@ -8,8 +8,8 @@ from app.access.tool_permissions import enabled_tools
 from app.api.admin_objects import ModelPermissions, ModelPermissionsDeleted, ToolEnabled, ToolPermissions
 from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import NO_QUERY
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import InvalidRequest
 from app.protocol.requests.bodies.organization import SetModelPermissions, SetToolPermissions

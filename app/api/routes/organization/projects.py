@@ -10,8 +10,8 @@ from pydantic import Field
 from app.api.admin_objects import List, Project
 from app.api.body import read_body_as
 from app.api.dependencies import RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import NO_QUERY, Flag, ListQuery
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.requests.bodies.organization import CreateProject, UpdateProject
 from app.store.tenants import projects

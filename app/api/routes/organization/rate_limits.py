@@ -11,8 +11,8 @@ from app.access.project_limits import LIMIT_FIELDS, limit_id
 from app.api.admin_objects import List, RateLimit
 from app.api.body import read_body_as
 from app.api.dependencies import Runtime, RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import DIGITS, NO_QUERY, BothWaysQuery
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import PROJECTS, AdministrationOf, known_ids
 from app.protocol.errors import NotFound
 from app.protocol.limits import ALL_MODELS

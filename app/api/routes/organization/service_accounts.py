@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request
 from app.api.admin_objects import DeletedObject, List, NewAccountKey, NewServiceAccount, ServiceAccount
 from app.api.body import read_body_as
 from app.api.dependencies import RuntimeOf
+from app.api.docs.routes import body_of, error_answers
 from app.api.queries import NO_QUERY, ListQuery
-from app.api.route_docs import body_of, error_answers
 from app.api.routes.organization.common import (
     PROJECTS,
     AccountsOf,

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from app.api.admin_objects import UsageBucket, UsagePage, UsageResult
 from app.api.dependencies import RuntimeOf
+from app.api.docs.routes import error_answers
 from app.api.queries import DIGITS, Flag, Names, Query, Time
-from app.api.route_docs import error_answers
 from app.protocol.errors import InvalidRequest
 from app.store.tenants import usage
 from app.store.tenants.usage import Total, UsageFilter

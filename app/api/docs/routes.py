@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from app.api import schemas
+from app.api.docs import schemas
 from app.protocol.requests.bodies.create_response import CreateResponse
 from app.protocol.types import Json
 
