@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from app.store.database import Database
 from app.store.rows import ResponseRow
 from app.streaming.pubsub import PubSub
 from config.models import ServedModel
+from workers.dispatcher import Dispatcher
 from workers.engine.scripted.engine import ScriptedEngine
 from workers.generation.cancellation import Cancelled, current_job
 from workers.generation.journal import Journal
@@ -79,6 +81,7 @@ class Worker:
         mcp_sessions: McpSessions | None = None,
         events_per_second: float = 0.0,
         held_context_bytes: int = NO_LIMIT,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         self.engine = ScriptedEngine(model)
         self.journal = Journal(db, pubsub)
@@ -103,8 +106,8 @@ class Worker:
                 most_context_bytes=NO_LIMIT,
                 held_context_bytes=held_context_bytes,
                 redeliver=self._redeliver,
-                claimed=lambda: None,
-                ended=lambda row, used: None,
+                claimed=partial(dispatcher.nudge, model.queue) if dispatcher else lambda: None,
+                ended=dispatcher.correct_flow if dispatcher else lambda row, used: None,
                 engine_died=self._on_engine_death,
             )
         )
@@ -131,11 +134,12 @@ async def worker(
     mcp_sessions: McpSessions | None = None,
     events_per_second: float = 0.0,
     held_context_bytes: int = NO_LIMIT,
+    dispatcher: Dispatcher | None = None,
     **engine_args: Any,
 ) -> AsyncIterator[Worker]:
-    """A started worker on a scripted engine."""
+    """A started worker on a scripted engine. Without a dispatcher nothing is dispatched."""
     model = scripted_model(context_length=context_length, **engine_args)
-    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes)
+    made = Worker(db, pubsub, model, lease_seconds, mcp_sessions, events_per_second, held_context_bytes, dispatcher)
     await made.engine.start()
     await made.lease.start()
     try:

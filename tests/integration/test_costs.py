@@ -1,0 +1,256 @@
+"""What one response costs, in each mode, and each further flush: docs/performance.md has the table, and it is true.
+
+One response at a time, on warm connections. The engine is in lock-step: it makes the next delta once the one before
+is committed, published and read. So each flush has one delta, and the counts are the same in every run.
+
+    WRITE_COSTS=1 .venv/bin/python -m pytest tests/integration/test_costs.py    # writes the table
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+import pytest
+import redis
+
+from app.protocol.events.chunk import Chunk
+from app.queue.message import LISTS
+from app.queue.publisher import TaskQueue
+from app.responses.read import reader
+from app.store.database import Database
+from app.store.keys import pubsub_key
+from app.streaming.pubsub import PubSub
+from tests.bench.page import DOCS, PAGE, filled
+from tests.support.api import Api, serving, settings_for
+from tests.support.costs import Costs, Meters, meters
+from tests.support.waiting import until
+from tests.support.waiting_rows import QUEUE
+from tests.support.worker import Worker, worker
+from workers.dispatcher import Dispatcher
+from workers.engine.base import EngineDelta
+from workers.generation.turns.turn_generator import UNSTREAMED_TOKENS
+
+MODES = {
+    "background": {"background": True},
+    "background, stream": {"background": True, "stream": True},
+    "foreground": {},
+    "foreground, stream": {"stream": True},
+}
+FLUSH = "{}: each further flush"
+FLUSHES = 5
+"""Further flushes of the longer response."""
+ROUNDS = 5
+"""The least of them counts: what happens beside a response can only add to it."""
+WARM_UP = 3
+HOURS = 3600.0
+"""Nothing that goes by a clock happens during a measurement."""
+TITLES = ("", "SQL statements", "commits", "WAL bytes", "Redis round trips", "messages", "tasks", "hops")
+WAL = 2
+"""Its index among the costs."""
+WAL_SHARE, WAL_BYTES = 0.05, 50.0
+"""WAL bytes may differ by such a share of them, or so many: they depend on where rows find room in their pages."""
+READ = ("response.in_progress", "response.output_text.delta")
+
+
+class WatchedPubSub(PubSub):
+    """Counts the chunks that it has published."""
+
+    published = 0
+
+    async def publish(self, chunks: Any) -> None:
+        made: list[Chunk] = list(chunks)
+        await super().publish(made)
+        self.published += len(made)
+
+
+class WatchedDispatcher(Dispatcher):
+    """Counts its dispatches."""
+
+    dispatched = 0
+
+    async def dispatch(self, queue: str) -> None:
+        await super().dispatch(queue)
+        self.dispatched += 1
+
+
+class Stepper:
+    """Holds each delta of the engine until it is let go."""
+
+    def __init__(self, at_work: Worker) -> None:
+        self._generate = at_work.engine.generate
+        self._gate = asyncio.Semaphore(0)
+        self.made = 0
+
+    async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[EngineDelta]:
+        async with aclosing(self._generate(*args, **kwargs)) as deltas:
+            async for delta in deltas:
+                self.made += 1
+                await self._gate.acquire()
+                yield delta
+
+    def let_go(self) -> None:
+        self._gate.release()
+
+
+class System:
+    """The API and a worker in this loop, and the client of both."""
+
+    def __init__(
+        self, api: Api, at_work: Worker, pubsub: WatchedPubSub, dispatcher: WatchedDispatcher, valkey: redis.Redis
+    ) -> None:
+        self._api = api
+        self._worker = at_work
+        self._pubsub = pubsub
+        self._dispatcher = dispatcher
+        self._valkey = valkey
+        self._lists = [QUEUE if not each else f"{QUEUE}\x06\x16{int(each)}" for each in LISTS]
+        self._read = 0
+        """Chunks that the client has read of this response's stream."""
+
+    def take(self) -> str | None:
+        """Takes the next message from Redis, in place of Celery; returns the id of its response."""
+        found = (self._valkey.rpop(name) for name in self._lists)
+        return next((orjson.loads(message)["headers"]["id"] for message in found if message is not None), None)
+
+    async def answer(self, flushes: int, **mode: Any) -> None:
+        """One response with so many flushes of text, from the request to the answer."""
+        self._read = self._pubsub.published = self._dispatcher.dispatched = 0
+        text = 1 + (flushes - 1) * (1 if mode.get("stream") else UNSTREAMED_TOKENS)
+        stepper = Stepper(self._worker)
+        with patch.object(self._worker.engine, "generate", stepper.generate):
+            asking = asyncio.create_task(self._ask(f"/repeat {text} x", **mode))
+            response_id = await until(self.take, what="a message")
+            job = self._worker.start(response_id)
+            for step in range(flushes + 1):
+                await until(partial(self._is_at, stepper, step, **mode), what=f"flush {step}")
+                stepper.let_go()
+            await asyncio.gather(job.task, asking)
+            await until(lambda: self._pubsub.published == flushes + 2, what="the last chunk")
+        if mode == MODES["background"]:
+            assert (await self._api.get(response_id)).json()["status"] == "completed"
+
+    def _is_at(self, stepper: Stepper, step: int, **mode: Any) -> bool:
+        """Whether everything that this flush and those before it cause has happened."""
+        return (
+            stepper.made == self._pubsub.published == step + 1
+            and self._dispatcher.dispatched == 1
+            and (not mode.get("stream") or self._read == step + 1)
+        )
+
+    async def _ask(self, text: str, **mode: Any) -> None:
+        if not mode.get("stream"):
+            assert (await self._api.post(input=text, **mode)).is_success
+            return
+        async with self._api.streaming(input=text, **mode) as stream:
+            while (event := await stream.event()) is not None:
+                self._read += event["type"] in READ
+            assert await stream.frame() is None  # Otherwise the client would open another connection the next time.
+
+
+@asynccontextmanager
+async def system(services: Any, url: str, home: Path, valkey: redis.Redis) -> AsyncIterator[System]:
+    """A system whose clocks stand still, as far as that matters here."""
+    settings = settings_for(services, home)
+    db = Database(url)
+    pubsub = WatchedPubSub(services.redis_url, pubsub_key(db))
+    queue = TaskQueue(settings)
+    dispatcher = WatchedDispatcher(db, queue, settings.queue_window)
+    async with (
+        serving(settings) as api,
+        worker(db, pubsub, lease_seconds=HOURS, dispatcher=dispatcher) as at_work,
+    ):
+        with patch.object(reader, "POLL_SECONDS", HOURS):
+            yield System(api, at_work, pubsub, dispatcher, valkey)
+    await dispatcher.close()
+    await queue.close()
+    await pubsub.close()
+    await db.close()
+
+
+async def cost_of(system: System, meters: Meters, flushes: int, **mode: Any) -> tuple[Costs, Counter[str]]:
+    """Returns what a response cost, and what that was, by name."""
+    idle = frozenset(meters.running)
+    meters.notes.clear()
+    before = await meters.read()
+    await system.answer(flushes, **mode)
+    await until(lambda: meters.running <= idle, what=lambda: f"the end of {meters.running - idle}")
+    return await meters.read() - before, meters.notes.copy()
+
+
+async def measured(system: System, meters: Meters) -> tuple[dict[str, Costs], dict[str, Counter[str]]]:
+    """Returns the rows of the table, and the notes about each."""
+    costs, notes = dict[str, Costs](), dict[str, Counter[str]]()
+    for name, mode in MODES.items():
+        for _ in range(WARM_UP):
+            await system.answer(2, **mode)
+        runs = [[await cost_of(system, meters, flushes, **mode) for flushes in (1, 1 + FLUSHES)] for _ in range(ROUNDS)]
+        short, long = (least([run[which][0] for run in runs]) for which in range(2))
+        costs |= {name: short, FLUSH.format(name): (long - short) / FLUSHES}
+        notes |= {name: runs[-1][0][1], FLUSH.format(name): runs[-1][1][1] - runs[-1][0][1]}
+    return costs, notes
+
+
+def least(found: list[Costs]) -> Costs:
+    first, *others = found
+    for other in others:
+        first = first.least(other)
+    return first
+
+
+def table(costs: dict[str, Costs]) -> list[str]:
+    """The lines of the page's table."""
+    rows = [
+        [name, *(f"{value:,g}" if index != WAL else f"{value:,.0f}" for index, value in enumerate(astuple(each)))]
+        for name, each in costs.items()
+    ]
+    return [f"| {' | '.join(cells)} |" for cells in (TITLES, ["--", *["--:"] * (len(TITLES) - 1)], *rows)]
+
+
+def parsed(page: str) -> dict[str, Costs]:
+    """The rows of the page's table."""
+    block = page.partition("<!-- bench:costs -->")[2].partition("<!-- /bench:costs -->")[0].strip()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()[2:]]
+    return {name: Costs(*(float(cell.replace(",", "")) for cell in cells)) for name, *cells in rows}
+
+
+def differences(expected: dict[str, Costs], found: dict[str, Costs], notes: dict[str, Counter[str]]) -> list[str]:
+    """A line for each cost that is another now, and below those of a row what was counted in its last run."""
+    lines = []
+    for name, costs in found.items():
+        pairs = zip(TITLES[1:], astuple(expected[name]), astuple(costs), strict=True)
+        if changed := [f"{name}: {title} {old:,g} -> {new:,g}" for title, old, new in pairs if differ(title, old, new)]:
+            lines += [*changed, *(f"    {count} x {note}" for note, count in sorted(notes[name].items()))]
+    return lines
+
+
+def differ(title: str, old: float, new: float) -> bool:
+    allowed = max(WAL_SHARE * old, WAL_BYTES) if title == TITLES[1 + WAL] else 0.0
+    return abs(new - old) > allowed
+
+
+async def test_a_response_costs_what_the_page_says(services: Any, migrated: str, db: Database, tmp_path: Path) -> None:
+    page = DOCS / PAGE
+    valkey = redis.Redis.from_url(services.redis_url)
+    async with meters(services) as counting, system(services, migrated, tmp_path, valkey) as running:
+        while running.take() is not None:
+            pass  # of another test
+        found, notes = await measured(running, counting)
+    valkey.close()
+    if os.environ.get("WRITE_COSTS"):
+        page.write_text(filled(page.read_text(encoding="utf-8"), "costs", table(found)), encoding="utf-8")
+    expected = parsed(page.read_text(encoding="utf-8"))
+    assert expected.keys() == found.keys()
+    if different := differences(expected, found, notes):
+        pytest.fail(
+            "\n".join([f"docs/{PAGE} (What one response costs) says something else:", *different]), pytrace=False
+        )
