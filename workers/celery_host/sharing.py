@@ -93,9 +93,9 @@ class Sharing:
         self._looked = float("-inf")
         self._workers = 1
         self._left = 0
-        """How often in a row emptier workers took nothing of what is queued."""
+        """Consecutive looks that found that emptier workers had taken nothing."""
         self._expected = 0
-        """How much is queued at the next look if they take nothing."""
+        """Messages that the next look finds if the emptier workers take nothing."""
         self._is_possible = True
 
     def question(self, client: Any, lists: Sequence[str], most: int) -> Question:

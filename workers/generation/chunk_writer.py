@@ -19,7 +19,7 @@ from workers.generation.run import Fenced, Run
 
 
 class ChunkWriter:
-    """Buffers a response's deltas into its next chunk, and flushes it.
+    """Makes events of a response's deltas, and gives them to the journal in chunks.
 
     A chunk goes to the journal only after the commit of the one before. This is the back-pressure: meanwhile the engine
     merges what it generates into one delta.
@@ -29,7 +29,8 @@ class ChunkWriter:
         self._journal = journal
         self._run = run
         self._clock = clock
-        # In progress only with the first flush: a prompt that cannot be rendered fails before (a stream then gets 400).
+        # The response is in progress from its first flush. A prompt that cannot be rendered fails before it, so that
+        # a stream can still be answered with 400.
         self._events: list[Event] = run.stream.begin() if run.stream.state is State.QUEUED else []
         self._tokens: list[int] = []
         self._steps: list[Json] = []

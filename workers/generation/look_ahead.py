@@ -4,8 +4,9 @@ Between the end of a response and the next one in its slot lie a message, a clai
 work meanwhile, although more is queued. So a worker takes as many more as will probably end within AHEAD_SECONDS.
 They wait inside the engine, in the queue's order, with their prompts ready: the step that frees a slot fills it.
 
-They wait that long, too, however long responses are: if few end, few are taken. So a response is in progress hardly
-earlier than its first token, and what is queued stays free for other workers and for more urgent requests.
+If few responses end, few are taken, so each waits about AHEAD_SECONDS, however long the responses are. A response is
+therefore in progress only shortly before its first token. What stays queued is free for other workers, and more urgent
+requests can still pass it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Callable
 from time import monotonic
 
 AHEAD_SECONDS = 0.5
-"""How long a response waits in the engine, about: several times what it takes from the queue to the engine (0.1 s when
-256 begin at once on two cores). So urgent requests wait longer by this much, too."""
+"""About how long a response waits in the engine: several times the way from the queue to the engine (0.1 s when 256
+begin at once on two cores). Urgent requests wait longer by as much."""
 WINDOW_SECONDS = 4.0
 """How long endings are remembered. Responses of one length end together, so a shorter memory has pauses between."""
 _MEMORY = round(WINDOW_SECONDS / AHEAD_SECONDS)

@@ -145,7 +145,7 @@ class Runner:
         return await run_to_completion(self._errors.outcome(run))
 
     async def _generate_alone(self, run: Run) -> Outcome:
-        """Generates; alone if this is the response's last chance, and in its turn if it is no answer."""
+        """Generates. A response that its next crash would fail runs alone; counts and compactions wait for a place."""
         if why_cancelled() is not None:  # during the claim
             raise asyncio.CancelledError
         async with self._side_gate.admit(run.row), self._gate.admit(run.row):

@@ -1,9 +1,9 @@
-"""What waits in Postgres, what is sent to Redis, and how much room is left there: parts of SQL statements.
+"""What waits in Postgres, what is sent to Redis, and how many more may be sent: parts of SQL statements.
 
 A queued response without `sent_at` waits here. One with `sent_at` has a message in Redis, unless that was lost.
 
-Orders are those of the indexes: with them Postgres reads by index even if its statistics say that a table's first rows
-will do, which after a long queue they are wrong about.
+Each ORDER BY names the columns of an index. Without it Postgres may read the table from its first row: after a long
+queue its statistics are out of date, and promise a matching row there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def slots(queue: str, most: str) -> str:
 
 
 def room(queue: str, limit: str) -> str:
-    """How many more responses may be sent before `limit` of the queue are. Urgent ones do not count."""
+    """How many more responses may be sent until `limit` of the queue have a message and are queued; not urgent ones."""
     sent = f"s.queue = {queue} AND s.priority > 0 AND s.status = 'queued' AND s.sent_at IS NOT NULL"
     counted = f"(SELECT count(*) FROM (SELECT FROM responses s WHERE {sent} ORDER BY s.queue, s.priority LIMIT l.n) n)"
     return f"(SELECT l.n - {counted} FROM (SELECT {limit} AS n) l)"
