@@ -13,7 +13,7 @@ import pytest
 
 from app.protocol.events.deltas import FinishReason
 from tests.engine.cases import Case, new_id
-from workers.engine.base import CannotContinue, EngineDelta, EngineError, Sampling
+from workers.engine.base import CannotContinue, EngineDelta, EngineError, RequestAborted, Sampling
 from workers.engine.output_format import OutputSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -144,7 +144,7 @@ async def test_a_grammar_after_reasoning_continues_from_any_token(vllm_case: Cas
 @pytest.mark.vllm
 async def test_tokens_that_do_not_match_the_grammar_are_never_continued(vllm_case: Case) -> None:
     sampling = await structured(vllm_case, PERSON, temperature=0.0, max_tokens=50)
-    with pytest.raises(EngineError):
+    with pytest.raises(RequestAborted):
         await rest(vllm_case, await vllm_case.prompt(), sampling, vllm_case.encode("No JSON at all"))
     await vllm_case.engine.check()
     assert await vllm_case.tokens(await vllm_case.prompt())
