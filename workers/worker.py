@@ -102,7 +102,7 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
                 max_crashes=settings.max_crashes,
                 most_context_bytes=2 * settings.max_context_bytes,  # requests were accepted under another bound, maybe
                 held_context_bytes=settings.worker_context_bytes,
-                redeliver=_redeliver(queue),
+                send_released=_send_released(queue),
                 claimed=partial(dispatcher.nudge, model.queue),
                 ended=dispatcher.correct_flow,
                 engine_died=stop,
@@ -110,8 +110,8 @@ async def worker_lifespan(settings: Settings, stop_worker: Callable[[int], None]
         )
 
 
-def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
-    async def redeliver(row: ResponseRow) -> None:
+def _send_released(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
+    async def send_released(row: ResponseRow) -> None:
         try:
             await queue.enqueue(
                 Message(row.id, row.model, row.queue, row.priority, row.project, row.stream, row.attempt + 1)
@@ -119,7 +119,7 @@ def _redeliver(queue: TaskQueue) -> Callable[[ResponseRow], Awaitable[None]]:
         except QueueUnavailable:
             log.info("%s released; maintenance will send its message", row.id)
 
-    return redeliver
+    return send_released
 
 
 async def _watch(engine: Engine) -> None:

@@ -105,14 +105,14 @@ class Worker:
                 max_crashes=2,
                 most_context_bytes=NO_LIMIT,
                 held_context_bytes=held_context_bytes,
-                redeliver=self._redeliver,
+                send_released=self._send_released,
                 claimed=partial(dispatcher.nudge, model.queue) if dispatcher else lambda: None,
                 ended=dispatcher.correct_flow if dispatcher else lambda row, used: None,
                 engine_died=self._on_engine_death,
             )
         )
 
-    async def _redeliver(self, row: ResponseRow) -> None:
+    async def _send_released(self, row: ResponseRow) -> None:
         self.redelivered.append(row.id)
 
     def _on_engine_death(self) -> None:

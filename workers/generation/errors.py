@@ -56,7 +56,7 @@ class ErrorHandler:
     journal: Journal
     max_crashes: int
     """A response is failed once so many engines or workers died under it."""
-    redeliver: Callable[[ResponseRow], Awaitable[None]]
+    send_released: Callable[[ResponseRow], Awaitable[None]]
     """Sends a message for a released response."""
     engine_died: Callable[[], None]
     """Stops the worker."""
@@ -138,7 +138,7 @@ class ErrorHandler:
         )
         if row is None:
             return None
-        await self.redeliver(row)
+        await self.send_released(row)
         return Outcome.RELEASED
 
     async def _fail(self, run: Run, code: str, message: str) -> None:

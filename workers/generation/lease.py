@@ -51,7 +51,7 @@ def end_process(code: int) -> None:
     os._exit(code)
 
 
-class LoopPulse:
+class LoopWatch:
     """Whether the worker's loop still turns, as the thread of the lease sees it."""
 
     def __init__(self, seconds: float) -> None:
@@ -62,7 +62,7 @@ class LoopPulse:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._beat(), name="loop-pulse")
+        self._task = asyncio.create_task(self._beat(), name="loop-watch")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -117,7 +117,7 @@ class Lease:
         self._present = asyncio.Event()
         self._orphaned: Mapping[str, int] = {}
         """Responses (id -> attempt) that the last heartbeat found owned and not running."""
-        self._pulse = LoopPulse(min(RETRY_SECONDS, seconds / 10))
+        self._watch = LoopWatch(min(RETRY_SECONDS, seconds / 10))
         self._closing = asyncio.Event()
         self._registered: Future[None] = Future()
         self._thread: threading.Thread | None = None
@@ -133,7 +133,7 @@ class Lease:
         """Returns once the worker is present and registered; waits for Postgres."""
         self._registered.set_running_or_notify_cancel()  # from here on, a cancelled `start` leaves it alone
         self._worker_loop = asyncio.get_running_loop()
-        self._pulse.start()
+        self._watch.start()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="longhaul-lease", daemon=True)
         self._thread.start()
@@ -145,7 +145,7 @@ class Lease:
         with suppress(RuntimeError):  # the thread has ended by itself
             self._loop.call_soon_threadsafe(self._closing.set)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
-        await self._pulse.close()
+        await self._watch.close()
 
     # In the thread
 
@@ -225,8 +225,8 @@ class Lease:
 
     def _end_if_hung(self, slept: float) -> None:
         """Ends the process if the worker's loop has not turned for long: its responses must not wait for ever."""
-        self._pulse.look(slept)
-        if self._pulse.silence > STALLED_LEASES * self._seconds:
+        self._watch.look(slept)
+        if self._watch.silence > STALLED_LEASES * self._seconds:
             log.critical("the event loop of %s hangs; the process ends", self.worker)
             end_process(HUNG)
 
@@ -252,7 +252,7 @@ class Lease:
 
         While the worker's loop is blocked, any number of heartbeats may fall between the two.
         """
-        if self._pulse.silence:
+        if self._watch.silence:
             orphaned = {}
         for response_id in orphaned.keys() & self._orphaned.keys():
             if orphaned[response_id] == self._orphaned[response_id]:

@@ -36,7 +36,7 @@ from workers.generation.lease import Lease
 from workers.generation.look_ahead import LookAhead
 from workers.generation.outcome import Outcome
 from workers.generation.run import Run
-from workers.generation.runs import ActiveRuns, LastChanceGate, SideGate
+from workers.generation.runs import ActiveRuns, SideGate, SuspectGate
 from workers.generation.turns.compaction import Compaction
 from workers.generation.turns.inputs import Context, Inputs, UnreadableRequest
 from workers.generation.turns.mcp_setup import all_listings, listings_of
@@ -69,7 +69,7 @@ class WorkerParts:
     """The most that is read of what a response continues."""
     held_context_bytes: int
     """The most of it that all runs hold together."""
-    redeliver: Callable[[ResponseRow], Awaitable[None]]
+    send_released: Callable[[ResponseRow], Awaitable[None]]
     """Sends a message for a released response."""
     claimed: Callable[[], None]
     """Called after claims: more responses can be sent."""
@@ -88,8 +88,8 @@ class Runner:
         self._inputs = Inputs(parts.db, parts.most_context_bytes, parts.held_context_bytes)
         self._clock = FlushClock(parts.events_per_second)
         self._side_gate = SideGate(parts.side_concurrency)
-        self._gate = LastChanceGate(parts.max_crashes)
-        self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.redeliver, parts.engine_died)
+        self._gate = SuspectGate(parts.max_crashes)
+        self._errors = ErrorHandler(parts.db, parts.journal, parts.max_crashes, parts.send_released, parts.engine_died)
         self._engine_is_dead = False
 
     @property

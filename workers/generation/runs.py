@@ -76,7 +76,7 @@ class ActiveRuns:
                     del self._runs[run.row.id]
 
 
-class LastChanceGate:
+class SuspectGate:
     """Lets responses that fail at the next crash run one at a time.
 
     Several responses may have run when an engine died, and only one of them killed it. Alone, the killer takes no
@@ -88,8 +88,8 @@ class LastChanceGate:
         self._lock = asyncio.Lock()
 
     def admit(self, row: ResponseRow) -> AbstractAsyncContextManager[None]:
-        is_last_chance = row.crashes > 0 and has_crashed_out(row.crashes + 1, self._max_crashes)
-        return self._lock if is_last_chance else contextlib.nullcontext()
+        is_suspect = row.crashes > 0 and has_crashed_out(row.crashes + 1, self._max_crashes)
+        return self._lock if is_suspect else contextlib.nullcontext()
 
 
 class SideGate:

@@ -19,7 +19,7 @@ from app.store.responses import claims
 from tests.support.waiting import until
 from tests.support.worker import scripted_model
 from workers.generation import lease as module
-from workers.generation.lease import Lease, LoopPulse
+from workers.generation.lease import Lease, LoopWatch
 from workers.generation.runs import ActiveRuns
 
 SECONDS = 0.06
@@ -135,15 +135,15 @@ async def test_a_loop_that_never_comes_back_ends_the_process(
 
 def test_a_process_that_was_frozen_has_not_hung() -> None:
     """SIGSTOP stops the lease's thread as well, so it sees at most one silent interval."""
-    pulse = LoopPulse(1.0)
+    watch = LoopWatch(1.0)
     for _ in range(5):
-        pulse._beats += 1
-        pulse.look(10.0)
-    pulse.look(10.0)
-    assert pulse.silence == 10.0
-    pulse._beats += 1
-    pulse.look(10.0)
-    assert pulse.silence == 0.0
+        watch._beats += 1
+        watch.look(10.0)
+    watch.look(10.0)
+    assert watch.silence == 10.0
+    watch._beats += 1
+    watch.look(10.0)
+    assert watch.silence == 0.0
 
 
 async def test_a_heartbeat_that_postgres_cancels_is_sent_again(postgres: Postgres) -> None:
