@@ -70,10 +70,10 @@ class CountingJournal(Journal):
         super().__init__(db, pubsub)
         self._counts = counts
 
-    async def _append(self, entries: Sequence[Entry]) -> set[str]:
+    async def _commit(self, entries: Sequence[Entry]) -> list[bool]:
         self._counts.commits += 1
         self._counts.chunks += len(entries)
-        return await super()._append(entries)
+        return await super()._commit(entries)
 
 
 class Stream:
